@@ -1,0 +1,36 @@
+"""adagauss: exemplar-free class-incremental learning.
+
+>>> from adagauss import IncrementalClassifier
+
+Names are imported when first used, so that ``import adagauss`` and ``adagauss --help`` stay fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adagauss.bayes import GaussianBayes as GaussianBayes
+    from adagauss.estimator import IncrementalClassifier as IncrementalClassifier
+    from adagauss.gaussians import ClassGaussians as ClassGaussians
+    from adagauss.learner import Learner as Learner
+    from adagauss.methods import make_method as make_method
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ClassGaussians": "adagauss.gaussians",
+    "GaussianBayes": "adagauss.bayes",
+    "IncrementalClassifier": "adagauss.estimator",
+    "Learner": "adagauss.learner",
+    "make_method": "adagauss.methods",
+}
+
+__all__ = ["ClassGaussians", "GaussianBayes", "IncrementalClassifier", "Learner", "__version__", "make_method"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'adagauss' has no attribute {name!r}")

@@ -1,0 +1,92 @@
+"""Residual networks of basic blocks: ResNet-18 with torchvision's parameter names, and CIFAR's ResNet-32.
+
+Parameter names (``conv1``, ``bn1``, ``layer1.0.conv1``, ``layer2.0.downsample.0``, …) are those of torchvision, so its
+weight files load into the trunk as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adagauss.backbones.registry import Trunk, register_backbone
+
+SMALL_IMAGE = 96
+"""Up to this side (in pixels) images get the 3×3 stem without pooling; larger ones the 7×7/2 stem with it."""
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions around a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = (
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            if stride != 1 or inputs != outputs
+            else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        return F.relu(self.bn2(self.conv2(x)).add_(shortcut), inplace=True)
+
+
+class ResNet(Trunk):
+    """Stages of basic blocks, each but the first halving the resolution, then global average pooling."""
+
+    def __init__(self, channels: int, widths: Sequence[int], blocks: Sequence[int], small_stem: bool) -> None:
+        super().__init__(widths[-1])
+        self.conv1 = (
+            nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False)
+            if small_stem
+            else nn.Conv2d(channels, widths[0], 7, 2, 3, bias=False)
+        )
+        self.bn1 = nn.BatchNorm2d(widths[0])
+        self.maxpool = nn.Identity() if small_stem else nn.MaxPool2d(3, 2, 1)
+        inputs = widths[0]
+        self.stages = len(widths)
+        for stage, (width, depth) in enumerate(zip(widths, blocks, strict=True)):
+            strides = [1 if stage == 0 else 2] + [1] * (depth - 1)
+            layers = []
+            for stride in strides:
+                layers.append(BasicBlock(inputs, width, stride))
+                inputs = width
+            setattr(self, f"layer{stage + 1}", nn.Sequential(*layers))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def blocks(self) -> list[nn.Module]:
+        """The residual blocks in the order an image passes them."""
+        return [block for stage in range(self.stages) for block in getattr(self, f"layer{stage + 1}")]
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
+        for stage in range(self.stages):
+            x = getattr(self, f"layer{stage + 1}")(x)
+        return x.mean((2, 3))
+
+
+@register_backbone("resnet18", summary="ResNet-18, torchvision's parameter names; 512 features before the bottleneck")
+def resnet18(channels: int, image_size: int) -> Trunk:
+    """The network of the paper; the stem follows the image size."""
+    return ResNet(channels, (64, 128, 256, 512), (2, 2, 2, 2), image_size <= SMALL_IMAGE)
+
+
+@register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels")
+def resnet32(channels: int, image_size: int) -> Trunk:
+    """Three stages of five blocks."""
+    return ResNet(channels, (16, 32, 64), (5, 5, 5), image_size <= SMALL_IMAGE)
+
+
+@register_backbone("resnet_thin", summary="three stages of one block, 16/32/64 channels: minutes on a CPU")
+def resnet_thin(channels: int, image_size: int) -> Trunk:
+    """The network of the ``-cpu`` scale."""
+    return ResNet(channels, (24, 48, 96), (1, 1, 1), image_size <= SMALL_IMAGE)

@@ -1,0 +1,164 @@
+"""Configuration: every object with hyperparameters is a validated model, and its constructor is its configuration.
+
+`Config` forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a classifier, ...)
+that may also carry learned state; parts of one role are told apart by their `kind` and found by name, so that
+YAML files and ``--set classifier.kind=nearest_mean`` can exchange them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from adagauss.errors import ConfigError, unknown_name
+
+if TYPE_CHECKING:
+    import torch
+
+State = dict[str, "torch.Tensor"]
+
+
+class Config(BaseModel):
+    """A validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], where: str = "") -> Self:
+        """Build from plain data, with errors a user can read.
+
+        Args:
+            settings: field values, nested mappings for nested models.
+            where: dotted path put before the field names in messages.
+        """
+        try:
+            return cls.model_validate(dict(settings))
+        except ValidationError as error:
+            raise _readable(error, cls, where) from None
+
+
+class Part(Config):
+    """A configured piece of a method, found by ``role`` and ``kind``, with optional learned state.
+
+    A subclass that sets ``kind`` is registered by being defined:
+
+    >>> class Identity(Part):
+    ...     role = "example"
+    ...     kind = "identity"
+    >>> Part.build("example", {"kind": "identity"})
+    Identity()
+    """
+
+    role: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    _registry: ClassVar[dict[str, dict[str, type[Part]]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "kind" in cls.__dict__ and cls.kind:
+            Part._registry.setdefault(cls.role, {})[cls.kind] = cls
+
+    @staticmethod
+    def kinds(role: str) -> dict[str, type[Part]]:
+        """All parts of a role by kind."""
+        return dict(Part._registry.get(role, {}))
+
+    @staticmethod
+    def build(role: str, spec: Mapping[str, Any], where: str | None = None) -> Part:
+        """The part described by plain data, e.g. ``{"kind": "bayes", "log_det": False}``."""
+        fields = dict(spec)
+        kind = fields.pop("kind", None)
+        known = Part._registry.get(role, {})
+        if kind not in known:
+            raise unknown_name(role, kind, known)
+        return known[kind].of(fields, where=f"{where or role}.")
+
+    def spec(self) -> dict[str, Any]:
+        """Plain data from which `build` makes an equal part (configuration only, not state)."""
+        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
+
+    def state_dict(self) -> State:
+        """Tensors learned so far; none unless a part says otherwise."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` gave."""
+        if state:
+            raise ConfigError(f"{self.role} {self.kind!r} keeps no state, but the checkpoint has {sorted(state)}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        return value.spec()
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """A configuration as JSON-ready data, parts with their kinds."""
+    data = _plain(config)
+    assert isinstance(data, dict)
+    return data
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested data as dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def override(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with dotted changes applied; keys that do not exist are left to validation.
+
+    Exchanging a part (``"drift.kind"``) drops the fields of the part that stood there before.
+    """
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")):
+        head, _, rest = dotted.partition(".")
+        if not rest:
+            result[head] = dict(value) if isinstance(value, Mapping) else value
+            continue
+        inner = result.get(head)
+        inner = dict(inner) if isinstance(inner, Mapping) else {}
+        if rest == "kind" and inner.get("kind") != value:
+            inner = {}
+        result[head] = override(inner, {rest: value})
+    return result
+
+
+def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method."""
+    known = flatten(settings)
+    return {key: value for key, value in changes.items() if key in known}
+
+
+def part_of(role: str, where: str | None = None) -> BeforeValidator:
+    """Lets a field of a part's type be given as plain data: ``Annotated[Drift, part_of("drift")]``."""
+    return BeforeValidator(lambda value: Part.build(role, value, where) if isinstance(value, Mapping) else value)
+
+
+def _readable(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
+    """The first problem of a validation as one sentence."""
+    problem = error.errors()[0]
+    path = ".".join(str(step) for step in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        *parents, name = problem["loc"]
+        for step in parents:
+            annotation = model.model_fields[str(step)].annotation if str(step) in model.model_fields else None
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                model = annotation
+        return unknown_name("setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields])
+    return ConfigError(f"{where}{path}: {problem['msg']} (got {problem['input']!r})")

@@ -1,0 +1,1 @@
+"""Images, augmentation, datasets, class orders and the stream of tasks."""

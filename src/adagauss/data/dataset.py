@@ -1,0 +1,143 @@
+"""Datasets by name: a registry of readers, each in a file of its own under `adagauss.data.datasets`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adagauss.data.images import LabelledImages
+from adagauss.data.sources import SOURCES
+from adagauss.errors import unknown_name
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Training and test images with one numbering of classes, and how networks should see them."""
+
+    name: str
+    train: LabelledImages
+    test: LabelledImages
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted settings this dataset asks of any method, e.g. ``{"augmentation.flip": False}`` for digits."""
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        return self.train.classes
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a reader may be told: where data lie and how file images are held."""
+
+    root: Path = Path("data")
+    size: int | None = None
+    """Side in pixels that file images are resized to; None: the dataset's usual one."""
+    cache_bytes: int = 4 * 2**30
+    """Memory budget for decoded file images; beyond it they are decoded again at every use."""
+    workers: int = 2
+    skip_bad_images: bool = False
+    cache_dir: Path | None = None
+    """Where decoded file images are kept for the next run; None: ``.cache`` below the root, if it exists."""
+    path: Path | None = None
+    """What follows the colon in a name such as ``folder:PATH``."""
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A registered dataset: what `adagauss datasets` shows, and the function that reads it."""
+
+    name: str
+    title: str
+    classes: int | None
+    images: str
+    licence: str
+    folder: str
+    """Where it is expected below the data root; empty when nothing needs to be there."""
+    read: Callable[[ReadOptions], Dataset]
+    class_order: str = "icarl"
+    """Name of the class order benchmarks use when none is asked for."""
+    takes_path: bool = False
+    """Whether it is named with a path, as ``folder:PATH`` is."""
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether `adagauss datasets fetch` can download it."""
+        return self.name in SOURCES
+
+    def present(self, root: Path) -> bool:
+        """Whether its files seem to be there."""
+        return not self.folder or (root / self.folder).exists()
+
+
+_DATASETS: dict[str, DatasetInfo] = {}
+
+
+def register_dataset(
+    name: str,
+    *,
+    title: str,
+    classes: int | None,
+    images: str,
+    licence: str,
+    folder: str,
+    class_order: str = "icarl",
+    takes_path: bool = False,
+) -> Callable[[Callable[[ReadOptions], Dataset]], Callable[[ReadOptions], Dataset]]:
+    """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
+
+    def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
+        _DATASETS[name] = DatasetInfo(
+            name, title, classes, images, licence, folder, read, class_order, takes_path
+        )
+        return read
+
+    return register
+
+
+def datasets() -> dict[str, DatasetInfo]:
+    """All registered datasets by name."""
+    from adagauss.data import datasets as readers
+
+    for module in pkgutil.iter_modules(readers.__path__):
+        importlib.import_module(f"{readers.__name__}.{module.name}")
+    return dict(sorted(_DATASETS.items()))
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """One registered dataset; an unknown name raises with the nearest known one.
+
+    >>> dataset_info("folder:my/birds").takes_path
+    True
+    """
+    known = datasets()
+    prefix, _, location = name.partition(":")
+    if location and prefix in known and known[prefix].takes_path:
+        return _at_path(known[prefix], Path(location).expanduser().absolute())
+    if name not in known:
+        raise unknown_name("dataset", name, known)
+    return known[name]
+
+
+def _at_path(info: DatasetInfo, path: Path) -> DatasetInfo:
+    def read(options: ReadOptions) -> Dataset:
+        return info.read(replace(options, path=path))
+
+    return replace(info, name=f"{info.name}:{path}", folder=str(path), read=read)
+
+
+def load_dataset(name: str, options: ReadOptions | None = None) -> Dataset:
+    """Read a dataset by name.
+
+    >>> load_dataset("digits").classes
+    (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    """
+    return dataset_info(name).read(options or ReadOptions())

@@ -1,0 +1,1 @@
+"""One file a dataset; each registers its reader by being imported."""

@@ -1,0 +1,39 @@
+"""FGVC-Aircraft: 100 variants of aircraft in the official layout and split."""
+
+from __future__ import annotations
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.file_dataset import FileList, file_dataset
+from adagauss.data.listing import require, require_files, table
+from adagauss.data.sources import how_to_get
+from adagauss.errors import DataError
+
+FOLDER = "fgvc-aircraft-2013b"
+
+
+@register_dataset(
+    "aircraft",
+    title="FGVC-Aircraft, 100 variants",
+    classes=100,
+    images="6,667 training (official train and val), 3,333 test",
+    licence="non-commercial research; images belong to their photographers",
+    folder=FOLDER,
+)
+def read_aircraft(options: ReadOptions) -> Dataset:
+    """Classes are the variants in the order of ``variants.txt``; the images keep their credit strips."""
+    folder = options.root / FOLDER / "data"
+    lines = require(folder / "variants.txt", "aircraft").read_text(encoding="utf-8").splitlines()
+    variants = [line.strip() for line in lines if line.strip()]
+    number = {variant: target for target, variant in enumerate(variants)}
+    parts = {"trainval": FileList(), "test": FileList()}
+    for part, files in parts.items():
+        label_file = folder / f"images_variant_{part}.txt"
+        for image, variant in table(label_file, "aircraft"):
+            if variant not in number:
+                raise DataError(
+                    f"aircraft: {label_file} names {variant!r}, which variants.txt lacks. "
+                    f"{how_to_get('aircraft')}"
+                )
+            files.add([folder / "images" / f"{image}.jpg"], number[variant])
+        require_files(files.paths, "aircraft")
+    return file_dataset("aircraft", variants, parts["trainval"], parts["test"], options)

@@ -1,0 +1,106 @@
+"""CIFAR-10 and CIFAR-100 from the official Python archives, read without trusting their pickles."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.listing import require
+from adagauss.data.safe_pickle import load_plain_pickle
+from adagauss.data.sources import how_to_get
+from adagauss.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+MEAN = (0.5071, 0.4867, 0.4408)
+STD = (0.2675, 0.2565, 0.2761)
+
+_MD5 = {
+    "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+    "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "cifar-100-python/meta": "7973b15100ade9c7d40fb424638fde48",
+    "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+    "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
+    "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+}
+_LICENCE = "none stated; cite Krizhevsky (2009)"
+
+
+@register_dataset(
+    "cifar100",
+    title="CIFAR-100, 32x32",
+    classes=100,
+    images="50,000 training, 10,000 test",
+    licence=_LICENCE,
+    folder="cifar-100-python",
+)
+def read_cifar100(options: ReadOptions) -> Dataset:
+    """Classes are the fine label names, in the order of the official label numbers."""
+    folder = options.root / "cifar-100-python"
+    return _read("cifar100", folder, ["train"], "test", "meta", "fine_label_names", "fine_labels")
+
+
+@register_dataset(
+    "cifar10",
+    title="CIFAR-10, 32x32",
+    classes=10,
+    images="50,000 training, 10,000 test",
+    licence=_LICENCE,
+    folder="cifar-10-batches-py",
+)
+def read_cifar10(options: ReadOptions) -> Dataset:
+    """Classes are the label names, in the order of the official label numbers."""
+    folder = options.root / "cifar-10-batches-py"
+    batches = [f"data_batch_{number}" for number in range(1, 6)]
+    return _read("cifar10", folder, batches, "test_batch", "batches.meta", "label_names", "labels")
+
+
+def _read(
+    name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str
+) -> Dataset:
+    classes = tuple(str(label) for label in _load(folder / meta, name).get(names_key, ()))
+    for file in (*train, test):  # before anything large is read
+        require(folder / file, name)
+
+    def part(files: list[str]) -> LabelledImages:
+        pixels, labels = zip(*(_batch(folder / file, name, labels_key) for file in files), strict=True)
+        targets = torch.from_numpy(np.concatenate(labels))
+        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(classes):
+            raise _damaged(name, folder / meta, f"labels do not fit the {len(classes)} class names")
+        return LabelledImages(ArrayImages(np.concatenate(pixels)), targets, classes)
+
+    return Dataset(name, part(train), part([test]), mean=MEAN, std=STD)
+
+
+def _batch(file: Path, name: str, labels_key: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    content = _load(file, name)
+    rows, labels = content.get("data"), np.asarray(content.get(labels_key, ()))
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * 32 * 32):
+        raise _damaged(name, file, f"it does not hold images of 3x32x32 with one of {labels_key!r} each")
+    return rows.reshape(-1, 3, 32, 32), labels.astype(np.int64)
+
+
+def _load(file: Path, name: str) -> dict[str, Any]:
+    with require(file, name).open("rb") as stream:
+        if hashlib.file_digest(stream, "md5").hexdigest() != _MD5[f"{file.parent.name}/{file.name}"]:
+            logger.warning("%s: %s is not the official file (its MD5 differs)", name, file)
+    content = load_plain_pickle(file)
+    if not isinstance(content, dict):
+        raise _damaged(name, file, "it does not hold a dictionary")
+    return content
+
+
+def _damaged(name: str, file: Path, why: str) -> DataError:
+    return DataError(f"{name}: {file} is damaged: {why}. {how_to_get(name)}")

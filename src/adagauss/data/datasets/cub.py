@@ -1,0 +1,40 @@
+"""CUB-200-2011: birds in their official layout and split."""
+
+from __future__ import annotations
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.file_dataset import FileList, file_dataset
+from adagauss.data.listing import require_files, table
+from adagauss.data.sources import how_to_get
+from adagauss.errors import DataError
+
+FOLDER = "CUB_200_2011"
+
+
+@register_dataset(
+    "cub",
+    title="Caltech-UCSD Birds-200-2011",
+    classes=200,
+    images="5,994 training, 5,794 test",
+    licence="non-commercial research and education; images belong to their photographers",
+    folder=FOLDER,
+)
+def read_cub(options: ReadOptions) -> Dataset:
+    """Classes are named as in ``classes.txt``, e.g. ``001.Black_footed_Albatross``."""
+    folder = options.root / FOLDER
+    class_rows = table(folder / "classes.txt", "cub")
+    images = dict(table(folder / "images.txt", "cub"))
+    class_of = dict(table(folder / "image_class_labels.txt", "cub"))
+    in_training = dict(table(folder / "train_test_split.txt", "cub"))
+    number = {identity: target for target, (identity, _) in enumerate(class_rows)}
+    if not images.keys() == class_of.keys() == in_training.keys() or not set(class_of.values()) <= set(
+        number
+    ):
+        raise DataError(f"cub: the lists in {folder} do not fit each other. {how_to_get('cub')}")
+    train, test = FileList(), FileList()
+    for image, path in images.items():
+        (train if in_training[image] == "1" else test).add(
+            [folder / "images" / path], number[class_of[image]]
+        )
+    require_files(train.paths + test.paths, "cub")
+    return file_dataset("cub", [name for _, name in class_rows], train, test, options)

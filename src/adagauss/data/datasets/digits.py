@@ -1,0 +1,59 @@
+"""Scikit-learn's digits: 1,797 real 8×8 images of handwritten digits, carried by the dependency itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.images import ArrayImages, LabelledImages
+
+TEST_SHARE = 0.3
+SPLIT_SEED = 0
+
+
+@register_dataset(
+    "digits",
+    title="scikit-learn digits, 8x8",
+    classes=10,
+    images="1,797 in all, split 70/30 by class",
+    licence="CC BY 4.0 (UCI optical recognition of handwritten digits)",
+    folder="",
+    class_order="natural",
+)
+def read_digits(options: ReadOptions) -> Dataset:
+    """Split class by class with a fixed seed, so that every run sees the same training and test images."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))
+    targets = torch.from_numpy(bunch.target.astype(np.int64))
+    generator = torch.Generator().manual_seed(SPLIT_SEED)
+    train: list[torch.Tensor] = []
+    test: list[torch.Tensor] = []
+    for digit in range(10):
+        members = torch.nonzero(targets == digit).flatten()
+        members = members[torch.randperm(len(members), generator=generator)]
+        held_out = round(len(members) * TEST_SHARE)
+        test.append(members[:held_out])
+        train.append(members[held_out:])
+
+    def split(parts: list[torch.Tensor]) -> LabelledImages:
+        chosen = torch.cat(parts)
+        return LabelledImages(ArrayImages(pixels[chosen]), targets[chosen], tuple(range(10)))
+
+    return Dataset(
+        "digits",
+        split(train),
+        split(test),
+        mean=(0.3053,),
+        std=(0.3760,),
+        settings={
+            "backbone.name": "convnet",
+            "backbone.features": 16,
+            "augmentation.crop_padding": 1,
+            "augmentation.flip": False,
+            "augmentation.policy": "none",
+            "memory.flips": False,
+        },
+    )

@@ -1,0 +1,99 @@
+"""MNIST and Fashion-MNIST from their four IDX files, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.images import ArrayImages, Label, LabelledImages
+from adagauss.data.sources import how_to_get
+from adagauss.errors import DataError
+
+FASHION_CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_UNSIGNED_BYTES = 8
+# Policies of random changes are made for colour photographs.
+_GREY = {"augmentation.policy": "none", "augmentation.crop_padding": 2}
+_DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
+
+
+@register_dataset(
+    "mnist",
+    title="MNIST digits, 28x28 grey",
+    classes=10,
+    images="60,000 training, 10,000 test",
+    licence="CC BY-SA 3.0",
+    folder="mnist",
+    class_order="natural",
+)
+def read_mnist(options: ReadOptions) -> Dataset:
+    """Classes are the digits as integers."""
+    train, test = _parts("mnist", options.root / "mnist", tuple(range(10)))
+    return Dataset("mnist", train, test, mean=(0.1307,), std=(0.3081,), settings=_DIGITS)
+
+
+@register_dataset(
+    "fashion-mnist",
+    title="Fashion-MNIST, 28x28 grey",
+    classes=10,
+    images="60,000 training, 10,000 test",
+    licence="MIT",
+    folder="fashion-mnist",
+    class_order="natural",
+)
+def read_fashion_mnist(options: ReadOptions) -> Dataset:
+    """Classes are the names of the garments, in the order of the official label numbers."""
+    train, test = _parts("fashion-mnist", options.root / "fashion-mnist", FASHION_CLASSES)
+    return Dataset("fashion-mnist", train, test, mean=(0.2860,), std=(0.3530,), settings=_GREY)
+
+
+def _parts(name: str, folder: Path, classes: tuple[Label, ...]) -> tuple[LabelledImages, LabelledImages]:
+    train, test = (_part(name, folder, prefix, classes) for prefix in ("train", "t10k"))
+    return train, test
+
+
+def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> LabelledImages:
+    pixels = _read_idx(name, folder / f"{prefix}-images-idx3-ubyte", axes=3)
+    labels = _read_idx(name, folder / f"{prefix}-labels-idx1-ubyte", axes=1)
+    if len(pixels) != len(labels) or len(labels) == 0 or int(labels.max()) >= len(classes):
+        raise DataError(f"{name}: images and labels in {folder} do not fit each other. {how_to_get(name)}")
+    return LabelledImages(ArrayImages(pixels), torch.from_numpy(labels.astype(np.int64)), classes)
+
+
+def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
+    """An IDX file: two zero bytes, the type, the number of axes, their lengths, then the values."""
+    content = _content(name, file)
+    start = 4 + 4 * axes
+    shape = np.frombuffer(content[4:start], dtype=">u4").tolist()
+    well_formed = content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes)) and len(shape) == axes
+    if not well_formed or len(content) != start + int(np.prod(shape)):
+        raise DataError(f"{name}: {file} is damaged: not an IDX file of {axes} axes. {how_to_get(name)}")
+    return np.frombuffer(bytearray(content), dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _content(name: str, file: Path) -> bytes:
+    zipped = file.with_name(file.name + ".gz")
+    if file.is_file():
+        return file.read_bytes()
+    if not zipped.is_file():
+        raise DataError(f"{name}: {file.name} (or .gz) is missing, expected at {file}. {how_to_get(name)}")
+    try:
+        return gzip.decompress(zipped.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: {zipped} is damaged ({error}). {how_to_get(name)}") from error

@@ -1,0 +1,58 @@
+"""Omniglot: 1,623 handwritten characters of 50 alphabets, 20 drawings each."""
+
+from __future__ import annotations
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.file_dataset import FileList, file_dataset
+from adagauss.data.listing import class_folders, images_below, seeded_split
+from adagauss.errors import DataError
+
+FOLDER = "omniglot"
+SIZE = 32
+TEST_SHARE = 0.25
+SPLIT_SEED = 0
+
+
+@register_dataset(
+    "omniglot",
+    title="Omniglot characters, 32x32 grey",
+    classes=1623,
+    images="24,345 training, 8,115 test: 15 and 5 of each character's drawings",
+    licence="MIT",
+    folder=FOLDER,
+)
+def read_omniglot(options: ReadOptions) -> Dataset:
+    """Classes are ``alphabet/character``, of the background and the evaluation set alike."""
+    characters = {
+        f"{alphabet.name}/{character.name}": character
+        for part in ("images_background", "images_evaluation")
+        for alphabet in class_folders(options.root / FOLDER / part, "omniglot")
+        for character in class_folders(alphabet, "omniglot")
+    }
+    classes = sorted(characters)
+    train, test = FileList(), FileList()
+    for target, name in enumerate(classes):
+        drawings = images_below(characters[name], "omniglot")
+        if len(drawings) < 2:
+            raise DataError(f"omniglot: {characters[name]} holds one drawing, too few to train and test on")
+        # Drawings are numbered by drawer: a seed a class keeps the test from being on a few people's hands.
+        learnt, held_out = seeded_split(len(drawings), TEST_SHARE, SPLIT_SEED + target)
+        train.add([drawings[index] for index in learnt], target)
+        test.add([drawings[index] for index in held_out], target)
+    return file_dataset(
+        "omniglot",
+        classes,
+        train,
+        test,
+        options,
+        size=SIZE,
+        channels=1,
+        mean=(0.9195,),
+        std=(0.2261,),
+        settings={
+            "augmentation.crop_padding": 2,
+            "augmentation.flip": False,
+            "augmentation.policy": "none",
+            "memory.flips": False,
+        },
+    )

@@ -1,0 +1,48 @@
+"""TinyImageNet in its official layout; the official validation images serve as test images."""
+
+from __future__ import annotations
+
+from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.file_dataset import FileList, file_dataset
+from adagauss.data.listing import class_folders, images_below, require, require_files, table
+from adagauss.data.sources import how_to_get
+from adagauss.errors import DataError
+
+FOLDER = "tiny-imagenet-200"
+SIZE = 64
+
+
+@register_dataset(
+    "tiny",
+    title="TinyImageNet, 64x64",
+    classes=200,
+    images="100,000 training, 10,000 test",
+    licence="ImageNet terms of access: research and education, not commercial",
+    folder=FOLDER,
+)
+def read_tiny_imagenet(options: ReadOptions) -> Dataset:
+    """Classes are the sorted wnids of the training folders, however many there are."""
+    folder = options.root / FOLDER
+    class_paths = class_folders(folder / "train", "tiny")
+    classes = [path.name for path in class_paths]
+    listed = require(folder / "wnids.txt", "tiny").read_text(encoding="utf-8").split()
+    absent = sorted(set(listed) - set(classes))
+    if absent:
+        raise DataError(
+            f"tiny: {len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected "
+            f"at {folder / 'train' / absent[0]}: the dataset seems to be extracted only in part. "
+            f"{how_to_get('tiny')}"
+        )
+    train = FileList()
+    for target, path in enumerate(class_paths):
+        train.add(images_below(path, "tiny"), target)
+
+    number = {wnid: target for target, wnid in enumerate(classes)}
+    test = FileList()
+    for image, rest in table(folder / "val" / "val_annotations.txt", "tiny"):
+        wnid = rest.split(maxsplit=1)[0]  # a bounding box follows
+        if wnid in number:
+            test.add([folder / "val" / "images" / image], number[wnid])
+    require_files(test.paths, "tiny")
+    settings = {"augmentation.crop_padding": 8}
+    return file_dataset("tiny", classes, train, test, options, size=SIZE, settings=settings)

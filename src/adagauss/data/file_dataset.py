@@ -1,0 +1,90 @@
+"""From lists of image files to a dataset: what all readers of image folders share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
+from adagauss.data.files import load_files
+from adagauss.data.images import Label, LabelledImages
+from adagauss.errors import DataError
+
+PHOTO_SIZE = 224
+PHOTO_SETTINGS: Mapping[str, Any] = {"augmentation.resized_crop": True, "augmentation.crop_padding": 0}
+"""What sets of large photographs are trained with: random resized crops rather than padded ones."""
+
+
+@dataclass
+class FileList:
+    """Image files and the number of each one's class."""
+
+    paths: list[Path] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)
+
+    def add(self, paths: Sequence[Path], target: int) -> None:
+        """Append images of one class."""
+        self.paths.extend(paths)
+        self.targets.extend([target] * len(paths))
+
+
+def file_dataset(
+    name: str,
+    classes: Sequence[Label],
+    train: FileList,
+    test: FileList,
+    options: ReadOptions,
+    *,
+    size: int = PHOTO_SIZE,
+    channels: int = 3,
+    mean: tuple[float, ...] = IMAGENET_MEAN,
+    std: tuple[float, ...] = IMAGENET_STD,
+    settings: Mapping[str, Any] = PHOTO_SETTINGS,
+) -> Dataset:
+    """Decode, or prepare to decode, the listed files, at ``size`` unless the options say otherwise.
+
+    Training and test images share the memory budget, training images first since they are read most often.
+    """
+    side = options.size or size
+    budget = options.cache_bytes
+    parts: list[LabelledImages] = []
+    for part, files in (("training", train), ("test", test)):
+        _need_every_class(name, part, classes, files.targets, "in its files")
+        images, targets = load_files(
+            files.paths,
+            torch.tensor(files.targets, dtype=torch.long),
+            side,
+            channels=channels,
+            workers=options.workers,
+            cache_bytes=budget,
+            cache_dir=_writable_cache(options),
+            skip_bad_images=options.skip_bad_images,
+        )
+        _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")
+        if images.in_memory:
+            budget -= len(images) * channels * side * side
+        parts.append(LabelledImages(images, targets, tuple(classes)))
+    return Dataset(name, parts[0], parts[1], mean=mean, std=std, settings=settings)
+
+
+def _need_every_class(
+    name: str, part: str, classes: Sequence[Label], targets: Sequence[int], when: str
+) -> None:
+    absent = sorted(set(range(len(classes))) - set(targets))
+    if absent:
+        raise DataError(
+            f"{name}: {len(absent)} of {len(classes)} classes have no {part} images {when}, "
+            f"the first being {classes[absent[0]]!r}"
+        )
+
+
+def _writable_cache(options: ReadOptions) -> Path | None:
+    if options.cache_dir is not None:
+        return options.cache_dir
+    # Unasked, nothing is written but below a data root that is there already.
+    return options.root / ".cache" if os.access(options.root, os.W_OK) else None

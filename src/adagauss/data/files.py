@@ -1,0 +1,155 @@
+"""Images that lie in files: decoded once into memory where they fit, else at every use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagauss.data.decode import Pixels, check_header, decode_image
+from adagauss.data.parallel import Progress, failures, no_progress, show_progress
+from adagauss.data.pixel_cache import Indices, PixelCache
+from adagauss.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+_NAMED_AT_MOST = 5
+
+
+class FileImages:
+    """Images in files, as squares of ``size`` pixels (see `decode_image` for modes and cropping).
+
+    Where all of them fit ``cache_bytes`` they are decoded once, kept in memory and, if ``cache_dir`` can be
+    written, stored there, so that the next start takes no time. Otherwise every batch is decoded when asked
+    for. ``workers`` threads decode (Pillow frees Python's lock meanwhile; processes measured hardly faster
+    and would have to start the caller's program anew); their number never changes the result.
+
+    Files that do not decode raise a `DataError`, or are dropped with ``skip_bad_images``: `kept` then tells
+    which of ``paths`` remain, and `load_files` keeps labels in step. Images that are decoded at every use
+    have only their headers checked beforehand, unless bad ones are to be skipped: then all are decoded once.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        size: int,
+        *,
+        channels: int = 3,
+        workers: int = 2,
+        cache_bytes: int = 4 * 2**30,
+        cache_dir: Path | None = None,
+        skip_bad_images: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        if not paths:
+            raise DataError("no image files given")
+        if size < 1 or channels not in (1, 3):
+            raise DataError(
+                f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}"
+            )
+        self._size, self._channels, self._workers = size, channels, max(1, workers)
+        self._skip = skip_bad_images
+        self._progress = progress or show_progress
+        self._pixels: Tensor | None = None
+        self.paths = list(paths)
+        cache = PixelCache(cache_dir, paths, size, channels) if cache_dir else None
+        fits = len(paths) * channels * size * size <= cache_bytes
+        kept = self._load_all(cache) if fits else self._check_all(cache)
+        self.kept = torch.from_numpy(kept)
+        """Positions, among the paths given, of the images that can be used."""
+        self.paths = [self.paths[index] for index in kept.tolist()]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self._channels, self._size, self._size
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the pixels are held, rather than decoded at every use."""
+        return self._pixels is not None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        if self._pixels is not None:
+            return self._pixels[indices]
+        paths = [self.paths[index] for index in indices.tolist()]
+        pixels, bad = self._decode(paths, no_progress)
+        if bad:
+            raise _undecodable(bad, paths)
+        return torch.from_numpy(pixels)
+
+    def _load_all(self, cache: PixelCache | None) -> Indices:
+        stored = cache.load() if cache else None
+        if stored is not None and (self._skip or len(stored.kept) == len(self.paths)):
+            self._pixels = torch.from_numpy(stored.pixels)
+            return stored.kept
+        pixels, bad = self._decode(self.paths, self._progress)
+        kept = self._usable(bad)
+        if bad:
+            pixels = pixels[kept]
+        if cache:
+            cache.store(pixels, kept)
+        self._pixels = torch.from_numpy(pixels)
+        return kept
+
+    def _check_all(self, cache: PixelCache | None) -> Indices:
+        if not self._skip:
+            # Reading a header holds Python's lock: more threads would only get in each other's way.
+            return self._usable(
+                failures(lambda index: check_header(self.paths[index]), len(self.paths), 1, no_progress)
+            )
+        known = cache.load_kept() if cache else None
+        if known is not None:
+            return known
+
+        def decodes(index: int) -> Pixels:
+            return decode_image(self.paths[index], self._size, self._channels)
+
+        kept = self._usable(failures(decodes, len(self.paths), self._workers, self._progress))
+        if cache:
+            cache.store_kept(kept)
+        return kept
+
+    def _decode(self, paths: Sequence[Path], progress: Progress) -> tuple[Pixels, dict[int, str]]:
+        """The pixels of ``paths``, and why some of them (their rows undefined) could not be had."""
+        pixels = np.empty((len(paths), *self.shape), dtype=np.uint8)
+
+        def fill(row: int) -> None:
+            pixels[row] = decode_image(paths[row], self._size, self._channels)
+
+        return pixels, failures(fill, len(paths), self._workers, progress)
+
+    def _usable(self, bad: dict[int, str]) -> Indices:
+        if bad and not self._skip:
+            raise _undecodable(bad, self.paths)
+        if len(bad) == len(self.paths):
+            raise DataError(f"none of {len(self.paths)} images can be decoded (first: {self.paths[0]})")
+        for index, reason in bad.items():
+            logger.warning("skipped %s: %s", self.paths[index], reason)
+        return np.array([index for index in range(len(self.paths)) if index not in bad], dtype=np.int64)
+
+
+def load_files(
+    paths: Sequence[Path], targets: Tensor, size: int, **settings: Any
+) -> tuple[FileImages, Tensor]:
+    """Images with the targets of those that can be used; ``settings`` as for `FileImages`."""
+    if len(paths) != len(targets):
+        raise DataError(f"{len(paths)} image files but {len(targets)} labels: give one label an image")
+    images = FileImages(paths, size, **settings)
+    return images, targets[images.kept]
+
+
+def _undecodable(bad: dict[int, str], paths: Sequence[Path]) -> DataError:
+    named = "; ".join(f"{paths[index]} ({reason})" for index, reason in list(bad.items())[:_NAMED_AT_MOST])
+    more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
+    return DataError(
+        f"{len(bad)} of {len(paths)} images cannot be decoded: {named}{more}. "
+        "Mend or remove them, or leave them out with --skip-bad-images."
+    )

@@ -1,0 +1,150 @@
+"""Images by index: the one interface through which everything reads pixels.
+
+Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, all images of one source having one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagauss.errors import DataError
+
+Label = Hashable
+
+
+class Images(Protocol):
+    """A source of equally sized images, in memory or in files."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of every image."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """The images at ``indices`` as one uint8 tensor ``(len(indices), C, H, W)``."""
+
+
+class ArrayImages:
+    """Images held in memory as one uint8 tensor.
+
+    Accepts ``(N, C, H, W)``, ``(N, H, W, C)`` or ``(N, H, W)``, uint8 in 0..255 or floats in 0..1.
+
+    >>> ArrayImages(np.zeros((5, 8, 8), dtype=np.uint8)).shape
+    (1, 8, 8)
+    """
+
+    def __init__(self, pixels: Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
+        self.pixels = to_uint8_nchw(torch.as_tensor(pixels))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        return self.pixels[indices]
+
+
+class Subset:
+    """Some images of another source, without copying them."""
+
+    def __init__(self, images: Images, indices: Tensor) -> None:
+        self.images = images
+        self.indices = indices
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.images.shape
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        return self.images.batch(self.indices[indices])
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images with their classes: image ``i`` is of class ``classes[targets[i]]``."""
+
+    images: Images
+    targets: Tensor
+    classes: tuple[Label, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.images) != len(self.targets):
+            raise DataError(f"{len(self.images)} images but {len(self.targets)} labels: give one label an image")
+
+    @classmethod
+    def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
+        """From one label an image; classes stand in sorted order where they can be sorted, else as first seen."""
+        plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+        classes = list(dict.fromkeys(plain))
+        try:
+            classes.sort()  # type: ignore[type-var]
+        except TypeError:  # labels of mixed kinds have no order of their own
+            classes = list(dict.fromkeys(plain))
+        index = {label: position for position, label in enumerate(classes)}
+        return cls(images, torch.tensor([index[label] for label in plain], dtype=torch.long), tuple(classes))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def labels(self) -> list[Label]:
+        """One label an image."""
+        return [self.classes[target] for target in self.targets.tolist()]
+
+    def of_classes(self, classes: Sequence[Label]) -> LabelledImages:
+        """Only the images of ``classes``, numbered in the given order."""
+        position = {label: index for index, label in enumerate(classes)}
+        renumber = torch.tensor([position.get(label, -1) for label in self.classes], dtype=torch.long)
+        targets = renumber[self.targets]
+        kept = torch.nonzero(targets >= 0).flatten()
+        return LabelledImages(Subset(self.images, kept), targets[kept], tuple(classes))
+
+    def counts(self) -> Tensor:
+        """Number of images of each class."""
+        return torch.bincount(self.targets, minlength=len(self.classes))
+
+
+def to_uint8_nchw(pixels: Tensor) -> Tensor:
+    """Pixels of any common layout as uint8 ``(N, C, H, W)``; floats are taken to lie in 0..1."""
+    if pixels.ndim == 3:
+        pixels = pixels.unsqueeze(1)
+    if pixels.ndim != 4 or 0 in pixels.shape:
+        raise DataError(
+            f"images must have shape (N, C, H, W), (N, H, W, C) or (N, H, W) with no empty axis; got {tuple(pixels.shape)}"
+        )
+    if pixels.shape[1] not in (1, 3) and pixels.shape[-1] in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    if pixels.shape[1] not in (1, 3):
+        raise DataError(f"images must have 1 or 3 channels; got shape {tuple(pixels.shape)}")
+    if pixels.dtype == torch.uint8:
+        return pixels.contiguous()
+    if pixels.is_floating_point():
+        bad = (~torch.isfinite(pixels)).flatten(1).any(1).nonzero().flatten()
+        if len(bad):
+            raise DataError(
+                f"{len(bad)} of {len(pixels)} images hold NaN or infinite pixels (first: image {int(bad[0])}): remove or mend them"
+            )
+        low, high = float(pixels.min()), float(pixels.max())
+        if low < 0 or high > 1:
+            raise DataError(
+                f"float images must lie in 0..1, these lie in {low:g}..{high:g}: scale them, or give uint8 pixels in 0..255"
+            )
+        return (pixels * 255).round().to(torch.uint8).contiguous()
+    low, high = int(pixels.min()), int(pixels.max())
+    if low < 0 or high > 255:
+        raise DataError(f"integer images must lie in 0..255, these lie in {low}..{high}")
+    return pixels.to(torch.uint8).contiguous()

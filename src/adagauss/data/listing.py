@@ -1,0 +1,107 @@
+"""Finding image files: class folders in sorted order, hidden and foreign files left aside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from adagauss.data.sources import how_to_get
+from adagauss.errors import DataError
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+)
+
+
+def require(path: Path, dataset: str) -> Path:
+    """The path itself, or a `DataError` telling what is missing and how to get the dataset."""
+    if not path.exists():
+        raise DataError(f"{dataset}: {path.name} is missing, expected at {path}. {how_to_get(dataset)}")
+    return path
+
+
+def require_files(paths: Sequence[Path], dataset: str) -> None:
+    """Raise if files that a dataset's own list names are not there: it was extracted only in part."""
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise DataError(
+            f"{dataset}: {len(missing)} of {len(paths)} listed images are missing, the first expected at "
+            f"{missing[0]}: the dataset seems to be extracted only in part. {how_to_get(dataset)}"
+        )
+
+
+def table(path: Path, dataset: str) -> list[tuple[str, str]]:
+    """A text file of ``key value`` lines, as many datasets keep their labels and splits."""
+    lines = require(path, dataset).read_text(encoding="utf-8").splitlines()
+    rows = [line.split(maxsplit=1) for line in lines if line.strip()]
+    if not rows or any(len(row) != 2 for row in rows):
+        raise DataError(f"{dataset}: {path} is empty or damaged. {how_to_get(dataset)}")
+    return [(row[0], row[1].strip()) for row in rows]
+
+
+def class_folders(folder: Path, dataset: str) -> list[Path]:
+    """The folders in ``folder``, sorted by name; at least one."""
+    require(folder, dataset)
+    own = folder.resolve()
+    found = sorted(
+        path
+        for path in folder.iterdir()
+        # A link to this folder or one above it is a loop, not a class.
+        if _visible(path.name) and path.is_dir() and not own.is_relative_to(path.resolve())
+    )
+    if not found:
+        raise DataError(f"{dataset}: {folder} holds no class folders")
+    return found
+
+
+def images_below(folder: Path, dataset: str) -> list[Path]:
+    """All image files in a class folder and its subfolders, sorted by path; at least one."""
+    # Links are followed, but not to where the search came from: a link upwards would bring in other classes.
+    found = sorted(_walk(folder, {_identity(parent) for parent in folder.resolve().parents}))
+    if not found:
+        raise DataError(f"{dataset}: class folder {folder} holds no images: fill it or remove it")
+    return found
+
+
+def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], list[int]]:
+    """Training and test positions among ``count`` images, the same everywhere; each part at least one."""
+    shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    held_out = min(max(1, round(count * test_share)), count - 1)
+    return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
+
+
+def has_images(folder: Path) -> bool:
+    """Whether image files lie directly in a folder."""
+    return any(_is_image(path) for path in folder.iterdir())
+
+
+def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
+    identity = _identity(folder)
+    if identity in visited:
+        return
+    visited.add(identity)
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if _visible(entry.name))
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            yield from _walk(path, visited)
+        elif _is_image(path):
+            yield path
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and _visible(path.name) and path.is_file()
+
+
+def _visible(name: str) -> bool:
+    # Besides hidden files: archives made on a Mac carry a folder of twins that are no images.
+    return not name.startswith(".") and name != "__MACOSX"
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    state = folder.stat()
+    return state.st_dev, state.st_ino

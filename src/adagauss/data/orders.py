@@ -1,0 +1,42 @@
+"""Class orders by name, by seed, or as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from adagauss.errors import ConfigError, unknown_name
+
+ICARL_SEED = 1993
+NAMES = ("natural", "icarl", "seeded")
+
+
+def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -> list[int]:
+    """Positions of classes in the order they are taught.
+
+    - ``"natural"``: as the dataset numbers them;
+    - ``"icarl"``: NumPy's legacy permutation with seed 1993, the field's usual order of CIFAR-100;
+    - ``"seeded"``: the same permutation with ``seed``; a number is short for it;
+    - a list of positions.
+
+    >>> class_order("icarl", 100)[:5]
+    [68, 56, 78, 8, 23]
+    """
+    if isinstance(order, str):
+        if order.lstrip("-").isdigit():
+            order = int(order)
+        elif order == "natural":
+            return list(range(classes))
+        elif order == "icarl":
+            order = ICARL_SEED
+        elif order == "seeded":
+            order = seed
+        else:
+            raise unknown_name("class order", order, NAMES)
+    if isinstance(order, int):
+        return [int(position) for position in np.random.RandomState(order).permutation(classes)]
+    chosen = list(order)
+    if len(set(chosen)) != len(chosen) or not set(chosen) <= set(range(classes)):
+        raise ConfigError(f"a class order lists positions 0..{classes - 1} at most once each; got {chosen}")
+    return chosen

@@ -1,0 +1,113 @@
+"""Decoded images on disk, so that the second run on a dataset starts at once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from adagauss.data.decode import DECODER, Pixels
+
+logger = logging.getLogger(__name__)
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StoredPixels:
+    """Decoded images and the positions they had among the files given."""
+
+    pixels: Pixels
+    kept: Indices
+
+
+class PixelCache:
+    """Two plain ``.npy`` files (never pickles) named by what they were made of.
+
+    The name is a hash of every file's path, size and time of change and of how images are decoded: a changed
+    file is decoded again. Trouble with the cache is logged, never raised, since it is only a convenience.
+    """
+
+    def __init__(self, folder: Path, paths: Sequence[Path], size: int, channels: int) -> None:
+        self._folder = folder
+        self._shape = (channels, size, size)
+        self._count = len(paths)
+        name = _fingerprint(paths, size, channels)
+        self.pixels_file = folder / f"{name}.npy"
+        self.kept_file = folder / f"{name}.kept.npy"
+
+    def load(self) -> StoredPixels | None:
+        """What was stored for these files, mapped from disk; None if there is nothing sound."""
+        kept = self.load_kept()
+        # Copy-on-write mapping: pages are shared between runs, yet torch sees a writable array.
+        pixels = _read(self.pixels_file, mmap_mode="c")
+        if kept is None or pixels is None:
+            return None
+        if pixels.dtype != np.uint8 or pixels.shape != (len(kept), *self._shape):
+            return None
+        return StoredPixels(pixels, kept)
+
+    def load_kept(self) -> Indices | None:
+        """Which of the files decoded, if that was found out before."""
+        kept = _read(self.kept_file)
+        if kept is None or kept.dtype != np.int64 or kept.ndim != 1:
+            return None
+        rising = len(kept) > 0 and kept[0] >= 0 and kept[-1] < self._count and bool((np.diff(kept) > 0).all())
+        return kept if rising else None
+
+    def store(self, pixels: Pixels, kept: Indices) -> None:
+        """Keep decoded images for the next run."""
+        if self.store_kept(kept):
+            self._write(self.pixels_file, pixels)
+
+    def store_kept(self, kept: Indices) -> bool:
+        """Keep which files decoded; whether that could be written."""
+        return self._write(self.kept_file, kept)
+
+    def _write(self, file: Path, array: npt.NDArray[Any]) -> bool:
+        temporary: Path | None = None
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # Written aside and moved into place: no reader ever sees half a file.
+            with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as stream:
+                temporary = Path(stream.name)
+                np.save(stream, array, allow_pickle=False)
+            temporary.replace(file)
+        except OSError as error:
+            logger.info("decoded images are not kept for the next run: %s", error)
+            return False
+        finally:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+        return True
+
+
+def _read(file: Path, mmap_mode: Literal["c"] | None = None) -> npt.NDArray[Any] | None:
+    try:
+        array: npt.NDArray[Any] = np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError) as error:
+        logger.warning("ignored a damaged cache of decoded images, %s: %s", file, error)
+        return None
+    return array
+
+
+def _fingerprint(paths: Sequence[Path], size: int, channels: int) -> str:
+    digest = hashlib.sha256(f"{DECODER};{size};{channels};{len(paths)}".encode())
+    for path in paths:
+        digest.update(b"\0" + os.fsencode(path.absolute()))
+        try:
+            state = path.stat()
+            digest.update(f"\0{state.st_size};{state.st_mtime_ns}".encode())
+        except OSError:  # a missing file fails later, when it is decoded, with a better message
+            digest.update(b"\0missing")
+    return digest.hexdigest()[:32]

@@ -1,0 +1,104 @@
+"""The stream of tasks: which classes are taught when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from adagauss.config import Config
+from adagauss.data.dataset import Dataset
+from adagauss.data.images import Label, LabelledImages
+from adagauss.data.orders import class_order
+from adagauss.errors import ConfigError
+
+
+class StreamConfig(Config):
+    """How a dataset becomes tasks."""
+
+    dataset: str = "digits"
+    tasks: PositiveInt = 5
+    first: PositiveInt | None = None
+    """Classes in the first task; the rest is divided equally over the other tasks. None: all tasks alike."""
+    sizes: tuple[PositiveInt, ...] | None = None
+    """Classes of each task, when they follow no rule; ``tasks`` and ``first`` are then not used."""
+    classes: PositiveInt | None = None
+    """Teach only the first so many classes of the order."""
+    class_order: str | tuple[NonNegativeInt, ...] | None = None
+    """A name, a seed or a list (see `class_order`); None takes the dataset's usual one."""
+    class_order_seed: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """The classes of one task and their images."""
+
+    index: int
+    classes: tuple[Label, ...]
+    train: LabelledImages
+    test: LabelledImages
+
+
+class TaskStream:
+    """A dataset's classes, ordered and divided into tasks.
+
+    >>> from adagauss.data.dataset import load_dataset
+    >>> stream = TaskStream(load_dataset("digits"), StreamConfig(tasks=5))
+    >>> [task.classes for task in stream]
+    [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+    """
+
+    def __init__(self, dataset: Dataset, config: StreamConfig, default_order: str = "natural") -> None:
+        self.dataset = dataset
+        order = class_order(
+            config.class_order if config.class_order is not None else default_order,
+            len(dataset.classes),
+            config.class_order_seed,
+        )
+        if config.classes is not None:
+            if config.classes > len(order):
+                raise ConfigError(f"{config.classes} classes are asked for, but {dataset.name} has {len(order)}")
+            order = order[: config.classes]
+        sizes = list(config.sizes) if config.sizes else task_sizes(len(order), config.tasks, config.first)
+        if sum(sizes) != len(order):
+            raise ConfigError(f"the task sizes add up to {sum(sizes)}, but there are {len(order)} classes")
+        labels = [dataset.classes[position] for position in order]
+        self.task_classes: list[tuple[Label, ...]] = []
+        for size in sizes:
+            self.task_classes.append(tuple(labels[:size]))
+            labels = labels[size:]
+
+    def __len__(self) -> int:
+        return len(self.task_classes)
+
+    def __getitem__(self, index: int) -> Task:
+        classes = self.task_classes[index]
+        return Task(index, classes, self.dataset.train.of_classes(classes), self.dataset.test.of_classes(classes))
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self[index] for index in range(len(self)))
+
+
+def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
+    """Classes of each task: ``first`` (or an equal share), then equal shares, left-overs going to early tasks.
+
+    >>> task_sizes(10, 5), task_sizes(100, 6, first=50), task_sizes(10, 3)
+    ([2, 2, 2, 2, 2], [50, 10, 10, 10, 10, 10], [4, 3, 3])
+    """
+    if tasks > classes:
+        raise ConfigError(f"{tasks} tasks are asked for, but there are only {classes} classes: use at most {classes}")
+    if first is None:
+        return _shares(classes, tasks)
+    if first > classes - (tasks - 1):
+        raise ConfigError(f"a first task of {first} of {classes} classes leaves too few for {tasks - 1} more tasks")
+    if tasks == 1 and first != classes:
+        raise ConfigError(f"with one task its {first} classes must be all {classes}")
+    return [first, *(_shares(classes - first, tasks - 1) if tasks > 1 else [])]
+
+
+def _shares(classes: int, tasks: int) -> list[int]:
+    share, rest = divmod(classes, tasks)
+    return [share + (index < rest) for index in range(tasks)]
+
+

@@ -1,0 +1,38 @@
+"""Errors that are the user's to mend: each message says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AdagaussError(Exception):
+    """Base of every error raised on purpose; the command line shows its message without a traceback."""
+
+
+class ConfigError(AdagaussError):
+    """A setting that does not exist, or a value it cannot take."""
+
+
+class DataError(AdagaussError):
+    """Images or labels that cannot be used."""
+
+
+class CheckpointError(AdagaussError):
+    """A saved learner or run folder that cannot be read or written."""
+
+
+class NumericalError(AdagaussError):
+    """Numbers that became unusable: a NaN loss, a covariance that is not finite."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
+    """The error for a name that does not exist, with the nearest one that does.
+
+    >>> str(unknown_name("method", "adagaus", ["adagauss", "finetune"]))
+    "unknown method 'adagaus'; did you mean 'adagauss'? Known: adagauss, finetune."
+    """
+    choices = sorted(known)
+    nearest = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return ConfigError(f"unknown {kind} {str(name)!r}; {hint}Known: {', '.join(choices)}.")

@@ -1,0 +1,252 @@
+"""ClassGaussians: the memory of a class is a mean, a covariance and a count, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from adagauss import linalg
+from adagauss.errors import ConfigError, DataError
+
+Label = Hashable
+CovarianceKind = Literal["full", "diagonal", "none"]
+Map = Callable[[Tensor], Tensor]
+
+TRANSPORT_ROWS = 4096
+"""Samples mapped at once: enough to fill the matrix products, few enough to stay in cache."""
+
+
+class ClassGaussians:
+    """One Gaussian a class, estimated in a streaming way.
+
+    Statistics of the same class given in several calls, in any order or by several banks that are merged, are the
+    same to float64 rounding as those of one call. A class of S features costs S + S(S+1)/2 numbers (``full``),
+    2S (``diagonal``) or S (``none``: means only).
+
+    >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
+    >>> bank.labels, bank.means.shape, bank.covariances.shape
+    (['cat', 'dog'], torch.Size([2, 4]), torch.Size([2, 4, 4]))
+    """
+
+    def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
+        self.size = size
+        self.covariance: CovarianceKind = covariance
+        self.labels: list[Label] = []
+        width = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}[covariance]
+        self.counts = torch.zeros(0, dtype=torch.long, device=device)
+        self.means = torch.zeros(0, size, dtype=torch.float64, device=device)
+        self.packed = torch.zeros(0, width, dtype=torch.float64, device=device)
+
+    @classmethod
+    def from_features(
+        cls, features: Tensor, labels: Iterable[Label], covariance: CovarianceKind = "full"
+    ) -> ClassGaussians:
+        """Estimate from ``(N, S)`` features and one label a row."""
+        bank = cls(features.shape[-1], covariance, features.device)
+        bank.add(features, labels)
+        return bank
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.labels
+
+    def add(self, features: Tensor, labels: Iterable[Label]) -> None:
+        """Take in more samples; labels seen before have their statistics merged (Chan's parallel update)."""
+        names = [label.item() if hasattr(label, "item") else label for label in labels]
+        if features.ndim != 2 or features.shape[1] != self.size:
+            raise DataError(f"features must have shape (N, {self.size}); got {tuple(features.shape)}")
+        if len(names) != len(features):
+            raise DataError(f"{len(features)} features but {len(names)} labels: give one label a row")
+        features = features.detach().to(self.means.device, torch.float64)
+        if not bool(torch.isfinite(features).all()):
+            bad = int((~torch.isfinite(features)).any(1).sum())
+            raise DataError(f"{bad} of {len(features)} features hold NaN or infinite numbers")
+        position = {label: index for index, label in enumerate(dict.fromkeys(names))}
+        targets = torch.tensor([position[label] for label in names], dtype=torch.long)
+        order = torch.argsort(targets, stable=True).to(features.device)
+        counts = torch.bincount(targets, minlength=len(position))
+        means, scatters = [], []
+        for rows in features[order].split(counts.tolist()):
+            means.append(rows.mean(0))
+            scatters.append(self._pack_scatter(rows - means[-1]))
+        if means:
+            self._merge(list(position), counts.to(self.counts.device), torch.stack(means), torch.stack(scatters))
+
+    def merge(self, other: ClassGaussians) -> None:
+        """Take in the statistics of another bank, e.g. of another worker."""
+        if (other.size, other.covariance) != (self.size, self.covariance):
+            raise ConfigError(
+                f"banks differ: {self.size} features with {self.covariance} covariance here, "
+                f"{other.size} with {other.covariance} there"
+            )
+        scatters = other.packed * (other.counts - 1).clamp_min(0).unsqueeze(1)
+        self._merge(other.labels, other.counts, other.means, scatters)
+
+    def remove(self, label: Label) -> None:
+        """Forget a class."""
+        keep = [other for other in self.labels if other != label]
+        if len(keep) == len(self.labels):
+            raise DataError(f"class {label!r} is not in memory, so it cannot be removed")
+        chosen = self.select(keep)
+        self.labels, self.counts, self.means, self.packed = keep, chosen.counts, chosen.means, chosen.packed
+
+    def select(self, labels: Sequence[Label]) -> ClassGaussians:
+        """A bank of some classes, in the given order."""
+        position = {label: index for index, label in enumerate(self.labels)}
+        index = torch.tensor([position[label] for label in labels], dtype=torch.long, device=self.means.device)
+        return self._like(list(labels), self.counts[index], self.means[index], self.packed[index])
+
+    def with_statistics(self, means: Tensor, covariances: Tensor | None) -> ClassGaussians:
+        """The same classes and counts with other means and (unpacked) covariances; None keeps the covariances."""
+        packed = self.packed if covariances is None else self._pack(linalg.symmetrise(covariances.double()))
+        return self._like(list(self.labels), self.counts.clone(), means.double().clone(), packed.clone())
+
+    @property
+    def covariances(self) -> Tensor:
+        """(C, S, S) covariance matrices, unbiased; an error where none are kept."""
+        if self.covariance == "full":
+            return linalg.unpack_triangle(self.packed, self.size)
+        if self.covariance == "diagonal":
+            return torch.diag_embed(self.packed)
+        raise ConfigError("this memory keeps means only; set memory.covariance=full to have covariances")
+
+    @property
+    def numbers_per_class(self) -> int:
+        """How many numbers a class costs: S + S(S+1)/2 for full covariances."""
+        return self.size + self.packed.shape[1]
+
+    def sample(self, number: int, generator: torch.Generator | None = None) -> Tensor:
+        """(C, number, S) draws μ_c + L_c ε in float64."""
+        noise = torch.randn(len(self), number, self.size, generator=generator, dtype=torch.float64)
+        if not len(self):
+            return noise.to(self.means.device)
+        factor = linalg.safe_cholesky(self.covariances).factor
+        return self.means.unsqueeze(1) + noise.to(factor.device) @ factor.mT
+
+    def transport(self, mapping: Map, samples: int = 10_000, generator: torch.Generator | None = None) -> ClassGaussians:
+        """Push every Gaussian through ``mapping`` by ``samples`` draws a class and re-estimate it (Algorithm 1).
+
+        Draws are made, mapped and reduced in blocks, in float32, with moments summed in float64: memory does not
+        depend on ``samples``.
+        """
+        if not len(self):
+            return self._like([], self.counts, self.means, self.packed)
+        factors = linalg.safe_cholesky(self.covariances).factor.float()
+        means = torch.empty_like(self.means)
+        covariances = torch.empty_like(factors, dtype=torch.float64)
+        blocks = [min(TRANSPORT_ROWS, samples - start) for start in range(0, samples, TRANSPORT_ROWS)]
+        with torch.inference_mode():
+            for index, (mean, factor) in enumerate(zip(self.means.float(), factors, strict=True)):
+                # Moments about the image of the mean: exact merging across blocks with no second pass.
+                centre = mapping(mean.unsqueeze(0)).double()
+                total = torch.zeros_like(centre[0])
+                scatter = torch.zeros_like(covariances[index])
+                for rows in blocks:
+                    noise = torch.randn(rows, self.size, generator=generator).to(factor.device)
+                    mapped = mapping(torch.addmm(mean, noise, factor.T)).double() - centre
+                    total += mapped.sum(0)
+                    scatter.addmm_(mapped.T, mapped)
+                shift = total / samples
+                means[index] = centre[0] + shift
+                covariances[index] = (scatter - samples * torch.outer(shift, shift)) / (samples - 1)
+        return self.with_statistics(means, covariances)
+
+    def transport_affine(self, affine: linalg.Affine) -> ClassGaussians:
+        """Exact image under z ↦ zW + b: μW + b and WᵀΣW."""
+        means = affine(self.means)
+        if self.covariance == "none":
+            return self.with_statistics(means, None)
+        weight = affine.weight
+        return self.with_statistics(means, weight.T @ self.covariances @ weight)
+
+    def squared_mahalanobis(self, points: Tensor) -> Tensor:
+        """(B, C) values of (x − μ_c)ᵀ Σ_c⁻¹ (x − μ_c), in float64."""
+        return linalg.squared_distances(points.double(), linalg.whiten(self.means, self.covariances, torch.float64))
+
+    def log_prob(self, points: Tensor) -> Tensor:
+        """(B, C) log-densities log N(x; μ_c, Σ_c), in float64."""
+        whitening = linalg.whiten(self.means, self.covariances, torch.float64)
+        constant = self.size * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
+        return -(linalg.squared_distances(points.double(), whitening) + whitening.log_det + constant) / 2
+
+    def symmetric_kl(self, other: ClassGaussians) -> Tensor:
+        """KL(N‖N*) + KL(N*‖N) class by class, for the classes of this bank."""
+        theirs = other.select(self.labels)
+        return linalg.symmetric_kl(self.means, self.covariances, theirs.means, theirs.covariances)
+
+    def mean_distance(self, other: ClassGaussians) -> Tensor:
+        """‖μ_c − μ*_c‖₂ class by class."""
+        return torch.linalg.vector_norm(self.means - other.select(self.labels).means, dim=1)
+
+    def covariance_distance(self, other: ClassGaussians) -> Tensor:
+        """‖Σ_c − Σ*_c‖_F class by class."""
+        return torch.linalg.matrix_norm(self.covariances - other.select(self.labels).covariances)
+
+    def ranks(self, tolerance: float = 1e-3, relative: bool = True) -> Tensor:
+        """Rank of each covariance (see `linalg.ranks`)."""
+        return linalg.ranks(self.covariances, tolerance, relative)
+
+    def effective_ranks(self) -> Tensor:
+        """Effective rank of each covariance."""
+        return linalg.effective_ranks(self.covariances)
+
+    def condition_numbers(self) -> Tensor:
+        """Condition number of each covariance."""
+        return linalg.condition_numbers(self.covariances)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its tensors; labels are kept by whoever saves it."""
+        return {"counts": self.counts, "means": self.means, "packed": self.packed}
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Tensor], labels: Sequence[Label], covariance: CovarianceKind
+    ) -> ClassGaussians:
+        """The bank that gave ``state``."""
+        bank = cls(state["means"].shape[1], covariance, state["means"].device)
+        return bank._like(list(labels), state["counts"], state["means"], state["packed"])
+
+    def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> ClassGaussians:
+        bank = ClassGaussians(self.size, self.covariance, self.means.device)
+        bank.labels, bank.counts, bank.means, bank.packed = labels, counts, means, packed
+        return bank
+
+    def _pack(self, matrices: Tensor) -> Tensor:
+        if self.covariance == "full":
+            return linalg.pack_triangle(matrices)
+        if self.covariance == "diagonal":
+            return matrices.diagonal(dim1=-2, dim2=-1)
+        return matrices.new_zeros(*matrices.shape[:-2], 0)
+
+    def _pack_scatter(self, centred: Tensor) -> Tensor:
+        if self.covariance == "full":
+            return linalg.pack_triangle(centred.T @ centred)
+        if self.covariance == "diagonal":
+            return centred.square().sum(0)
+        return centred.new_zeros(0)
+
+    def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
+        """Chan's parallel update for the classes known already; the others are appended."""
+        position = {label: index for index, label in enumerate(self.labels)}
+        new = [row for row, label in enumerate(labels) if label not in position]
+        for row, label in enumerate(labels):
+            if label not in position:
+                continue
+            index = position[label]
+            known, count = int(self.counts[index]), int(counts[row])
+            total = known + count
+            delta = means[row] - self.means[index]
+            between = self._pack_scatter(delta.unsqueeze(0)) * (known * count / total)
+            scatter = self.packed[index] * max(0, known - 1) + scatters[row] + between
+            self.means[index] += delta * (count / total)
+            self.packed[index] = scatter / max(1, total - 1)
+            self.counts[index] = total
+        self.labels.extend(labels[row] for row in new)
+        self.counts = torch.cat([self.counts, counts[new]])
+        self.means = torch.cat([self.means, means[new]])
+        self.packed = torch.cat([self.packed, scatters[new] / (counts[new] - 1).clamp_min(1).unsqueeze(1)])

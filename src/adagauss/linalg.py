@@ -1,0 +1,237 @@
+"""Linear algebra of covariance matrices: pure, batched functions.
+
+Matrices stand in the last two axes; any number of batch axes may stand before them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from adagauss.errors import NumericalError
+
+JITTER_STEPS = 12
+
+
+class SafeCholesky(NamedTuple):
+    """A lower factor and what had to be added to each diagonal to get it (0 where nothing was)."""
+
+    factor: Tensor
+    jitter: Tensor
+
+
+def symmetrise(matrix: Tensor) -> Tensor:
+    """(M + Mᵀ) / 2."""
+    return (matrix + matrix.mT) / 2
+
+
+def mean_diagonal(matrix: Tensor) -> Tensor:
+    """tr(M) / S, the scale that jitter and shrinkage are relative to."""
+    return matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
+
+
+def safe_cholesky(matrix: Tensor, floor: float = 1e-12) -> SafeCholesky:
+    """Cholesky factor in float64 that exists for every finite symmetric matrix, and says what it added.
+
+    A matrix whose squared pivots all exceed ``floor`` times its mean diagonal is factored as it is. Any other gets
+    ``floor · 10ᵏ · mean diagonal`` on its diagonal, with the smallest k = 0, 1, … that works; matrices of a batch are
+    treated one by one, and gradients flow through.
+    """
+    exact = symmetrise(matrix.double())
+    if not bool(torch.isfinite(exact).all()):
+        raise NumericalError(
+            "a covariance holds NaN or infinite numbers: the features it comes from have diverged; "
+            "lower the learning rate or clip gradients"
+        )
+    scale = mean_diagonal(exact).detach().abs()
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    jitter = torch.zeros_like(scale)
+    identity = torch.eye(exact.shape[-1], dtype=exact.dtype, device=exact.device)
+    factor, info = torch.linalg.cholesky_ex(exact)
+    failed = _failed(factor, info, floor * scale)
+    for step in range(JITTER_STEPS):
+        if not bool(failed.any()):
+            break
+        jitter = torch.where(failed, floor * 10.0**step * scale, jitter)
+        factor, info = torch.linalg.cholesky_ex(exact + jitter[..., None, None] * identity)
+        failed = _failed(factor, info, 0.5 * floor * scale)
+    else:
+        raise NumericalError("a covariance is far from positive definite: no diagonal shift made it factorable")
+    return SafeCholesky(factor, jitter)
+
+
+def _failed(factor: Tensor, info: Tensor, smallest: Tensor) -> Tensor:
+    pivots = factor.detach().diagonal(dim1=-2, dim2=-1).square().amin(-1)
+    return (info != 0) | ~(pivots > smallest)
+
+
+def packed_size(size: int) -> int:
+    """Numbers in a packed triangle: S(S+1)/2."""
+    return size * (size + 1) // 2
+
+
+def pack_triangle(matrix: Tensor) -> Tensor:
+    """Lower triangles of symmetric matrices as vectors of S(S+1)/2 numbers."""
+    rows, columns = torch.tril_indices(matrix.shape[-1], matrix.shape[-1], device=matrix.device)
+    return matrix[..., rows, columns]
+
+
+def unpack_triangle(packed: Tensor, size: int) -> Tensor:
+    """The symmetric matrices whose lower triangles `pack_triangle` gave."""
+    rows, columns = torch.tril_indices(size, size, device=packed.device)
+    matrix = packed.new_zeros(*packed.shape[:-1], size, size)
+    matrix[..., rows, columns] = packed
+    matrix[..., columns, rows] = packed
+    return matrix
+
+
+def shrink_to_identity(covariance: Tensor, amount: float) -> Tensor:
+    """Σ + γ·mean(diag Σ)·I."""
+    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    return covariance + amount * mean_diagonal(covariance)[..., None, None] * identity
+
+
+def shrink_off_diagonal(covariance: Tensor, amount: float) -> Tensor:
+    """Σ + γ·V·(1 − I) with V the mean off-diagonal entry (FeCAM's second shrinkage)."""
+    size = covariance.shape[-1]
+    if size == 1:
+        return covariance
+    off = 1 - torch.eye(size, dtype=covariance.dtype, device=covariance.device)
+    mean_off = (covariance * off).sum((-2, -1)) / (size * (size - 1))
+    return covariance + amount * mean_off[..., None, None] * off
+
+
+def shrink_to_mean(covariances: Tensor, fraction: float) -> Tensor:
+    """(1 − τ)·Σ_c + τ·mean over classes: Friedman's regularised discriminant analysis, classes in the first axis."""
+    return torch.lerp(covariances, covariances.mean(0, keepdim=True), fraction)
+
+
+def correlation(covariance: Tensor) -> Tensor:
+    """Σ_ij / √(Σ_ii Σ_jj); a constant feature (zero variance) gets unit diagonal and no correlations."""
+    deviation = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    inverse = torch.where(deviation > 0, 1 / deviation, torch.zeros_like(deviation))
+    scaled = covariance * inverse[..., :, None] * inverse[..., None, :]
+    constant = torch.diag_embed((deviation == 0).to(covariance.dtype))
+    return scaled + constant
+
+
+def ranks(covariance: Tensor, tolerance: float = 1e-3, relative: bool = True) -> Tensor:
+    """Number of eigenvalues above ``tolerance`` (times the largest one, unless ``relative`` is off)."""
+    values = torch.linalg.eigvalsh(symmetrise(covariance.double()))
+    limit = tolerance * values.amax(-1, keepdim=True) if relative else torch.full_like(values[..., :1], tolerance)
+    return (values > limit).sum(-1)
+
+
+def effective_ranks(covariance: Tensor) -> Tensor:
+    """exp of the entropy of the normalised eigenvalues: S for a sphere, 1 for a line, 0 for the zero matrix."""
+    values = torch.linalg.eigvalsh(symmetrise(covariance.double())).clamp_min(0)
+    total = values.sum(-1, keepdim=True)
+    share = values / torch.where(total > 0, total, torch.ones_like(total))
+    entropy = -torch.xlogy(share, share).sum(-1)
+    return torch.where(total.squeeze(-1) > 0, entropy.exp(), torch.zeros_like(entropy))
+
+
+def condition_numbers(covariance: Tensor) -> Tensor:
+    """Largest over smallest eigenvalue; infinite for a singular matrix."""
+    values = torch.linalg.eigvalsh(symmetrise(covariance.double()))
+    smallest = values[..., 0].clamp_min(0)
+    return torch.where(smallest > 0, values[..., -1] / smallest, torch.full_like(smallest, torch.inf))
+
+
+def symmetric_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:
+    """KL(N‖N*) + KL(N*‖N) of two Gaussians, the log-determinants cancelling:
+
+    ½[tr(Σ*⁻¹Σ) + tr(Σ⁻¹Σ*) − 2S + δᵀ(Σ⁻¹ + Σ*⁻¹)δ], δ = μ − μ*.
+    """
+    factor = safe_cholesky(covariance).factor
+    other = safe_cholesky(other_covariance).factor
+    delta = (mean - other_mean).double().unsqueeze(-1)
+    # tr(Σ*⁻¹Σ) = ‖L*⁻¹L‖²_F and δᵀΣ⁻¹δ = ‖L⁻¹δ‖²: no inverse is ever formed.
+    trace = _solve(other, factor).square().sum((-2, -1)) + _solve(factor, other).square().sum((-2, -1))
+    quadratic = _solve(factor, delta).square().sum((-2, -1)) + _solve(other, delta).square().sum((-2, -1))
+    return (trace - 2 * mean.shape[-1] + quadratic) / 2
+
+
+def _solve(lower: Tensor, right: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(lower, right, upper=False)
+
+
+class Whitening(NamedTuple):
+    """Factors that turn squared Mahalanobis distances into one matrix product (see `squared_distances`)."""
+
+    matrices: Tensor
+    """(C, S, S): L_c⁻¹ of each class, Σ_c = L_c L_cᵀ."""
+    offsets: Tensor
+    """(C, S): L_c⁻¹ μ_c."""
+    log_det: Tensor
+    """(C,): log |Σ_c|."""
+
+
+def whiten(means: Tensor, covariances: Tensor, dtype: torch.dtype = torch.float32) -> Whitening:
+    """Factor each class once, in float64; the results are kept in ``dtype`` for scoring."""
+    factor = safe_cholesky(covariances).factor
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
+    inverse = _solve(factor, identity)
+    offsets = (inverse @ means.double().unsqueeze(-1)).squeeze(-1)
+    log_det = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return Whitening(inverse.to(dtype), offsets.to(dtype), log_det.to(dtype))
+
+
+def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1 << 24) -> Tensor:
+    """(B, C) squared Mahalanobis distances ‖L_c⁻¹x − L_c⁻¹μ_c‖² of B points to C classes.
+
+    All classes of a block stand side by side in one (B, S) @ (S, c·S) product; blocks bound the memory.
+    """
+    matrices, offsets, _ = whitening
+    classes, size, _ = matrices.shape
+    points = points.to(matrices.dtype)
+    per_class = max(1, len(points)) * size * matrices.element_size()
+    block = max(1, block_bytes // per_class)
+    distances = points.new_empty(len(points), classes)
+    for start in range(0, classes, block):
+        stop = min(start + block, classes)
+        flat = matrices[start:stop].reshape(-1, size)
+        white = torch.addmm(-offsets[start:stop].reshape(1, -1), points, flat.T)
+        white = white.view(len(points), stop - start, size)
+        torch.linalg.vecdot(white, white, out=distances[:, start:stop])
+    return distances
+
+
+def ridge(inputs: Tensor, targets: Tensor, amount: float, toward: Tensor | None = None) -> Tensor:
+    """argmin_W ‖XW − Y‖² + ρ‖W − W₀‖², in float64: (XᵀX + ρI)⁻¹(XᵀY + ρW₀), W₀ = 0 unless given."""
+    X, Y = inputs.double(), targets.double()
+    gram = X.T @ X + amount * torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
+    right = X.T @ Y if toward is None else X.T @ Y + amount * toward.double()
+    return torch.cholesky_solve(right, safe_cholesky(gram).factor)
+
+
+class Affine(NamedTuple):
+    """The map z ↦ zW + b on row vectors."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, points: Tensor) -> Tensor:
+        return points.to(self.weight.dtype) @ self.weight + self.bias
+
+
+def affine_ridge(inputs: Tensor, targets: Tensor, amount: float) -> Affine:
+    """Ridge regression with an intercept, the penalty relative to the inputs' mean variance.
+
+    W = (Σ_x + ρ·mean(diag Σ_x)·I)⁻¹ C_xy and b = μ_y − μ_x W, with population covariances.
+    """
+    X, Y = inputs.double(), targets.double()
+    mean_x, mean_y = X.mean(0), Y.mean(0)
+    centred = X - mean_x
+    covariance = centred.T @ centred / len(X)
+    cross = centred.T @ (Y - mean_y) / len(X)
+    weight = torch.cholesky_solve(cross, safe_cholesky(shrink_to_identity(covariance, amount)).factor)
+    return Affine(weight, mean_y - mean_x @ weight)
+
+
+def sample_covariance(features: Tensor) -> Tensor:
+    """Unbiased covariance of the rows."""
+    centred = features - features.mean(0, keepdim=True)
+    return centred.T @ centred / max(1, len(features) - 1)

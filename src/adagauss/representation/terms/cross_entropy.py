@@ -1,0 +1,40 @@
+"""Cross-entropy over the classes of the current task, or over all seen ones."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from adagauss.backbones import IncrementalHead
+from adagauss.representation.step import Step, Term
+
+
+class CrossEntropy(Term):
+    """L_CE. With ``over="current"`` old outputs take no part, so new images cannot push them down."""
+
+    kind = "cross_entropy"
+    over: Literal["current", "seen"] = "current"
+    temperature: PositiveFloat = 1.0
+    """Logits are divided by it (PASS and its kin use 0.1)."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+
+    def loss(self, step: Step) -> Tensor:
+        head = step.now.network.head
+        if self.over == "current":
+            logits, targets = head.current(step.features), step.targets
+        else:
+            logits = head.seen(step.features, auxiliary=True)
+            targets = seen_targets(head, step.targets)
+        return F.cross_entropy(logits / self.temperature, targets, label_smoothing=self.label_smoothing)
+
+
+def seen_targets(head: IncrementalHead, targets: Tensor) -> Tensor:
+    """Positions among the newest task's outputs as positions among the outputs of all tasks (classes first)."""
+    new_classes, new_auxiliary = head.sizes[-1]
+    old_classes = head.classes - new_classes
+    old_auxiliary = sum(auxiliary for _, auxiliary in head.sizes) - new_auxiliary
+    return torch.where(targets < new_classes, targets + old_classes, targets + old_classes + old_auxiliary)

@@ -1,0 +1,107 @@
+"""The one place that knows devices, precision, seeds and progress."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from adagauss.config import Config
+from adagauss.errors import ConfigError
+from adagauss.progress import Reporter
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+ModuleType = TypeVar("ModuleType", bound=nn.Module)
+
+
+class RuntimeConfig(Config):
+    """How computation is carried out; no setting here changes what is computed, but for rounding."""
+
+    device: str = "auto"
+    """``auto`` (an accelerator if there is one), ``cpu``, ``cuda``, ``cuda:1`` or ``mps``."""
+    precision: Literal["32-true", "16-mixed", "bf16-mixed", "64-true"] = "32-true"
+    channels_last: bool = True
+    """Keep images and convolutions in channels-last memory order: faster on CPUs and tensor cores."""
+    compile: bool = False
+    """Compile the extractor for training (`torch.compile`): about a minute at the start of every task."""
+
+
+class Snapshots(Protocol):
+    """Where a training in progress is kept, so that a killed run loses at most a few epochs."""
+
+    def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors and facts saved last for ``stage``, if any."""
+
+    def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Save now if enough time has passed since the last save."""
+
+
+def derive_seed(*parts: object) -> int:
+    """A seed that depends on every part and on nothing else: ``derive_seed(run_seed, "task 3", "epoch", 7)``."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+class Runtime:
+    """Device, precision, seed, progress and snapshots of one learner."""
+
+    def __init__(
+        self,
+        config: RuntimeConfig | None = None,
+        seed: int = 0,
+        reporter: Reporter | None = None,
+        snapshots: Snapshots | None = None,
+    ) -> None:
+        self.config = config or RuntimeConfig()
+        self.seed = seed
+        self.reporter = reporter or Reporter()
+        self.snapshots = snapshots
+
+    @cached_property
+    def device(self) -> torch.device:
+        name = self.config.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        try:
+            torch.empty(0, device=name)
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]}); try device=cpu") from None
+        return torch.device(name)
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """Fabric on this device; imported only now because it costs seconds."""
+        os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+        from lightning_fabric import Fabric
+
+        accelerator = {"cuda": "cuda", "mps": "mps"}.get(self.device.type, "cpu")
+        index = self.device.index or 0
+        devices: Any = [index] if accelerator == "cuda" else 1
+        return Fabric(accelerator=accelerator, devices=devices, precision=self.config.precision)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        return torch.channels_last if self.config.channels_last else torch.contiguous_format
+
+    def place(self, module: ModuleType) -> ModuleType:
+        """A module on this device, in this memory order."""
+        return module.to(self.device).to(memory_format=self.memory_format)
+
+    def compiled(self, module: nn.Module) -> nn.Module:
+        """The module as training should call it."""
+        return torch.compile(module) if self.config.compile else module  # type: ignore[return-value]
+
+    def seed_for(self, *parts: object) -> int:
+        """A seed for one purpose within this run."""
+        return derive_seed(self.seed, *parts)
+
+    def generator(self, *parts: object) -> torch.Generator:
+        """A CPU generator for one purpose within this run."""
+        return torch.Generator().manual_seed(self.seed_for(*parts))

@@ -1,0 +1,122 @@
+"""The current task as the parts of a method see it: its images, the network before and now, and their features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from adagauss.backbones import Extractor, Network
+from adagauss.data.augment import Augmentation, horizontal_flip, to_float
+from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.runtime import Runtime
+from adagauss.training import batch_bounds
+
+Transform = Callable[[Tensor], Tensor]
+FEATURE_BATCH = 256
+
+
+def extract_features(extractor: Extractor, images: Images, runtime: Runtime, transform: Transform = to_float) -> Tensor:
+    """(N, S) features in evaluation mode: the only loop that does this. ``transform`` makes uint8 pixels floats in 0..1."""
+    was_training = extractor.training
+    extractor.eval()
+    rows = []
+    bounds = batch_bounds(len(images), FEATURE_BATCH, drop_last=False)
+    with torch.inference_mode(), runtime.reporter.progress("features", len(bounds)) as advance:
+        for start, stop in bounds:
+            pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
+            rows.append(extractor(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
+            advance("")
+    extractor.train(was_training)
+    # A clone made outside inference mode may take part in training.
+    return torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
+
+
+class ImageBatches:
+    """Shuffled, augmented batches of a task's images."""
+
+    def __init__(
+        self, data: LabelledImages, augmentation: Augmentation, runtime: Runtime, batch_size: int, drop_last: bool
+    ) -> None:
+        self.data = data
+        self.augmentation = augmentation
+        self.runtime = runtime
+        self.bounds = batch_bounds(len(data), batch_size, drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        order = torch.randperm(len(self.data), generator=generator)
+        device = self.runtime.device
+        for start, stop in self.bounds:
+            chosen = order[start:stop]
+            pixels = self.augmentation(self.data.images.batch(chosen).to(device), generator)
+            yield pixels.contiguous(memory_format=self.runtime.memory_format), self.data.targets[chosen].to(device)
+
+
+@dataclass
+class CurrentTask:
+    """Task ``index``: what every part of a method may use, and all it may use of images.
+
+    ``data`` holds the current task's images alone; the object dies with the task, and the images with it.
+    """
+
+    index: int
+    data: LabelledImages
+    network: Network
+    previous: Network | None
+    augmentation: Augmentation
+    runtime: Runtime
+    _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"task {self.index + 1}"
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        return self.data.classes
+
+    @property
+    def first(self) -> bool:
+        return self.index == 0
+
+    @property
+    def targets(self) -> Tensor:
+        return self.data.targets.to(self.runtime.device)
+
+    def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
+        """Features of all images under the network now (or before), computed once for each view.
+
+        A view is ``test`` (images as they are), ``flip`` (mirrored) or a number: the n-th random augmentation, which
+        is the same pictures for both networks.
+        """
+        key = (previous, view)
+        if key not in self._features:
+            network = self.previous if previous else self.network
+            assert network is not None, "the first task has no previous network"
+            transform = self._transform(view)
+            self._features[key] = extract_features(network.extractor, self.data.images, self.runtime, transform)
+        return self._features[key]
+
+    def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(old features, new features, targets) of ``views`` augmented copies of the task; of the plain images if 0."""
+        chosen: list[str | int] = list(range(views)) if views else ["test"]
+        old = torch.cat([self.features(view, previous=True) for view in chosen])
+        new = torch.cat([self.features(view) for view in chosen])
+        return old, new, self.targets.repeat(len(chosen))
+
+    def forget_features(self) -> None:
+        """Called when the network has changed."""
+        self._features.clear()
+
+    def _transform(self, view: str | int) -> Transform:
+        if view == "test":
+            return to_float
+        if view == "flip":
+            return lambda pixels: to_float(horizontal_flip(pixels))
+        generator = self.runtime.generator(self.name, "view", view)
+        return lambda pixels: self.augmentation(pixels, generator)

@@ -1,0 +1,215 @@
+"""The only training loop: schedule, clipping, precision, progress, snapshots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Protocol
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from adagauss.config import Config
+from adagauss.errors import NumericalError
+from adagauss.runtime import Runtime
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+History = list[dict[str, float]]
+
+
+class Recipe(Config):
+    """How one training goes: epochs, batches, optimiser and schedule."""
+
+    epochs: PositiveInt = 200
+    batch_size: PositiveInt = 256
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    learning_rate: PositiveFloat = 0.1
+    momentum: Fraction = 0.9
+    weight_decay: NonNegativeFloat = 5e-4
+    schedule: Literal["milestones", "cosine", "one_cycle", "constant"] = "milestones"
+    milestones: tuple[Fraction, ...] = (0.3, 0.6, 0.9)
+    """Fractions of the epochs after which the learning rate is multiplied by ``decay``."""
+    decay: PositiveFloat = 0.1
+    clip_norm: PositiveFloat | None = None
+    """Largest global norm of the gradients of everything trained together."""
+    head_warmup: Fraction = 0.0
+    """Share of the first epochs in which features are detached: only the head and helpers learn."""
+    drop_last: bool = True
+    """Leave out the last, smaller batch of an epoch, unless it is the only one."""
+
+    @property
+    def warm_epochs(self) -> int:
+        return int(self.head_warmup * self.epochs)
+
+
+class Batches(Protocol):
+    """What an epoch goes over."""
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+
+    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        """One pass, in an order and with augmentations drawn from ``generator``."""
+
+
+class Objective(Protocol):
+    """What is trained, and towards what."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Everything whose parameters or statistics change."""
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Groups for the optimiser, each with its own learning rate."""
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Called before the batches of an epoch; ``generator`` serves all randomness of the losses."""
+
+    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """Named terms whose sum is minimised."""
+
+
+class TensorBatches:
+    """Shuffled batches of rows that are held in memory, e.g. cached features."""
+
+    def __init__(self, *tensors: Tensor, batch_size: int, drop_last: bool = False) -> None:
+        self.tensors = tensors
+        self.bounds = batch_bounds(len(tensors[0]), batch_size, drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        order = torch.randperm(len(self.tensors[0]), generator=generator).to(self.tensors[0].device)
+        shuffled = [tensor[order] for tensor in self.tensors]
+        for start, stop in self.bounds:
+            yield tuple(tensor[start:stop] for tensor in shuffled)
+
+
+def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]]:
+    """Where batches start and stop. A lone last image joins the batch before it: it has no statistics of its own.
+
+    >>> batch_bounds(9, 4, drop_last=False), batch_bounds(10, 4, drop_last=True)
+    ([(0, 4), (4, 9)], [(0, 4), (4, 8)])
+    """
+    bounds = [(start, min(start + size, total)) for start in range(0, total, size)]
+    if len(bounds) > 1:
+        start, stop = bounds[-1]
+        if drop_last and stop - start < size:
+            bounds.pop()
+        elif stop - start == 1:
+            bounds[-2:] = [(bounds[-2][0], stop)]
+    return bounds
+
+
+def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
+    """Learning rate relative to the recipe's; ``progress`` in 0..1 is the share of all steps done."""
+    if recipe.schedule == "milestones":
+        # The 1e-9 guards fractions such as 0.3 · 10, which fall just below the epoch they mean.
+        passed = sum(epoch >= math.floor(fraction * recipe.epochs + 1e-9) > 0 for fraction in recipe.milestones)
+        return recipe.decay**passed
+    if recipe.schedule == "cosine":
+        return (1 + math.cos(math.pi * progress)) / 2
+    if recipe.schedule == "one_cycle":
+        rise = 0.25
+        if progress < rise:
+            return 0.04 + 0.96 * progress / rise
+        return max(1e-4, (1 + math.cos(math.pi * (progress - rise) / (1 - rise))) / 2)
+    return 1.0
+
+
+def make_optimiser(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """SGD with momentum, or Adam, over parameter groups that carry their learning rates."""
+    if recipe.optimiser == "adam":
+        return torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+
+
+def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runtime, stage: str) -> History:
+    """Minimise the sum of the objective's losses; returns the mean of each loss per epoch.
+
+    ``stage`` names this training within the run: its randomness and its snapshots hang on it, so that a training
+    continued from a snapshot gives the same numbers as one that was never interrupted.
+    """
+    fabric = runtime.fabric
+    groups = objective.parameter_groups(recipe.learning_rate)
+    bare = make_optimiser(recipe, groups)
+    base_rates = [group["lr"] for group in bare.param_groups]
+    history, start = _resume(objective.module, bare, runtime, stage)
+    optimiser = fabric.setup_optimizers(bare)
+    total_steps = recipe.epochs * len(batches)
+    with runtime.reporter.progress(stage, recipe.epochs) as advance:
+        for _ in range(start):
+            advance("resumed")
+        for epoch in range(start, recipe.epochs):
+            generator = runtime.generator(stage, "epoch", epoch)
+            torch.manual_seed(runtime.seed_for(stage, "global", epoch))
+            objective.module.train()
+            objective.begin_epoch(epoch, generator)
+            sums: dict[str, Tensor] = {}
+            for step, batch in enumerate(batches.epoch(generator)):
+                factor = rate_factor(recipe, epoch, (epoch * len(batches) + step) / total_steps)
+                for group, rate in zip(bare.param_groups, base_rates, strict=True):
+                    group["lr"] = rate * factor
+                with fabric.autocast():
+                    losses = objective.losses(batch)
+                    loss = torch.stack([term.float() for term in losses.values()]).sum()
+                optimiser.zero_grad()
+                if loss.requires_grad:
+                    fabric.backward(loss)
+                    if recipe.clip_norm is not None:
+                        fabric.clip_gradients(
+                            objective.module, optimiser, max_norm=recipe.clip_norm, error_if_nonfinite=False
+                        )
+                    optimiser.step()
+                for name, term in losses.items():
+                    sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
+            means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
+            _check_finite(means, stage, epoch)
+            history.append(means)
+            advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()))
+            if runtime.snapshots is not None and epoch + 1 < recipe.epochs:
+                tensors, facts = _snapshot(objective.module, bare, history)
+                runtime.snapshots.offer(stage, tensors, facts)
+    objective.module.eval()
+    return history
+
+
+def _check_finite(means: dict[str, float], stage: str, epoch: int) -> None:
+    bad = [name for name, value in means.items() if not math.isfinite(value)]
+    if bad:
+        raise NumericalError(
+            f"{stage}: the loss {bad[0]!r} is no longer a finite number in epoch {epoch + 1}; lower the learning rate, "
+            "set clip_norm=1, or lower the weight of the term"
+        )
+
+
+def _snapshot(
+    module: nn.Module, optimiser: torch.optim.Optimizer, history: History
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = {f"module.{name}": value for name, value in module.state_dict().items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        for name, value in state.items():
+            if value is not None:
+                tensors[f"optimiser.{index}.{name}"] = torch.as_tensor(value)
+    return tensors, {"history": history}
+
+
+def _resume(
+    module: nn.Module, optimiser: torch.optim.Optimizer, runtime: Runtime, stage: str
+) -> tuple[History, int]:
+    found = runtime.snapshots.load(stage) if runtime.snapshots is not None else None
+    if found is None:
+        return [], 0
+    tensors, facts = found
+    prefix = "module."
+    module.load_state_dict({name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)})
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimiser."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    history = list(facts["history"])
+    return history, len(history)

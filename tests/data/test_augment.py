@@ -1,0 +1,334 @@
+"""Batched augmentation against one image at a time with Pillow and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageEnhance, ImageOps
+from pydantic import ValidationError
+from torch import Tensor
+
+from adagauss.data.augment import Augmentation, colour, crops, geometry, horizontal_flip, policies, to_float
+from adagauss.data.augment.operations import OPERATIONS, apply_operations
+from adagauss.errors import ConfigError, DataError
+
+Op = Callable[[Tensor, Tensor], Tensor]
+Oracle = Callable[[Image.Image, float], Image.Image]
+BATCH = 6
+SEEDS = st.integers(0, 2**31 - 1)
+CHANNELS = st.sampled_from([1, 3])
+SIZES = st.sampled_from([(32, 32), (20, 31), (9, 5)])
+some_examples = settings(max_examples=15, deadline=None)
+
+
+def random_images(
+    seed: int, channels: int = 3, size: tuple[int, int] = (32, 32), batch: int = BATCH
+) -> Tensor:
+    """Images with different ranges of grey levels, the last one of a single level."""
+    generator = torch.Generator().manual_seed(seed)
+    low = torch.randint(0, 120, (batch, channels, 1, 1), generator=generator)
+    span = torch.randint(1, 136, (batch, channels, 1, 1), generator=generator)
+    noise = torch.rand(batch, channels, *size, generator=generator)
+    images = (low + span * noise**2).to(torch.uint8)
+    if batch > 1:
+        images[-1] = images[-1, 0, 0, 0]
+    return images
+
+
+def to_pillow(image: Tensor) -> Image.Image:
+    array = image.permute(1, 2, 0).numpy()
+    return Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else np.ascontiguousarray(array))
+
+
+def from_pillow(image: Image.Image) -> Tensor:
+    array = np.array(image)
+    return torch.from_numpy(array[None] if array.ndim == 2 else array.transpose(2, 0, 1).copy())
+
+
+def one_by_one(images: Tensor, magnitudes: Tensor, oracle: Oracle) -> Tensor:
+    pairs = zip(images, magnitudes.tolist(), strict=True)
+    return torch.stack([from_pillow(oracle(to_pillow(image), magnitude)) for image, magnitude in pairs])
+
+
+def warp(image: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+
+
+COLOUR_OPERATIONS: dict[str, tuple[Op, Oracle, tuple[float, float]]] = {
+    "brightness": (colour.brightness, lambda i, m: ImageEnhance.Brightness(i).enhance(m), (0, 2)),
+    "contrast": (colour.contrast, lambda i, m: ImageEnhance.Contrast(i).enhance(m), (0, 2)),
+    "color": (colour.color, lambda i, m: ImageEnhance.Color(i).enhance(m), (0, 2)),
+    "sharpness": (colour.sharpness, lambda i, m: ImageEnhance.Sharpness(i).enhance(m), (0, 2)),
+    "posterize": (colour.posterize, lambda i, m: ImageOps.posterize(i, int(m)), (1, 9)),
+    "solarize": (colour.solarize, lambda i, m: ImageOps.solarize(i, m), (0, 256)),  # type: ignore[arg-type]
+    "autocontrast": (lambda b, _: colour.autocontrast(b), lambda i, _: ImageOps.autocontrast(i), (0, 1)),
+    "equalize": (lambda b, _: colour.equalize(b), lambda i, _: ImageOps.equalize(i), (0, 1)),
+    "invert": (lambda b, _: colour.invert(b), lambda i, _: ImageOps.invert(i), (0, 1)),
+}
+WARPS: dict[str, tuple[Op, Oracle, float]] = {
+    "shear_x": (geometry.shear_x, lambda i, m: warp(i, (1, m, 0, 0, 1, 0)), 0.99),
+    "shear_y": (geometry.shear_y, lambda i, m: warp(i, (1, 0, 0, m, 1, 0)), 0.99),
+    "translate_x": (geometry.translate_x, lambda i, m: warp(i, (1, 0, -int(m), 0, 1, 0)), 32.0),
+    "translate_y": (geometry.translate_y, lambda i, m: warp(i, (1, 0, 0, 0, 1, -int(m))), 32.0),
+    "rotate": (geometry.rotate, lambda i, m: i.rotate(m, Image.Resampling.BILINEAR), 135.0),
+}
+
+
+@pytest.mark.parametrize("name", COLOUR_OPERATIONS)
+@some_examples
+@given(seed=SEEDS, channels=CHANNELS, size=SIZES)
+def test_colour_operation_equals_pillow(name: str, seed: int, channels: int, size: tuple[int, int]) -> None:
+    operation, oracle, (low, high) = COLOUR_OPERATIONS[name]
+    images = random_images(seed, channels, size)
+    magnitudes = low + (high - low) * torch.rand(BATCH, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(operation(images, magnitudes), one_by_one(images, magnitudes, oracle))
+
+
+@pytest.mark.parametrize("name", COLOUR_OPERATIONS)
+def test_colour_operation_equals_pillow_at_the_ends_of_its_range(name: str) -> None:
+    operation, oracle, (low, high) = COLOUR_OPERATIONS[name]
+    images = random_images(0)
+    for end in (low, 1.0, high - 1 if name in ("posterize", "solarize") else high):
+        magnitudes = torch.full((BATCH,), end)
+        assert torch.equal(operation(images, magnitudes), one_by_one(images, magnitudes, oracle))
+
+
+@pytest.mark.parametrize("name", WARPS)
+@some_examples
+@given(seed=SEEDS, channels=CHANNELS, size=SIZES)
+def test_geometric_operation_is_within_one_grey_level_of_pillow(
+    name: str, seed: int, channels: int, size: tuple[int, int]
+) -> None:
+    """Single against double precision: truncation may fall on the other side of a whole level, hence 1.
+
+    On the outline a point may fall in or out by rounding: at most 1 pixel in 500 may differ by more.
+    """
+    operation, oracle, end = WARPS[name]
+    images = random_images(seed, channels, size)
+    magnitudes = end * (2 * torch.rand(BATCH, generator=torch.Generator().manual_seed(seed)) - 1)
+    difference = (operation(images, magnitudes).int() - one_by_one(images, magnitudes, oracle).int()).abs()
+    assert (difference > 1).float().mean() <= 1 / 500
+
+
+@pytest.mark.parametrize("name", WARPS)
+def test_geometric_operation_of_no_strength_changes_nothing(name: str) -> None:
+    images = random_images(3, size=(224, 224))
+    assert torch.equal(WARPS[name][0](images, torch.zeros(BATCH)), images)
+
+
+@pytest.mark.parametrize("name", ["translate_x", "translate_y"])
+def test_translation_moves_pixels_unchanged(name: str) -> None:
+    operation, oracle, _ = WARPS[name]
+    images, magnitudes = random_images(4), torch.tensor([-32.0, -31, -7.9, 1, 16, 32])
+    assert torch.equal(operation(images, magnitudes), one_by_one(images, magnitudes, oracle))
+
+
+def test_rotation_by_right_angles_is_exact_and_counter_clockwise() -> None:
+    images = random_images(5)
+    turned = geometry.rotate(images[:3], torch.tensor([90.0, 180.0, -90.0]))
+    expected = torch.stack([torch.rot90(images[i], k, (1, 2)) for i, k in enumerate((1, 2, 3))])
+    assert torch.equal(turned, expected)
+
+
+@some_examples
+@given(seed=SEEDS, channels=CHANNELS, size=SIZES, padding=st.integers(0, 5))
+def test_padded_crop_equals_slicing(seed: int, channels: int, size: tuple[int, int], padding: int) -> None:
+    images = random_images(seed, channels, size)
+    tops, lefts = torch.randint(2 * padding + 1, (2, BATCH), generator=torch.Generator().manual_seed(seed))
+    padded = np.pad(images.numpy(), ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    expected = [
+        padded[i, :, top : top + size[0], left : left + size[1]]
+        for i, (top, left) in enumerate(zip(tops.tolist(), lefts.tolist(), strict=True))
+    ]
+    assert np.array_equal(crops.padded_crop(images, padding, tops, lefts).numpy(), np.stack(expected))
+
+
+def test_flips_equal_slicing() -> None:
+    images, chosen = random_images(6), torch.tensor([True, False, True, True, False, False])
+    mirrored = images.numpy()[..., ::-1]
+    assert np.array_equal(horizontal_flip(images).numpy(), mirrored)
+    expected = np.where(chosen.numpy()[:, None, None, None], mirrored, images.numpy())
+    assert np.array_equal(crops.flip_where(images, chosen).numpy(), expected)
+
+
+@some_examples
+@given(seed=SEEDS, channels=CHANNELS, size=SIZES)
+def test_resized_crop_is_within_one_grey_level_of_pillow(
+    seed: int, channels: int, size: tuple[int, int]
+) -> None:
+    """Pillow resizes in fixed point and in two rounded passes, hence 1."""
+    images = random_images(seed, channels, size)
+    boxes = crops.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
+    result = crops.resized_crop(images, boxes)
+    for image, (top, left, height, width), output in zip(images, boxes.tolist(), result, strict=True):
+        window = to_pillow(image[:, top : top + height, left : left + width])
+        expected = from_pillow(window.resize((size[1], size[0]), Image.Resampling.BILINEAR))
+        assert (output.int() - expected.int()).abs().max() <= 1
+
+
+@some_examples
+@given(seed=SEEDS, size=st.sampled_from([(32, 32), (24, 40), (4, 60), (60, 4)]))
+def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tuple[int, int]) -> None:
+    boxes = crops.draw_boxes(200, size, (0.25, 0.5), torch.Generator().manual_seed(seed))
+    top, left, height, width = boxes.unbind(1)
+    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, 2:] >= 1).all()
+    assert (top + height <= size[0]).all()
+    assert (left + width <= size[1]).all()
+    # sides are rounded to whole pixels: half a pixel of play each
+    assert ((width - 0.5) / (height + 0.5) <= 4 / 3 + 1e-4).all()
+    assert ((width + 0.5) / (height - 0.5) >= 3 / 4 - 1e-4).all()
+    if size == (32, 32):
+        assert ((height + 0.5) * (width + 0.5) >= 0.25 * 1024).all()
+        assert ((height - 0.5) * (width - 0.5) <= 0.5 * 1024).all()
+
+
+def test_box_falls_back_to_the_centre_where_no_ratio_fits() -> None:
+    boxes = crops.draw_boxes(50, (4, 60), (1.0, 1.0), torch.Generator().manual_seed(0))
+    assert torch.equal(boxes, torch.tensor([0, 27, 4, 5]).expand(50, 4))
+
+
+@some_examples
+@given(seed=SEEDS, size=SIZES, side=st.integers(0, 17))
+def test_cutout_equals_slicing(seed: int, size: tuple[int, int], side: int) -> None:
+    images = to_float(random_images(seed, size=size))
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(size[0], (BATCH,), generator=generator)
+    columns = torch.randint(size[1], (BATCH,), generator=generator)
+    expected = images.clone()
+    for image, row, column in zip(expected, rows.tolist(), columns.tolist(), strict=True):
+        top, left = row - side // 2, column - side // 2
+        image[:, max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)] = 0
+    assert torch.equal(crops.cutout(images, side, rows, columns), expected)
+
+
+@some_examples
+@given(seed=SEEDS, channels=CHANNELS, batch=st.integers(1, 40))
+def test_grouped_operations_equal_single_ones(seed: int, channels: int, batch: int) -> None:
+    images = random_images(seed, channels, batch=batch)
+    generator = torch.Generator().manual_seed(seed)
+    operations = torch.randint(len(OPERATIONS), (batch,), generator=generator)
+    magnitudes = policies._strengths(31, 0.9, (32, 32), 135, 0.9, 6)[
+        operations, torch.randint(31, (batch,), generator=generator)
+    ]
+    together = apply_operations(images, operations, magnitudes)
+    for i in range(batch):
+        name = OPERATIONS[int(operations[i])]
+        image, magnitude = images[i : i + 1], magnitudes[i : i + 1]
+        if name in WARPS:
+            expected = WARPS[name][0](image, magnitude)
+        elif name in COLOUR_OPERATIONS:
+            is_factor = name in ("brightness", "contrast", "color", "sharpness")
+            expected = COLOUR_OPERATIONS[name][0](image, 1 + magnitude if is_factor else magnitude)
+        else:
+            expected = image
+        assert torch.equal(together[i : i + 1], expected), name
+
+
+def test_trivial_strengths_reach_the_wide_ranges() -> None:
+    strengths = dict(zip(OPERATIONS, policies._trivial_strengths(), strict=True))
+    last = {"shear_x": 0.99, "translate_y": 32, "rotate": 135, "color": 0.99, "posterize": 2, "solarize": 0}
+    for name, end in last.items():
+        assert strengths[name][-1].item() == pytest.approx(end)
+    assert strengths["posterize"][0] == 8
+    assert strengths["solarize"][0] == 255
+
+
+def test_policies_draw_every_operation_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Tensor] = []
+
+    def record(images: Tensor, operations: Tensor, magnitudes: Tensor) -> Tensor:
+        drawn.append(operations)
+        return images
+
+    monkeypatch.setattr(policies, "apply_operations", record)
+    images = torch.zeros(14_000, 1, 2, 2, dtype=torch.uint8)
+    policies.trivial_augment(images, torch.Generator().manual_seed(0))
+    policies.auto_augment(images, torch.Generator().manual_seed(0))
+    trivial = torch.bincount(drawn[0], minlength=len(OPERATIONS))
+    assert trivial[OPERATIONS.index("invert")] == 0
+    assert ((trivial[trivial > 0] - 1000).abs() < 150).all()
+    assert (trivial > 0).sum() == 14
+    # the first operation of the 25 pairs is a translation in y with chances (0.4 + 0.9 + 0.7) / 25
+    share = (drawn[1] == OPERATIONS.index("translate_y")).float().mean().item()
+    assert share == pytest.approx(2.0 / 25, abs=0.01)
+    # no pair has a shear as its second operation
+    assert not (drawn[2] == OPERATIONS.index("shear_y")).any()
+
+
+EVERYTHING = [
+    Augmentation(policy="trivial"),
+    Augmentation(policy="autoaugment", cutout=8),
+    Augmentation(crop_padding=0, resized_crop=True, brightness=63 / 255, cutout=16),
+    Augmentation(crop_padding=2, resized_crop=True, brightness=1.5, policy="trivial", cutout=5),
+]
+
+
+@pytest.mark.parametrize("augmentation", EVERYTHING)
+@pytest.mark.parametrize("shape", [(64, 3, 32, 32), (7, 1, 20, 28), (1, 3, 32, 32), (0, 3, 8, 8)])
+def test_pipeline_gives_repeatable_floats_in_unit_range(
+    augmentation: Augmentation, shape: tuple[int, int, int, int]
+) -> None:
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    before = images.clone()
+    first = augmentation(images, torch.Generator().manual_seed(7))
+    again = augmentation(images, torch.Generator().manual_seed(7))
+    assert first.shape == shape
+    assert first.dtype == torch.float32
+    assert torch.equal(first, again)
+    assert torch.equal(images, before)
+    assert ((first >= 0) & (first <= 1)).all()
+    if shape[0] > 1:
+        assert not torch.equal(first, augmentation(images, torch.Generator().manual_seed(8)))
+
+
+@pytest.mark.parametrize("augmentation", EVERYTHING)
+def test_an_image_does_not_depend_on_the_content_of_others(augmentation: Augmentation) -> None:
+    images, others = random_images(1, batch=40), random_images(2, batch=40)
+    kept = torch.arange(40) % 3 == 0
+    mixed = torch.where(kept[:, None, None, None], images, others)
+    first = augmentation(images, torch.Generator().manual_seed(3))
+    second = augmentation(mixed, torch.Generator().manual_seed(3))
+    assert torch.equal(first[kept], second[kept])
+
+
+def test_brightness_draws_factors_from_the_given_range() -> None:
+    images = torch.full((500, 1, 2, 2), 100, dtype=torch.uint8)
+    levels = (
+        255 * Augmentation(crop_padding=0, flip=False, brightness=0.5)(images, torch.Generator())[:, 0, 0, 0]
+    )
+    assert 49 <= levels.min() < 55
+    assert 145 < levels.max() <= 150
+    assert levels.mean().item() == pytest.approx(100, abs=4)
+
+
+def test_crop_reaches_every_offset_and_flip_every_second_image() -> None:
+    images = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)
+    images[:, :, 4, 4] = 255
+    cropped = Augmentation(crop_padding=4, flip=False)(images, torch.Generator().manual_seed(0))
+    assert (cropped.sum(0) > 0).all()
+    images[:, :, :, 5:] = 255
+    flipped = Augmentation(crop_padding=0)(images, torch.Generator().manual_seed(0))
+    assert flipped[:, 0, 0, 0].mean().item() == pytest.approx(0.5, abs=0.05)
+
+
+def test_none_only_converts() -> None:
+    images = random_images(0)
+    expected = images.numpy().astype(np.float32) / 255
+    assert np.array_equal(Augmentation.none()(images, torch.Generator()).numpy(), expected)
+
+
+def test_wrong_images_and_settings_are_refused() -> None:
+    with pytest.raises(DataError, match="uint8"):
+        Augmentation()(torch.zeros(2, 3, 8, 8), torch.Generator())
+    with pytest.raises(DataError, match="shape"):
+        Augmentation()(torch.zeros(3, 8, 8, dtype=torch.uint8), torch.Generator())
+    with pytest.raises(ValidationError, match="least"):
+        Augmentation(resized_crop_scale=(0.9, 0.1))
+    with pytest.raises(ConfigError, match="did you mean 'cutout'"):
+        Augmentation.of({"cutuot": 3})

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from adagauss.data import files
+from adagauss.data.decode import decode_image
+from adagauss.data.files import FileImages, load_files
+from adagauss.data.parallel import show_progress
+from adagauss.errors import DataError
+
+
+@pytest.fixture
+def paths(tmp_path: Path, write_image: Any) -> list[Path]:
+    return [write_image(tmp_path / f"{i}.png", seed=i) for i in range(7)]
+
+
+def everything(images: FileImages) -> torch.Tensor:
+    return images.batch(torch.arange(len(images)))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+class CountingProgress:
+    def __init__(self) -> None:
+        self.totals: list[int] = []
+
+    def __call__(self, items: Iterable[Any], total: int) -> Iterable[Any]:
+        self.totals.append(total)
+        return items
+
+
+def grey_level(path: Path, channels: int = 3) -> list[int]:
+    return [int(level) for level in decode_image(path, 4, channels)[:, 2, 2]]
+
+
+def test_odd_modes_become_rgb(tmp_path: Path) -> None:
+    cases = {
+        "grey.png": (Image.new("L", (8, 8), 100), [100, 100, 100]),
+        "bilevel.png": (Image.new("1", (8, 8), 1), [255, 255, 255]),
+        "palette.png": (Image.new("RGB", (8, 8), (200, 10, 30)).convert("P"), None),
+        "half-clear.png": (Image.new("RGBA", (8, 8), (0, 0, 0, 51)), [204, 204, 204]),
+        "clear-grey.png": (Image.new("LA", (8, 8), (0, 0)), [255, 255, 255]),
+        "deep.png": (Image.fromarray(np.full((8, 8), 257 * 90, dtype=np.uint16)), [90, 90, 90]),
+        "deep.tif": (Image.fromarray(np.full((8, 8), 65535, dtype=np.uint16)), [255, 255, 255]),
+    }
+    for name, (image, expected) in cases.items():
+        image.save(tmp_path / name)
+        level = grey_level(tmp_path / name)
+        assert level == expected if expected else level[0] > 150 > level[1], name
+
+
+def test_cmyk_jpeg(tmp_path: Path) -> None:
+    Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(tmp_path / "red.jpg")
+    red, green, blue = grey_level(tmp_path / "red.jpg")
+    assert red > 240
+    assert green < 15
+    assert blue < 15
+
+
+def test_palette_with_a_transparent_colour_shows_white_there(tmp_path: Path) -> None:
+    image = Image.new("P", (8, 8), 0)
+    image.putpalette([10, 20, 30] * 256)
+    image.save(tmp_path / "p.gif", transparency=0)
+    assert grey_level(tmp_path / "p.gif") == [255, 255, 255]
+
+
+def test_pixels_without_a_range_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((8, 8), dtype=np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(DataError, match="no fixed range"):
+        FileImages([tmp_path / "float.tif"], 4)
+
+
+@pytest.mark.parametrize("size", [(30, 10), (10, 30)])
+def test_the_centre_of_the_longer_side_is_kept(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = Image.new("L", size, 0)
+    left, top = (size[0] - 10) // 2, (size[1] - 10) // 2
+    image.paste(255, (left, top, left + 10, top + 10))
+    image.save(tmp_path / "bar.png")
+    square = decode_image(tmp_path / "bar.png", 5)
+    assert (square[:, 1:-1, 1:-1] == 255).all()
+    assert (square > 200).all()  # antialiasing mixes a little of the neighbours into the border
+
+
+def test_an_image_of_the_right_size_keeps_its_pixels(tmp_path: Path, write_image: Any) -> None:
+    path = write_image(tmp_path / "a.png", size=(12, 12))
+    assert (decode_image(path, 12) == np.asarray(Image.open(path)).transpose(2, 0, 1)).all()
+
+
+def test_one_channel(tmp_path: Path, write_image: Any) -> None:
+    images = FileImages([write_image(tmp_path / "a.png")], 6, channels=1)
+    assert images.shape == (1, 6, 6)
+    assert everything(images).shape == (1, 1, 6, 6)
+
+
+def test_memory_demand_and_worker_numbers_all_give_the_same(paths: list[Path]) -> None:
+    held = FileImages(paths, 6, workers=1)
+    many = FileImages(paths, 6, workers=4)
+    on_demand = FileImages(paths, 6, workers=3, cache_bytes=0)
+    assert held.in_memory
+    assert not on_demand.in_memory
+    chosen = torch.tensor([5, 0, 5, 3])
+    for images in (many, on_demand):
+        assert torch.equal(images.batch(chosen), held.batch(chosen))
+    assert held.batch(chosen).dtype == torch.uint8
+    assert len(held) == len(on_demand) == 7
+
+
+def test_the_budget_is_exact(paths: list[Path]) -> None:
+    needed = 7 * 3 * 6 * 6
+    assert FileImages(paths, 6, cache_bytes=needed).in_memory
+    assert not FileImages(paths, 6, cache_bytes=needed - 1).in_memory
+
+
+def test_an_empty_batch(paths: list[Path]) -> None:
+    none = torch.empty(0, dtype=torch.long)
+    for budget in (0, 2**20):
+        assert FileImages(paths, 6, cache_bytes=budget).batch(none).shape == (0, 3, 6, 6)
+
+
+def test_on_demand_images_can_be_sent_to_another_process(paths: list[Path]) -> None:
+    images = FileImages(paths, 6, cache_bytes=0)
+    copy = pickle.loads(pickle.dumps(images))
+    assert torch.equal(everything(copy), everything(images))
+
+
+def test_the_second_use_decodes_nothing(paths: list[Path], tmp_path: Path, monkeypatch: Any) -> None:
+    first = FileImages(paths, 6, cache_dir=tmp_path / "cache")
+
+    def no_decoding(*_: Any) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(files, "decode_image", no_decoding)
+    second = FileImages(paths, 6, cache_dir=tmp_path / "cache")
+    assert torch.equal(everything(first), everything(second))
+    assert not list((tmp_path / "cache").glob("*.part"))
+
+
+def test_a_changed_file_is_decoded_again(paths: list[Path], tmp_path: Path, write_image: Any) -> None:
+    before = everything(FileImages(paths, 6, cache_dir=tmp_path / "cache"))
+    write_image(paths[2], seed=99)
+    os.utime(paths[2], (1, 1))
+    after = everything(FileImages(paths, 6, cache_dir=tmp_path / "cache"))
+    same = (before == after).flatten(1).all(1).tolist()
+    assert same == [True, True, False, True, True, True, True]
+
+
+def test_sizes_do_not_share_a_cache(paths: list[Path], tmp_path: Path) -> None:
+    for size in (6, 5):
+        assert FileImages(paths, size, cache_dir=tmp_path / "cache").shape == (3, size, size)
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", None])
+def test_a_damaged_cache_is_made_anew(paths: list[Path], tmp_path: Path, content: bytes | None) -> None:
+    first = everything(FileImages(paths, 6, cache_dir=tmp_path / "cache"))
+    for file in (tmp_path / "cache").iterdir():
+        file.write_bytes(file.read_bytes()[:-7] if content is None else content)
+    assert torch.equal(everything(FileImages(paths, 6, cache_dir=tmp_path / "cache")), first)
+    assert torch.equal(everything(FileImages(paths, 6, cache_dir=tmp_path / "cache")), first)
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(paths: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert len(FileImages(paths, 6, cache_dir=tmp_path / "file" / "cache")) == 7
+
+
+@pytest.mark.parametrize("budget", [0, 2**20])
+def test_bad_images_are_named_and_counted(paths: list[Path], budget: int) -> None:
+    paths[1].write_bytes(b"not an image")
+    paths[4].write_bytes(b"")
+    with pytest.raises(
+        DataError, match=r"2 of 7 images cannot be decoded: .*1\.png.*4\.png.*--skip-bad-images"
+    ):
+        FileImages(paths, 6, cache_bytes=budget)
+
+
+def test_only_a_few_bad_images_are_named(paths: list[Path]) -> None:
+    for path in paths:
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match="and 2 more"):
+        FileImages(paths, 6)
+
+
+@pytest.mark.parametrize("budget", [0, 2**20])
+def test_skipped_images_take_their_labels_along(
+    paths: list[Path], tmp_path: Path, budget: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    sound = FileImages(paths, 6)
+    truncate(paths[1])
+    targets = torch.arange(7) * 10
+    for _ in range(2):  # the second time from the cache
+        images, kept_targets = load_files(
+            paths, targets, 6, skip_bad_images=True, cache_bytes=budget, cache_dir=tmp_path / "cache"
+        )
+        assert kept_targets.tolist() == [0, 20, 30, 40, 50, 60]
+        assert images.kept.tolist() == [0, 2, 3, 4, 5, 6]
+        assert torch.equal(everything(images), sound.batch(images.kept))
+    assert "1.png" in caplog.text
+    if budget:
+        with pytest.raises(DataError, match=r"1 of 7 images"):
+            FileImages(paths, 6, cache_dir=tmp_path / "cache")
+
+
+def test_a_truncated_jpeg_is_found(tmp_path: Path, write_image: Any) -> None:
+    path = write_image(tmp_path / "a.jpg", size=(64, 64))
+    truncate(path)
+    with pytest.raises(DataError, match=r"a\.jpg"):
+        FileImages([path], 6)
+    on_demand = FileImages([path], 6, cache_bytes=0)  # its header is sound
+    with pytest.raises(DataError, match="--skip-bad-images"):
+        everything(on_demand)
+
+
+def test_nothing_usable(paths: list[Path]) -> None:
+    for path in paths:
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match="none of 7 images"):
+        FileImages(paths, 6, skip_bad_images=True)
+    with pytest.raises(DataError, match="no image files"):
+        FileImages([], 6)
+    with pytest.raises(DataError, match="size"):
+        FileImages(paths, 0)
+
+
+def test_labels_must_fit(paths: list[Path]) -> None:
+    with pytest.raises(DataError, match="7 image files but 2 labels"):
+        load_files(paths, torch.zeros(2), 6)
+
+
+def test_progress_is_told_the_total_and_only_when_decoding(paths: list[Path], tmp_path: Path) -> None:
+    progress = CountingProgress()
+    for _ in range(2):
+        FileImages(paths, 6, cache_dir=tmp_path / "cache", progress=progress)
+    assert progress.totals == [7]
+
+
+def test_the_default_progress_passes_items_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(show_progress(iter([1, 2, 3]), 3)) == [1, 2, 3]
+    assert capsys.readouterr().out == ""
+
+
+def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    truncate(paths[3])
+    FileImages(paths, 6, skip_bad_images=True)
+    assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [
+        (logging.WARNING, True)
+    ]
