@@ -8,9 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from adagauss.data.dataset import Dataset
+
 WriteImage = Callable[..., Path]
+CheckDataset = Callable[[Dataset, tuple[int, int, int], list[int], list[int]], None]
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +38,18 @@ def write_image() -> WriteImage:
         return path
 
     return write
+
+
+@pytest.fixture
+def check() -> CheckDataset:
+    """A function that checks a dataset's shapes and the targets of its two parts."""
+
+    def check(dataset: Dataset, shape: tuple[int, int, int], train: list[int], test: list[int]) -> None:
+        for part, targets in ((dataset.train, train), (dataset.test, test)):
+            assert part.targets.tolist() == targets
+            assert part.targets.dtype == torch.long
+            assert part.images.batch(torch.arange(len(part))).shape == (len(targets), *shape)
+            assert part.classes == dataset.classes
+        assert len(dataset.mean) == len(dataset.std) == shape[0]
+
+    return check

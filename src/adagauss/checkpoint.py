@@ -73,7 +73,9 @@ def _metadata(path: Path) -> dict[str, str]:
             prefix = file.read(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
             if not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise CheckpointError(f"{path} is truncated or not a safetensors file: go back to an earlier checkpoint")
+                raise CheckpointError(
+                    f"{path} is truncated or not a safetensors file: go back to an earlier checkpoint"
+                )
             header = json.loads(file.read(length))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error

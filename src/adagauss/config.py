@@ -160,5 +160,7 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
             annotation = model.model_fields[str(step)].annotation if str(step) in model.model_fields else None
             if isinstance(annotation, type) and issubclass(annotation, BaseModel):
                 model = annotation
-        return unknown_name("setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields])
+        return unknown_name(
+            "setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields]
+        )
     return ConfigError(f"{where}{path}: {problem['msg']} (got {problem['input']!r})")

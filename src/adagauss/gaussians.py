@@ -71,7 +71,7 @@ class ClassGaussians:
         order = torch.argsort(targets, stable=True).to(features.device)
         counts = torch.bincount(targets, minlength=len(position))
         means, scatters = [], []
-        for rows in features[order].split(counts.tolist()):
+        for rows in torch.split(features[order], counts.tolist()):
             means.append(rows.mean(0))
             scatters.append(self._pack_scatter(rows - means[-1]))
         if means:
@@ -128,7 +128,9 @@ class ClassGaussians:
         factor = linalg.safe_cholesky(self.covariances).factor
         return self.means.unsqueeze(1) + noise.to(factor.device) @ factor.mT
 
-    def transport(self, mapping: Map, samples: int = 10_000, generator: torch.Generator | None = None) -> ClassGaussians:
+    def transport(
+        self, mapping: Map, samples: int = 10_000, generator: torch.Generator | None = None
+    ) -> ClassGaussians:
         """Push every Gaussian through ``mapping`` by ``samples`` draws a class and re-estimate it (Algorithm 1).
 
         Draws are made, mapped and reduced in blocks, in float32, with moments summed in float64: memory does not
@@ -181,11 +183,13 @@ class ClassGaussians:
 
     def mean_distance(self, other: ClassGaussians) -> Tensor:
         """‖μ_c − μ*_c‖₂ class by class."""
-        return torch.linalg.vector_norm(self.means - other.select(self.labels).means, dim=1)
+        distance: Tensor = torch.linalg.vector_norm(self.means - other.select(self.labels).means, dim=1)
+        return distance
 
     def covariance_distance(self, other: ClassGaussians) -> Tensor:
         """‖Σ_c − Σ*_c‖_F class by class."""
-        return torch.linalg.matrix_norm(self.covariances - other.select(self.labels).covariances)
+        distance: Tensor = torch.linalg.matrix_norm(self.covariances - other.select(self.labels).covariances)
+        return distance
 
     def ranks(self, tolerance: float = 1e-3, relative: bool = True) -> Tensor:
         """Rank of each covariance (see `linalg.ranks`)."""

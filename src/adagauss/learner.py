@@ -106,7 +106,9 @@ class Learner:
     def features(self, images: Images) -> Tensor:
         """(N, S) features under the present network."""
         if images.shape != self.shape:
-            raise DataError(f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them")
+            raise DataError(
+                f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"
+            )
         return extract_features(self.network.extractor, images, self.runtime)
 
     def scores(self, features: Tensor) -> Tensor:
@@ -180,7 +182,9 @@ class Learner:
         if not len(data):
             raise DataError("the task has no images")
         if data.images.shape != self.shape:
-            raise DataError(f"this learner takes images of shape {self.shape}; these have {data.images.shape}: resize them")
+            raise DataError(
+                f"this learner takes images of shape {self.shape}; these have {data.images.shape}: resize them"
+            )
         again = [label for label in data.classes if label in set(self.classes)]
         if again:
             raise DataError(

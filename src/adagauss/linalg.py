@@ -129,7 +129,7 @@ def effective_ranks(covariance: Tensor) -> Tensor:
     values = torch.linalg.eigvalsh(symmetrise(covariance.double())).clamp_min(0)
     total = values.sum(-1, keepdim=True)
     share = values / torch.where(total > 0, total, torch.ones_like(total))
-    entropy = -torch.xlogy(share, share).sum(-1)
+    entropy: Tensor = -torch.xlogy(share, share).sum(-1)
     return torch.where(total.squeeze(-1) > 0, entropy.exp(), torch.zeros_like(entropy))
 
 
@@ -155,7 +155,8 @@ def symmetric_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_cov
 
 
 def _solve(lower: Tensor, right: Tensor) -> Tensor:
-    return torch.linalg.solve_triangular(lower, right, upper=False)
+    solution: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
+    return solution
 
 
 class Whitening(NamedTuple):
@@ -213,7 +214,7 @@ class Affine(NamedTuple):
     weight: Tensor
     bias: Tensor
 
-    def __call__(self, points: Tensor) -> Tensor:
+    def __call__(self, points: Tensor) -> Tensor:  # noqa: D102
         return points.to(self.weight.dtype) @ self.weight + self.bias
 
 

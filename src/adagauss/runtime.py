@@ -72,7 +72,9 @@ class Runtime:
         try:
             torch.empty(0, device=name)
         except (RuntimeError, AssertionError) as error:
-            raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]}); try device=cpu") from None
+            raise ConfigError(
+                f"device {name!r} cannot be used here ({str(error).splitlines()[0]}); try device=cpu"
+            ) from None
         return torch.device(name)
 
     @cached_property
@@ -92,7 +94,9 @@ class Runtime:
 
     def place(self, module: ModuleType) -> ModuleType:
         """A module on this device, in this memory order."""
-        return module.to(self.device).to(memory_format=self.memory_format)
+        module.to(self.device)
+        module.to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        return module
 
     def compiled(self, module: nn.Module) -> nn.Module:
         """The module as training should call it."""

@@ -138,6 +138,7 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     base_rates = [group["lr"] for group in bare.param_groups]
     history, start = _resume(objective.module, bare, runtime, stage)
     optimiser = fabric.setup_optimizers(bare)
+    assert not isinstance(optimiser, tuple)
     total_steps = recipe.epochs * len(batches)
     with runtime.reporter.progress(stage, recipe.epochs) as advance:
         for _ in range(start):
@@ -196,9 +197,7 @@ def _snapshot(
     return tensors, {"history": history}
 
 
-def _resume(
-    module: nn.Module, optimiser: torch.optim.Optimizer, runtime: Runtime, stage: str
-) -> tuple[History, int]:
+def _resume(module: nn.Module, optimiser: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
     found = runtime.snapshots.load(stage) if runtime.snapshots is not None else None
     if found is None:
         return [], 0

@@ -35,9 +35,7 @@ def zip_of(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def register(
-    monkeypatch: pytest.MonkeyPatch, files: list[Path], folder: str = "", unpack: bool = True
-) -> None:
+def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], folder: str = "", unpack: bool = True) -> None:
     downloads = tuple(
         Download(f"https://example.org/{file.name}", f"md5:{hashlib.md5(file.read_bytes()).hexdigest()}")
         for file in files
@@ -86,9 +84,7 @@ def test_fetch_extracts_once_downloaded(
     assert sorted(path.name for path in root.iterdir()) == ["downloads", "toy"]
 
 
-def test_plain_files_go_to_their_folder(
-    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_files_go_to_their_folder(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one.gz", "two.gz"):
         (server / name).write_bytes(name.encode())
     register(monkeypatch, [server / "one.gz", server / "two.gz"], folder="toy", unpack=False)
@@ -114,9 +110,7 @@ def test_offline_says_what_to_put_where_and_takes_it(
     assert (root / "toy" / "a.txt").exists()
 
 
-def test_a_file_with_another_checksum_is_refused(
-    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_another_checksum_is_refused(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = zip_of(server / "toy.zip", {"toy/a.txt": b"a"})
     register(monkeypatch, [archive])
     zip_of(archive, {"toy/a.txt": b"changed"})
@@ -217,9 +211,7 @@ def test_pooch_downloads_over_http(tmp_path: Path, server: Path) -> None:
 
     content = b"content" * 1000
     (server / "a.bin").write_bytes(content)
-    with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(server))
-    ) as web:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(server))) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{web.server_port}/a.bin"
         fetching.retrieve(Download(url, f"md5:{hashlib.md5(content).hexdigest()}"), tmp_path / "a.bin")

@@ -179,9 +179,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(paths: list[Path], tmp_path
 def test_bad_images_are_named_and_counted(paths: list[Path], budget: int) -> None:
     paths[1].write_bytes(b"not an image")
     paths[4].write_bytes(b"")
-    with pytest.raises(
-        DataError, match=r"2 of 7 images cannot be decoded: .*1\.png.*4\.png.*--skip-bad-images"
-    ):
+    with pytest.raises(DataError, match=r"2 of 7 images cannot be decoded: .*1\.png.*4\.png.*--skip-bad-images"):
         FileImages(paths, 6, cache_bytes=budget)
 
 
@@ -207,6 +205,7 @@ def test_skipped_images_take_their_labels_along(
         assert images.kept.tolist() == [0, 2, 3, 4, 5, 6]
         assert torch.equal(everything(images), sound.batch(images.kept))
     assert "1.png" in caplog.text
+    assert "skipped 1 of 7 images, found undecodable before" in caplog.text
     if budget:
         with pytest.raises(DataError, match=r"1 of 7 images"):
             FileImages(paths, 6, cache_dir=tmp_path / "cache")
@@ -253,6 +252,4 @@ def test_the_default_progress_passes_items_on(capsys: pytest.CaptureFixture[str]
 def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     truncate(paths[3])
     FileImages(paths, 6, skip_bad_images=True)
-    assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [
-        (logging.WARNING, True)
-    ]
+    assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [(logging.WARNING, True)]

@@ -80,7 +80,9 @@ def build_extractor(
     trunk = backbone_info(config.name).build(channels, min(height, width))
     if config.batch_norm == "none":
         _remove_batch_norm(trunk)
-    mean, std = (list(values) if len(values) == channels else [sum(values) / len(values)] * channels for values in (mean, std))
+    mean, std = (
+        list(values) if len(values) == channels else [sum(values) / len(values)] * channels for values in (mean, std)
+    )
     return Extractor(trunk, config.features, mean, std, config.batch_norm == "frozen")
 
 

@@ -68,7 +68,7 @@ class ResNet(Trunk):
         return [block for stage in range(self.stages) for block in getattr(self, f"layer{stage + 1}")]
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
+        x: Tensor = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
         for stage in range(self.stages):
             x = getattr(self, f"layer{stage + 1}")(x)
         return x.mean((2, 3))

@@ -40,9 +40,7 @@ class SampledLinear(LinearClassifier):
     kind = "sampled_linear"
     samples: PositiveInt = 10_000
     """Draws an epoch."""
-    recipe: Recipe = Field(
-        default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0)
-    )
+    recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
         torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))

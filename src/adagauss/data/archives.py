@@ -37,9 +37,7 @@ def extract(archive: Path, target: Path) -> None:
 
 def _extract_tar(archive: Path, aside: Path) -> None:
     with tarfile.open(archive) as tar:
-        tar.extractall(
-            aside, filter="data"
-        )  # refuses absolute paths, paths and links leading out, and devices
+        tar.extractall(aside, filter="data")  # refuses absolute paths, paths and links leading out, and devices
 
 
 def _extract_zip(archive: Path, aside: Path) -> None:

@@ -95,9 +95,7 @@ def register_dataset(
     """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
 
     def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
-        _DATASETS[name] = DatasetInfo(
-            name, title, classes, images, licence, folder, read, class_order, takes_path
-        )
+        _DATASETS[name] = DatasetInfo(name, title, classes, images, licence, folder, read, class_order, takes_path)
         return read
 
     return register

@@ -36,9 +36,7 @@ def fetch(name: str, root: Path, *, retriever: Retriever | None = None) -> Path:
     source = SOURCES[name]
     folder = root / source.folder
     place = root / DOWNLOAD_FOLDER if source.extract else folder
-    files = [
-        _obtain(name, download, place / download.name, retriever or retrieve) for download in source.downloads
-    ]
+    files = [_obtain(name, download, place / download.name, retriever or retrieve) for download in source.downloads]
     if source.extract:
         for file in files:
             logger.info("extracting %s into %s", file, folder)

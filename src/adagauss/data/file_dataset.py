@@ -72,9 +72,7 @@ def file_dataset(
     return Dataset(name, parts[0], parts[1], mean=mean, std=std, settings=settings)
 
 
-def _need_every_class(
-    name: str, part: str, classes: Sequence[Label], targets: Sequence[int], when: str
-) -> None:
+def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: Sequence[int], when: str) -> None:
     absent = sorted(set(range(len(classes))) - set(targets))
     if absent:
         raise DataError(

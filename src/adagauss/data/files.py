@@ -49,9 +49,7 @@ class FileImages:
         if not paths:
             raise DataError("no image files given")
         if size < 1 or channels not in (1, 3):
-            raise DataError(
-                f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}"
-            )
+            raise DataError(f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}")
         self._size, self._channels, self._workers = size, channels, max(1, workers)
         self._skip = skip_bad_images
         self._progress = progress or show_progress
@@ -89,7 +87,7 @@ class FileImages:
         stored = cache.load() if cache else None
         if stored is not None and (self._skip or len(stored.kept) == len(self.paths)):
             self._pixels = torch.from_numpy(stored.pixels)
-            return stored.kept
+            return self._recalled(stored.kept)
         pixels, bad = self._decode(self.paths, self._progress)
         kept = self._usable(bad)
         if bad:
@@ -107,7 +105,7 @@ class FileImages:
             )
         known = cache.load_kept() if cache else None
         if known is not None:
-            return known
+            return self._recalled(known)
 
         def decodes(index: int) -> Pixels:
             return decode_image(self.paths[index], self._size, self._channels)
@@ -126,6 +124,12 @@ class FileImages:
 
         return pixels, failures(fill, len(paths), self._workers, progress)
 
+    def _recalled(self, kept: Indices) -> Indices:
+        skipped = len(self.paths) - len(kept)
+        if skipped:
+            logger.warning("skipped %d of %d images, found undecodable before", skipped, len(self.paths))
+        return kept
+
     def _usable(self, bad: dict[int, str]) -> Indices:
         if bad and not self._skip:
             raise _undecodable(bad, self.paths)
@@ -136,9 +140,7 @@ class FileImages:
         return np.array([index for index in range(len(self.paths)) if index not in bad], dtype=np.int64)
 
 
-def load_files(
-    paths: Sequence[Path], targets: Tensor, size: int, **settings: Any
-) -> tuple[FileImages, Tensor]:
+def load_files(paths: Sequence[Path], targets: Tensor, size: int, **settings: Any) -> tuple[FileImages, Tensor]:
     """Images with the targets of those that can be used; ``settings`` as for `FileImages`."""
     if len(paths) != len(targets):
         raise DataError(f"{len(paths)} image files but {len(targets)} labels: give one label an image")

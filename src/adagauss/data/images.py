@@ -91,7 +91,7 @@ class LabelledImages:
         plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
         classes = list(dict.fromkeys(plain))
         try:
-            classes.sort()  # type: ignore[type-var]
+            classes.sort()
         except TypeError:  # labels of mixed kinds have no order of their own
             classes = list(dict.fromkeys(plain))
         index = {label: position for position, label in enumerate(classes)}

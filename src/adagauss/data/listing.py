@@ -11,9 +11,7 @@ import torch
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-)
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
 def require(path: Path, dataset: str) -> Path:

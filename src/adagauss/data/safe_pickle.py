@@ -55,6 +55,4 @@ def load_plain_pickle(path: Path) -> Any:
             f"{path} asks to load {error}, which plain data never does: it may be malicious and was refused"
         ) from None
     except Exception as error:  # a damaged pickle fails in any way at all
-        raise DataError(
-            f"{path} cannot be read; it is damaged or extracted only in part ({error})"
-        ) from error
+        raise DataError(f"{path} cannot be read; it is damaged or extracted only in part ({error})") from error

@@ -28,9 +28,7 @@ class Source:
 
 def _idx_files(folder: str, address: str, md5s: tuple[str, str, str, str]) -> Source:
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    files = (
-        Download(f"{address}/{name}-ubyte.gz", f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True)
-    )
+    files = (Download(f"{address}/{name}-ubyte.gz", f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True))
     return Source(folder, tuple(files), extract=False)
 
 
@@ -41,9 +39,7 @@ def _archive(url: str, md5: str) -> Source:
 _OMNIGLOT = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 
 SOURCES: dict[str, Source] = {
-    "cifar10": _archive(
-        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"
-    ),
+    "cifar10": _archive("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
     "cifar100": _archive(
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"
     ),

@@ -100,5 +100,3 @@ def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
 def _shares(classes: int, tasks: int) -> list[int]:
     share, rest = divmod(classes, tasks)
     return [share + (index < rest) for index in range(tasks)]
-
-

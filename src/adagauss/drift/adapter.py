@@ -29,9 +29,7 @@ class Adapter(Drift):
 
     network: Literal["mlp", "linear", "affine"] = "mlp"
     width: PositiveInt = 32
-    recipe: Recipe = Field(
-        default_factory=lambda: Recipe(epochs=100, learning_rate=0.01, milestones=(0.45, 0.9))
-    )
+    recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=100, learning_rate=0.01, milestones=(0.45, 0.9)))
     reduction: Reduction = "mean"
     anti_collapse: NonNegativeFloat = 1.0
     """α of the anti-collapse loss on ψ's output."""
@@ -67,7 +65,7 @@ class Adapter(Drift):
     ) -> tuple[ClassGaussians, Map]:
         if self.network == "affine":
             affine = affine_ridge(old, new, self.ridge)
-            return memory.transport_affine(affine), affine
+            return memory.transport_affine(affine), affine.__call__
         mapping = self._train(now, old, new)
         with torch.no_grad():
             means = mapping(memory.means.float()).double()
@@ -127,5 +125,3 @@ class _AdapterObjective:
         if self.part.anti_collapse:
             losses["anti_collapse"] = self.part.anti_collapse * anti_collapse(mapped, self.part.beta)
         return losses
-
-

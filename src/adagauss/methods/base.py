@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -17,6 +15,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
 from adagauss.errors import unknown_name
 from adagauss.memory import Memory
+from adagauss.plugins import import_submodules
 from adagauss.representation import Representation
 
 
@@ -69,10 +68,7 @@ def register_method(
 
 def methods() -> dict[str, MethodInfo]:
     """All registered methods by name."""
-    from adagauss import methods as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    import_submodules("adagauss.methods")
     return dict(sorted(_METHODS.items()))
 
 

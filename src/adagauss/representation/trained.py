@@ -46,7 +46,9 @@ class Representation(Part):
     head_bias: bool = True
     keep_auxiliary: bool = False
     """Whether auxiliary outputs (rotations) survive their task."""
-    expansion: Annotated[Expansion, part_of("expansion", "representation.expansion")] = Field(default_factory=NoExpansion)
+    expansion: Annotated[Expansion, part_of("expansion", "representation.expansion")] = Field(
+        default_factory=NoExpansion
+    )
     terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
     trunk_rate: PositiveFloat = 1.0
     """Learning rate of the trunk relative to new layers; below 1 for pretrained weights."""
@@ -81,9 +83,7 @@ class Representation(Part):
         return history
 
     def state_dict(self) -> State:
-        return {
-            f"{name}.{key}": value for name, term in self.terms.items() for key, value in term.state_dict().items()
-        }
+        return {f"{name}.{key}": value for name, term in self.terms.items() for key, value in term.state_dict().items()}
 
     def load_state_dict(self, state: State) -> None:
         for name, term in self.terms.items():
@@ -115,7 +115,8 @@ class _TaskObjective:
             for name, parameter in bottleneck.items()
             if self.part.full_rate == "bottleneck" or name == "bias"
         }
-        slow, full = [], [*network.head.parameters(), *self._helpers.parameters()]
+        slow: list[nn.Parameter] = []
+        full = [*network.head.parameters(), *self._helpers.parameters()]
         for parameter in network.extractor.parameters():
             (full if id(parameter) in new else slow).append(parameter)
         groups = [
@@ -129,8 +130,9 @@ class _TaskObjective:
         self._generator = generator
 
     def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        images, targets = batch
         images, targets = self.part.expansion.expand(
-            *batch, len(self.now.classes), self.now.first, self._generator
+            images, targets, len(self.now.classes), self.now.first, self._generator
         )
         step = Step(images, targets, self.now, self.memory, self._generator, self._extract, self._warm)
         losses = {}

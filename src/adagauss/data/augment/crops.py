@@ -72,9 +72,7 @@ def _stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
     return held * (2 / size) - 1
 
 
-def draw_boxes(
-    count: int, size: tuple[int, int], scale: tuple[float, float], generator: torch.Generator
-) -> Tensor:
+def draw_boxes(count: int, size: tuple[int, int], scale: tuple[float, float], generator: torch.Generator) -> Tensor:
     """Random boxes ``(count, 4)``: area a uniform share of the image, log aspect ratio uniform in 3/4..4/3.
 
     Of ten tries the first that fits into the image counts; if none does, the largest central box with an

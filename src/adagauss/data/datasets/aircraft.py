@@ -31,8 +31,7 @@ def read_aircraft(options: ReadOptions) -> Dataset:
         for image, variant in table(label_file, "aircraft"):
             if variant not in number:
                 raise DataError(
-                    f"aircraft: {label_file} names {variant!r}, which variants.txt lacks. "
-                    f"{how_to_get('aircraft')}"
+                    f"aircraft: {label_file} names {variant!r}, which variants.txt lacks. {how_to_get('aircraft')}"
                 )
             files.add([folder / "images" / f"{image}.jpg"], number[variant])
         require_files(files.paths, "aircraft")

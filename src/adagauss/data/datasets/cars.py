@@ -30,9 +30,7 @@ def read_cars(options: ReadOptions) -> Dataset:
     devkit = folder / "devkit"
     classes = [str(name) for name in _column(devkit / "cars_meta.mat", "class_names")]
     test_labels = folder / "cars_test_annos_withlabels.mat"
-    if (
-        not test_labels.exists() and (devkit / test_labels.name).exists()
-    ):  # some copies keep it with the others
+    if not test_labels.exists() and (devkit / test_labels.name).exists():  # some copies keep it with the others
         test_labels = devkit / test_labels.name
     train = _listed(devkit / "cars_train_annos.mat", folder / "cars_train", len(classes))
     test = _listed(test_labels, folder / "cars_test", len(classes))
@@ -44,9 +42,7 @@ def _listed(annotations: Path, images: Path, classes: int) -> FileList:
     for row in _column(annotations, "annotations"):
         target = int(row["class"]) - 1  # Matlab counts from one
         if not 0 <= target < classes:
-            raise DataError(
-                f"cars: {annotations} names class {target + 1}, but there are {classes} class names"
-            )
+            raise DataError(f"cars: {annotations} names class {target + 1}, but there are {classes} class names")
         files.add([images / str(row["fname"])], target)
     require_files(files.paths, "cars")
     return files

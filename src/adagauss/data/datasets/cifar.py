@@ -67,9 +67,7 @@ def read_cifar10(options: ReadOptions) -> Dataset:
     return _read("cifar10", folder, batches, "test_batch", "batches.meta", "label_names", "labels")
 
 
-def _read(
-    name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str
-) -> Dataset:
+def _read(name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str) -> Dataset:
     classes = tuple(str(label) for label in _load(folder / meta, name).get(names_key, ()))
     for file in (*train, test):  # before anything large is read
         require(folder / file, name)

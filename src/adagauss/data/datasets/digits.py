@@ -55,5 +55,13 @@ def read_digits(options: ReadOptions) -> Dataset:
             "augmentation.flip": False,
             "augmentation.policy": "none",
             "memory.flips": False,
+            # A task has some 250 images: many short epochs, and an adapter that sees enough batches.
+            "representation.first.epochs": 20,
+            "representation.first.batch_size": 32,
+            "representation.later.epochs": 20,
+            "representation.later.batch_size": 32,
+            "drift.recipe.epochs": 150,
+            "drift.recipe.batch_size": 32,
+            "drift.recipe.learning_rate": 0.1,
         },
     )

@@ -44,7 +44,9 @@ class Distillation(Term):
             return None
         if self.target == "logit":
             old = previous.head.seen(step.previous_features)
-            return logit_distillation(step.now.network.head.seen(step.features)[:, : old.shape[1]], old, self.temperature)
+            return logit_distillation(
+                step.now.network.head.seen(step.features)[:, : old.shape[1]], old, self.temperature
+            )
         if self.target == "norm":
             return feature_norm(step.features, step.previous_features)
         features = self._projector(step.features) if self._projector is not None else step.features

@@ -1,0 +1,1 @@
+"""Figures and ablations of the paper, from run folders."""

@@ -1,0 +1,151 @@
+"""Figures of a run, from its folder alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagauss.benchmark.folder import RunFolder
+from adagauss.gaussians import ClassGaussians
+from adagauss.learner import Learner
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_DRAWN_CLASSES = 10
+ELLIPSE_SIGMAS = 2.0
+
+
+def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
+    """A figure that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Accuracy over all seen classes after each task; a line a method, its band one standard deviation over seeds."""
+    figure = new_figure()
+    axes = figure.add_subplot()
+    for name, runs in results.items():
+        curves = 100 * np.array([run["accuracy_after_task"]["task_mean"] for run in runs])
+        tasks = np.arange(1, curves.shape[1] + 1)
+        mean, deviation = curves.mean(0), curves.std(0)
+        (line,) = axes.plot(tasks, mean, marker="o", label=name)
+        axes.fill_between(tasks, mean - deviation, mean + deviation, alpha=0.2, color=line.get_color())
+        axes.annotate(f"{mean[-1]:.1f}", (tasks[-1], mean[-1]), textcoords="offset points", xytext=(7, -3))
+    axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
+    axes.set_xticks(tasks)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def matrix_figure(result: Mapping[str, Any]) -> Figure:
+    """The accuracy matrix: row t after task t, column k on task k."""
+    rows = result["accuracy_matrix"]
+    size = len(rows)
+    values = np.full((size, size), np.nan)
+    for index, row in enumerate(rows):
+        values[index, : len(row)] = 100 * np.array(row)
+    figure = new_figure(1.8 + 0.6 * size, 1.2 + 0.6 * size)
+    axes = figure.add_subplot()
+    image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis")
+    for row in range(size):
+        for column in range(row + 1):
+            shade = "white" if values[row, column] < 60 else "black"
+            axes.text(column, row, f"{values[row, column]:.0f}", ha="center", va="center", color=shade)
+    axes.set(xlabel="accuracy on task", ylabel="after task", title=_title(result))
+    ticks = list(range(size))
+    axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
+    axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
+    figure.colorbar(image, label="%", shrink=0.8)
+    return figure
+
+
+def gaussians_figure(
+    memory: ClassGaussians, real: ClassGaussians, sample: Tensor, targets: Tensor, title: str = ""
+) -> Figure:
+    """Memorised Gaussians against the real ones, in the two principal directions between the real class means."""
+    labels = [label for label in memory.labels if label in real][:MAX_DRAWN_CLASSES]
+    mine, theirs = memory.select(labels), real.select(labels)
+    centre = theirs.means.mean(0)
+    _, _, directions = torch.linalg.svd(theirs.means - centre, full_matrices=False)
+    plane = directions[:2].T
+    figure = new_figure(7.0, 5.5)
+    axes = figure.add_subplot()
+    colours = [f"C{index}" for index in range(len(labels))]
+    order = {label: index for index, label in enumerate(real.labels)}
+    for label, colour in zip(labels, colours, strict=True):
+        points = (sample[targets == order[label]].double() - centre) @ plane
+        axes.scatter(points[:, 0], points[:, 1], s=6, alpha=0.35, color=colour, linewidths=0)
+    for bank, style in ((theirs, "--"), (mine, "-")):
+        means = (bank.means - centre) @ plane
+        covariances = plane.T @ bank.covariances @ plane
+        for mean, covariance, colour in zip(means, covariances, colours, strict=True):
+            draw_ellipse(axes, mean, covariance, colour, style)
+    for mean, label, colour in zip((mine.means - centre) @ plane, labels, colours, strict=True):
+        axes.annotate(str(label), (float(mean[0]), float(mean[1])), color=colour, weight="bold", fontsize=11)
+    axes.plot([], [], "k-", label="memorised (2σ)")
+    axes.plot([], [], "k--", label="real (2σ)")
+    axes.plot([], [], "k.", alpha=0.4, label="test images")
+    axes.set(title=title, xlabel="first direction between classes", ylabel="second direction")
+    axes.legend(loc="best", fontsize=8)
+    axes.set_aspect("equal", adjustable="datalim")
+    return figure
+
+
+def draw_ellipse(axes: Axes, mean: Tensor, covariance: Tensor, colour: str, style: str) -> None:
+    """The contour of a 2-D Gaussian at two standard deviations."""
+    from matplotlib.patches import Ellipse
+
+    values, vectors = torch.linalg.eigh(covariance)
+    width, height = (2 * ELLIPSE_SIGMAS * values.clamp_min(0).sqrt()).tolist()
+    angle = math.degrees(math.atan2(float(vectors[1, 0]), float(vectors[0, 0])))
+    axes.add_patch(
+        Ellipse(
+            (float(mean[0]), float(mean[1])),
+            width,
+            height,
+            angle=angle,
+            fill=False,
+            edgecolor=colour,
+            linestyle=style,
+            linewidth=1.5,
+        )  # fmt: skip
+    )
+
+
+def write_figures(folder: RunFolder) -> list[Path]:
+    """Draw every figure a finished run has the data for; returns their paths."""
+    result = folder.read_json("metrics.json")
+    target = folder.path / "figures"
+    target.mkdir(exist_ok=True)
+    figures = {"accuracy": accuracy_curve({result["method"]: [result]}), "matrix": matrix_figure(result)}
+    last = len(result["accuracy_matrix"]) - 1
+    if (folder.task(last) / "real.safetensors").exists():
+        memory = Learner.load(folder.checkpoint(last)).memory
+        if len(memory) and memory.covariance != "none":
+            real, sample, targets = folder.real(last)
+            figures["gaussians"] = gaussians_figure(memory, real, sample, targets, _title(result))
+    paths = []
+    for name, figure in figures.items():
+        path = target / f"{name}.png"
+        figure.savefig(path, dpi=130)
+        paths.append(path)
+    return paths
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    protocol = result["protocol"]
+    return f"{result['method']}, {protocol['dataset']}, {len(protocol['tasks'])} tasks, seed {result['seed']}"

@@ -1,0 +1,6 @@
+"""A method through a stream: metrics, run folder, resume, comparison."""
+
+from adagauss.benchmark.folder import RunFolder
+from adagauss.benchmark.runner import RunConfig, make_config, run
+
+__all__ = ["RunConfig", "RunFolder", "make_config", "run"]

@@ -1,0 +1,160 @@
+"""A run is a folder: configuration, environment, one checkpoint and one evaluation a task, metrics, figures."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from adagauss.benchmark.metrics import Evaluation
+from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
+from adagauss.errors import CheckpointError
+from adagauss.gaussians import ClassGaussians
+
+SNAPSHOT_SECONDS = 30.0
+
+
+class RunFolder:
+    """The files of one run.
+
+    A task is finished once its evaluation is there, which is written last: whatever moment a run is killed at, the
+    finished tasks are whole and the unfinished one is done again (from its last snapshot).
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing here; the system lifts the lock when this process ends, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CheckpointError(
+                    f"{self.path} is in use by another process: wait for it, or choose another folder"
+                )
+            yield
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration of the run."""
+        path = self.path / "config.yaml"
+        try:
+            data = yaml.safe_load(path.read_text())
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path} is not a run folder: it has no config.yaml") from None
+        except yaml.YAMLError as error:
+            raise CheckpointError(f"{path} is not readable YAML ({error})") from error
+        if not isinstance(data, dict):
+            raise CheckpointError(f"{path} does not hold a configuration")
+        return data
+
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "config.yaml").exists()
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+
+    def write_json(self, name: str, data: Any) -> None:
+        save_json(self.path / name, data)
+
+    def read_json(self, name: str) -> Any:
+        """A JSON file of the run."""
+        try:
+            return json.loads((self.path / name).read_text())
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path} has no {name}: the run is not finished; go on with --resume") from None
+
+    def task(self, index: int) -> Path:
+        """The folder of a task, counted from 0."""
+        return self.path / "tasks" / f"{index + 1:02d}"
+
+    def checkpoint(self, index: int) -> Path:
+        """The learner as it was after a task."""
+        return self.task(index) / "learner.safetensors"
+
+    def finished_tasks(self) -> int:
+        """How many tasks are whole."""
+        count = 0
+        while (self.task(count) / "evaluation.safetensors").exists():
+            count += 1
+        return count
+
+    def last_checkpoint(self) -> Path:
+        """The newest learner."""
+        finished = self.finished_tasks()
+        if not finished:
+            raise CheckpointError(f"{self.path} has no finished task yet: go on with --resume")
+        return self.checkpoint(finished - 1)
+
+    def write_evaluation(self, index: int, evaluation: Evaluation, facts: dict[str, Any]) -> None:
+        tensors = {"true": evaluation.true, "predicted": evaluation.predicted, "task_aware": evaluation.task_aware}
+        save_tensors(
+            self.task(index) / "evaluation.safetensors", "evaluation", tensors, {**facts, "sizes": evaluation.sizes}
+        )
+
+    def evaluation(self, index: int) -> tuple[Evaluation, dict[str, Any]]:
+        """Predictions after a task, and facts about it (seconds of each stage, losses)."""
+        tensors, facts = load_tensors(self.task(index) / "evaluation.safetensors", "evaluation")
+        sizes = tuple(facts.pop("sizes"))
+        return Evaluation(tensors["true"], tensors["predicted"], tensors["task_aware"], sizes), facts
+
+    def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
+        """Store the real statistics of all seen classes after a task, with some features to draw."""
+        tensors = {**real.state_dict(), "sample": sample, "targets": targets}
+        save_tensors(self.task(index) / "real.safetensors", "real", tensors, {"labels": real.labels})
+
+    def real(self, index: int) -> tuple[ClassGaussians, Tensor, Tensor]:
+        """What `write_real` stored."""
+        tensors, facts = load_tensors(self.task(index) / "real.safetensors", "real")
+        sample, targets = tensors.pop("sample"), tensors.pop("targets")
+        return ClassGaussians.from_state(tensors, facts["labels"], "full"), sample, targets
+
+
+class FileSnapshots:
+    """The training under way, in one file of the run folder that is renewed every half minute."""
+
+    def __init__(self, path: Path, seconds: float = SNAPSHOT_SECONDS) -> None:
+        self.path = path
+        self.seconds = seconds
+        self._saved = time.monotonic()
+
+    def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        if not self.path.exists():
+            return None
+        try:
+            tensors, facts = load_tensors(self.path, "snapshot")
+        except CheckpointError:  # a snapshot only saves time: without it the stage starts again
+            return None
+        return (tensors, facts) if facts.pop("stage") == stage else None
+
+    def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        if time.monotonic() - self._saved >= self.seconds:
+            save_tensors(self.path, "snapshot", tensors, {**facts, "stage": stage})
+            self._saved = time.monotonic()
+
+    def clear(self) -> None:
+        """Forget the snapshot: its task is finished."""
+        self.path.unlink(missing_ok=True)
+
+
+def real_statistics(features: Tensor, targets: Tensor, labels: list[Any]) -> ClassGaussians:
+    """Gaussians of labelled features, classes in the order of ``labels``."""
+    bank = ClassGaussians.from_features(features, [labels[target] for target in targets.tolist()])
+    return bank.select([label for label in labels if label in bank]) if len(bank) else bank
+
+
+def sample_rows(targets: Tensor, per_class: int) -> Tensor:
+    """Positions of the first ``per_class`` rows of every class."""
+    return torch.cat([torch.nonzero(targets == target).flatten()[:per_class] for target in targets.unique()])

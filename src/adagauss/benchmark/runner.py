@@ -1,0 +1,204 @@
+"""A method through a stream of tasks, into a run folder that can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+
+from adagauss.benchmark.folder import FileSnapshots, RunFolder, real_statistics, sample_rows
+from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
+from adagauss.config import Config, flatten, plain
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
+from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.errors import CheckpointError
+from adagauss.learner import Learner, TaskReport
+from adagauss.methods import Method, make_method, method_info
+from adagauss.methods.base import with_epochs
+from adagauss.progress import Reporter
+from adagauss.runtime import Runtime, RuntimeConfig
+
+DRAWN_PER_CLASS = 60
+
+
+class RunConfig(Config):
+    """Everything a run depends on, resolved: equal configurations on one machine give equal numbers."""
+
+    method_name: str
+    preset: str | None = None
+    stream: StreamConfig = Field(default_factory=StreamConfig)
+    method: Method
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    seed: int = 0
+    diagnostics: Literal["none", "last", "every"] = "last"
+    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them."""
+
+    def digest(self) -> str:
+        """A short name for this configuration, the seed apart."""
+        data = {key: value for key, value in plain(self).items() if key != "seed"}
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def make_config(
+    method: str,
+    stream: StreamConfig,
+    dataset: Dataset,
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    runtime: RuntimeConfig | None = None,
+    diagnostics: Literal["none", "last", "every"] = "last",
+) -> RunConfig:
+    """Resolve a method for a dataset: its composition, its preset, the dataset's wishes, then the user's settings."""
+    wishes = dataset.settings
+    base = make_method(method, preset, settings, wishes)
+    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), wishes)
+    return RunConfig(
+        method_name=method,
+        preset=preset or method_info(method).default_preset,
+        stream=stream,
+        method=resolved,
+        runtime=runtime or RuntimeConfig(),
+        seed=seed,
+        diagnostics=diagnostics,
+    )
+
+
+def run(
+    config: RunConfig,
+    path: Path | str,
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    options: ReadOptions | None = None,
+    dataset: Dataset | None = None,
+) -> dict[str, Any]:
+    """Teach the stream task by task and evaluate after each; returns the metrics, which the folder holds as well."""
+    reporter = reporter or Reporter()
+    folder = RunFolder(path)
+    with folder.lock():
+        _open(folder, config, resume)
+        dataset = dataset or load_dataset(config.stream.dataset, options)
+        stream = TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order)
+        snapshots = FileSnapshots(folder.path / "snapshot.safetensors")
+        runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
+        done = folder.finished_tasks()
+        if done:
+            learner = Learner.load(folder.checkpoint(done - 1), runtime)
+        else:
+            learner = Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
+        title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
+        with reporter.progress(title, len(stream)) as advance:
+            for _ in range(done):
+                advance("resumed")
+            for index in range(done, len(stream)):
+                report = learner.learn(stream[index].train)
+                learner.save(folder.checkpoint(index), about={"dataset": config.stream.dataset})
+                accuracy = _evaluate(learner, stream, folder, index, config, report)
+                snapshots.clear()
+                advance(f"accuracy {100 * accuracy:.1f} %")
+        return _conclude(folder, config, stream)
+
+
+def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
+    """Begin a folder, or make sure that the one that is there is the same run."""
+    if not folder.exists():
+        folder.write_json("environment.json", environment())
+        folder.write_config(plain(config))
+        return
+    if not resume:
+        raise CheckpointError(f"{folder.path} holds a run already: continue it with --resume, or choose another --out")
+    # JSON makes tuples lists on both sides, so that equal configurations compare equal.
+    before, now = (flatten(json.loads(json.dumps(data))) for data in (folder.config, plain(config)))
+    differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    if differing:
+        key = differing[0]
+        raise CheckpointError(
+            f"{folder.path} was begun with other settings ({len(differing)} differ; {key}: "
+            f"{before.get(key)!r} there, {now.get(key)!r} now): use the same, or another --out"
+        )
+
+
+def _evaluate(
+    learner: Learner, stream: TaskStream, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
+) -> float:
+    """Predict the test images of all seen classes; their features are computed once."""
+    labels = learner.classes
+    test = stream.dataset.test.of_classes(labels)
+    started = perf_counter()
+    features = learner.features(test.images)
+    scores = learner.scores(features).cpu()
+    seconds = perf_counter() - started
+    sizes = tuple(len(task) for task in learner.tasks)
+    aware = task_aware_predictions(scores, test.targets, sizes)
+    evaluation = Evaluation(test.targets, scores.argmax(1), aware, sizes)
+    last = index + 1 == len(stream)
+    if config.diagnostics == "every" or (config.diagnostics == "last" and last):
+        train = stream.dataset.train.of_classes(labels)
+        real = real_statistics(learner.features(train.images), train.targets, labels)
+        drawn = sample_rows(test.targets, DRAWN_PER_CLASS)
+        folder.write_real(index, real, features.cpu()[drawn], test.targets[drawn])
+    facts = {
+        "seconds": {**report.seconds, "evaluation": seconds},
+        "images_per_second": len(test) / seconds,
+        "history": report.history,
+    }
+    folder.write_evaluation(index, evaluation, facts)
+    return evaluation.accuracy()
+
+
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[str, Any]:
+    evaluations, seconds, speed = [], [], []
+    for index in range(len(stream)):
+        evaluation, facts = folder.evaluation(index)
+        evaluations.append(evaluation)
+        seconds.append(facts["seconds"])
+        speed.append(facts["images_per_second"])
+    result = {
+        "method": config.method_name,
+        "preset": config.preset,
+        "seed": config.seed,
+        "config": config.digest(),
+        "protocol": {
+            "dataset": config.stream.dataset,
+            "tasks": [len(classes) for classes in stream.task_classes],
+            "classes": [list(classes) for classes in stream.task_classes],
+            "test_images": len(evaluations[-1].true),
+        },
+        **summary(evaluations),
+        "confusion": evaluations[-1].confusion().tolist(),
+        "seconds": {name: sum(task[name] for task in seconds) for name in seconds[0]},
+        "images_per_second": speed[-1],
+    }
+    folder.write_json("metrics.json", result)
+    return result
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine, stored with every number."""
+    packages = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn")
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
