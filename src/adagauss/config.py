@@ -140,9 +140,12 @@ def override(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method."""
+    """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method.
+
+    What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
+    """
     known = flatten(settings)
-    return {key: value for key, value in changes.items() if key in known}
+    return {key: value for key, value in changes.items() if known.get(key) is not None}
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:
@@ -155,7 +158,7 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
     problem = error.errors()[0]
     path = ".".join(str(step) for step in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        *parents, name = problem["loc"]
+        *parents, _ = problem["loc"]
         for step in parents:
             annotation = model.model_fields[str(step)].annotation if str(step) in model.model_fields else None
             if isinstance(annotation, type) and issubclass(annotation, BaseModel):

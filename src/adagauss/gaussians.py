@@ -116,6 +116,13 @@ class ClassGaussians:
         raise ConfigError("this memory keeps means only; set memory.covariance=full to have covariances")
 
     @property
+    def second_moments(self) -> Tensor:
+        """(C, S, S) uncentred sums Σ_i f_i f_iᵀ over the features of each class: (n − 1)Σ + n·μμᵀ."""
+        counts = self.counts.double().view(-1, 1, 1)
+        outer = self.means.unsqueeze(2) * self.means.unsqueeze(1)
+        return (counts - 1).clamp_min(0) * self.covariances + counts * outer
+
+    @property
     def numbers_per_class(self) -> int:
         """How many numbers a class costs: S + S(S+1)/2 for full covariances."""
         return self.size + self.packed.shape[1]

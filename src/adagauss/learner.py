@@ -49,13 +49,15 @@ class Learner:
         mean: Sequence[float],
         std: Sequence[float],
         runtime: Runtime | None = None,
+        *,
+        initial_weights: bool = True,
     ) -> None:
         self.method = method
         self.shape = shape
         self.mean, self.std = tuple(mean), tuple(std)
         self.runtime = runtime or Runtime()
         torch.manual_seed(self.runtime.seed_for("network"))
-        extractor = build_extractor(method.backbone, shape, mean, std)
+        extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
         head = IncrementalHead(extractor.size, method.representation.head_bias)
         self.network = self.runtime.place(Network(extractor, head)).eval()
         self.memory = method.memory.empty(extractor.size, self.runtime.device)
@@ -97,6 +99,7 @@ class Learner:
         clock.stop("memory")
 
         method.classifier.fit(memory, now)
+        method.representation.finish(now, memory)
         clock.stop("classifier")
 
         self.method, self.network, self.memory = method, network, memory
@@ -156,7 +159,11 @@ class Learner:
         runtime = runtime or Runtime()
         tensors, facts = load_tensors(Path(path), "learner", runtime.device)
         runtime.seed = facts["seed"]
-        learner = cls(Method.of(facts["method"]), tuple(facts["shape"]), facts["mean"], facts["std"], runtime)
+        # All parameters are in the checkpoint: the weight file the network once started from need not be here.
+        learner = cls(
+            Method.of(facts["method"]), tuple(facts["shape"]), facts["mean"], facts["std"], runtime,
+            initial_weights=False,
+        )  # fmt: skip
         for classes, auxiliary in facts["head"]:
             learner.network.head.grow(classes, auxiliary)
         runtime.place(learner.network)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.errors import NumericalError
+from adagauss.errors import ConfigError, NumericalError
 
 JITTER_STEPS = 12
 
@@ -94,13 +94,24 @@ def shrink_to_identity(covariance: Tensor, amount: float) -> Tensor:
 
 
 def shrink_off_diagonal(covariance: Tensor, amount: float) -> Tensor:
-    """Σ + γ·V·(1 − I) with V the mean off-diagonal entry (FeCAM's second shrinkage)."""
+    """Σ + γ·V·(1 − I) with V the mean of the non-zero off-diagonal entries (FeCAM's second shrinkage)."""
     size = covariance.shape[-1]
     if size == 1:
         return covariance
     off = 1 - torch.eye(size, dtype=covariance.dtype, device=covariance.device)
-    mean_off = (covariance * off).sum((-2, -1)) / (size * (size - 1))
+    entries = covariance * off
+    mean_off = entries.sum((-2, -1)) / (entries != 0).sum((-2, -1)).clamp_min(1)
     return covariance + amount * mean_off[..., None, None] * off
+
+
+def tukey(points: Tensor, power: float) -> Tensor:
+    """x^λ elementwise, which makes the skewed distribution of rectified features more like a Gaussian (FeCAM)."""
+    if bool((points < 0).any()):
+        raise ConfigError(
+            "Tukey's transform takes roots, and these features are negative in places: leave out the linear bottleneck "
+            "with backbone.features=null, or the transform with memory.tukey=null and classifier.tukey=null"
+        )
+    return points.pow(power)
 
 
 def shrink_to_mean(covariances: Tensor, fraction: float) -> Tensor:
@@ -121,7 +132,8 @@ def ranks(covariance: Tensor, tolerance: float = 1e-3, relative: bool = True) ->
     """Number of eigenvalues above ``tolerance`` (times the largest one, unless ``relative`` is off)."""
     values = torch.linalg.eigvalsh(symmetrise(covariance.double()))
     limit = tolerance * values.amax(-1, keepdim=True) if relative else torch.full_like(values[..., :1], tolerance)
-    return (values > limit).sum(-1)
+    count: Tensor = (values > limit).sum(-1)
+    return count
 
 
 def effective_ranks(covariance: Tensor) -> Tensor:
@@ -136,7 +148,7 @@ def effective_ranks(covariance: Tensor) -> Tensor:
 def condition_numbers(covariance: Tensor) -> Tensor:
     """Largest over smallest eigenvalue; infinite for a singular matrix."""
     values = torch.linalg.eigvalsh(symmetrise(covariance.double()))
-    smallest = values[..., 0].clamp_min(0)
+    smallest: Tensor = values[..., 0].clamp_min(0)
     return torch.where(smallest > 0, values[..., -1] / smallest, torch.full_like(smallest, torch.inf))
 
 
@@ -203,9 +215,16 @@ def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1
 def ridge(inputs: Tensor, targets: Tensor, amount: float, toward: Tensor | None = None) -> Tensor:
     """argmin_W ‖XW − Y‖² + ρ‖W − W₀‖², in float64: (XᵀX + ρI)⁻¹(XᵀY + ρW₀), W₀ = 0 unless given."""
     X, Y = inputs.double(), targets.double()
-    gram = X.T @ X + amount * torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
     right = X.T @ Y if toward is None else X.T @ Y + amount * toward.double()
-    return torch.cholesky_solve(right, safe_cholesky(gram).factor)
+    return solve_ridge(X.T @ X, right, amount)
+
+
+def solve_ridge(gram: Tensor, right: Tensor, amount: float) -> Tensor:
+    """(A + ρI)⁻¹C from the sums A = XᵀX and C = XᵀY alone."""
+    shifted = gram.clone()
+    shifted.diagonal().add_(amount)
+    # Row-major, so that products with it round alike before and after a trip through a file.
+    return torch.cholesky_solve(right, safe_cholesky(shifted).factor).contiguous()
 
 
 class Affine(NamedTuple):
@@ -214,7 +233,7 @@ class Affine(NamedTuple):
     weight: Tensor
     bias: Tensor
 
-    def __call__(self, points: Tensor) -> Tensor:  # noqa: D102
+    def __call__(self, points: Tensor) -> Tensor:
         return points.to(self.weight.dtype) @ self.weight + self.bias
 
 

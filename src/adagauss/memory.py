@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from adagauss.config import Part
 from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
-from adagauss.linalg import shrink_to_identity
+from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.task import CurrentTask
 
 
@@ -45,8 +45,14 @@ class GaussianMemory(Memory):
     covariance: CovarianceKind = "full"
     flips: bool = False
     """Take statistics over the images and their mirror images (the published code)."""
+    augmented: bool = False
+    """Take statistics over one augmented pass of the images instead of the plain ones (EFC)."""
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I, applied when a class is stored."""
+    off_diagonal_shrinkage: NonNegativeFloat = 0.0
+    """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry, applied with it."""
+    tukey: PositiveFloat | None = None
+    """λ: covariances are those of f^λ, while means stay those of f (FeCAM). Needs non-negative features."""
     shrink_after_drift: bool = True
     """Apply it again whenever drift has moved the stored Gaussians, as the published code does: traces then grow."""
 
@@ -61,18 +67,25 @@ class GaussianMemory(Memory):
                 f"class {lonely!r} has a single image, and a covariance needs two: give more images, "
                 "or keep means only with memory.covariance=none"
             )
-        new = ClassGaussians(bank.size, self.covariance, bank.means.device)
-        labels = now.data.labels
-        new.add(now.features("test"), labels)
-        if self.flips:
-            new.add(now.features("flip"), labels)
+        new = self._estimate(bank, now, None)
+        if self.tukey is not None and self.covariance != "none":
+            new = new.with_statistics(new.means, self._estimate(bank, now, self.tukey).covariances)
         bank.merge(self.shrunk(new.select(now.classes)))
+
+    def _estimate(self, bank: ClassGaussians, now: CurrentTask, power: float | None) -> ClassGaussians:
+        new = ClassGaussians(bank.size, self.covariance, bank.means.device)
+        plain: str | int = 0 if self.augmented else "test"
+        for view in (plain, "flip") if self.flips else (plain,):
+            features = now.features(view)
+            new.add(features if power is None else tukey(features, power), now.data.labels)
+        return new
 
     def after_drift(self, bank: ClassGaussians) -> ClassGaussians:
         return self.shrunk(bank) if self.shrink_after_drift else bank
 
     def shrunk(self, bank: ClassGaussians) -> ClassGaussians:
-        """A bank with every covariance shrunk to the identity."""
-        if self.shrinkage == 0 or self.covariance == "none":
+        """A bank with every covariance shrunk to the identity, and its off-diagonal entries to their mean."""
+        if self.covariance == "none" or self.shrinkage == self.off_diagonal_shrinkage == 0:
             return bank
-        return bank.with_statistics(bank.means, shrink_to_identity(bank.covariances, self.shrinkage))
+        shrunk = shrink_to_identity(bank.covariances, self.shrinkage)
+        return bank.with_statistics(bank.means, shrink_off_diagonal(shrunk, self.off_diagonal_shrinkage))

@@ -19,7 +19,10 @@ FEATURE_BATCH = 256
 
 
 def extract_features(extractor: Extractor, images: Images, runtime: Runtime, transform: Transform = to_float) -> Tensor:
-    """(N, S) features in evaluation mode: the only loop that does this. ``transform`` makes uint8 pixels floats in 0..1."""
+    """(N, S) features in evaluation mode, by the only loop that does this.
+
+    ``transform`` makes uint8 pixels floats in 0..1.
+    """
     was_training = extractor.training
     extractor.eval()
     rows = []
@@ -70,6 +73,8 @@ class CurrentTask:
     previous: Network | None
     augmentation: Augmentation
     runtime: Runtime
+    notes: dict[str, Tensor] = field(default_factory=dict)
+    """What one part has measured and another may read in this task, by name."""
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
 
     @property

@@ -122,7 +122,7 @@ def draw_ellipse(axes: Axes, mean: Tensor, covariance: Tensor, colour: str, styl
             edgecolor=colour,
             linestyle=style,
             linewidth=1.5,
-        )  # fmt: skip
+        )
     )
 
 

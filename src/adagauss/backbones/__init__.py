@@ -1,11 +1,11 @@
 """Networks: images to features of size S."""
 
-from adagauss.backbones import convnet, resnet  # noqa: F401  (registers the networks)
+from adagauss.backbones import convnet, efficientnet_lite, hf_models, resnet, timm_models  # noqa: F401  (register)
 from adagauss.backbones.extractor import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.head import IncrementalHead, Network
-from adagauss.backbones.registry import Trunk, backbones, register_backbone
+from adagauss.backbones.registry import Trunk, TrunkSpec, backbones, families, register_backbone, register_family
 
 __all__ = [
-    "BackboneConfig", "Extractor", "IncrementalHead", "Network", "Trunk", "backbones", "build_extractor",
-    "register_backbone",
+    "BackboneConfig", "Extractor", "IncrementalHead", "Network", "Trunk", "TrunkSpec", "backbones", "build_extractor",
+    "families", "register_backbone", "register_family",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Trunk, register_backbone
+from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
 
 
 class ConvNet(Trunk):
@@ -21,7 +21,9 @@ class ConvNet(Trunk):
         self.bn3 = nn.BatchNorm2d(2 * width)
 
     def blocks(self) -> list[nn.Module]:
-        return [self.conv1, self.conv2, self.conv3]
+        """Each convolution with its batch norm."""
+        pairs = ((self.conv1, self.bn1), (self.conv2, self.bn2), (self.conv3, self.bn3))
+        return [nn.ModuleList(pair) for pair in pairs]
 
     def forward(self, images: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.conv1(images)))
@@ -30,6 +32,6 @@ class ConvNet(Trunk):
 
 
 @register_backbone("convnet", summary="three convolutions, 64 features: for 8x8 digits and tests")
-def convnet(channels: int, image_size: int) -> Trunk:
+def convnet(spec: TrunkSpec) -> Trunk:
     """The network of the demo."""
-    return ConvNet(channels)
+    return ConvNet(spec.channels)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import PositiveInt
+import torch.nn.functional as F
+from pydantic import AfterValidator, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Trunk, backbone_info
+from adagauss.backbones.extras import COLOUR
+from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
+from adagauss.backbones.weights import load_weights
 from adagauss.config import Config
+from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
+
+
+def _known_share(value: str) -> str:
+    if not re.fullmatch(r"all|none|last:[1-9]\d*", value):
+        raise ValueError("write all, none, or last:N with N a number of blocks")
+    return value
 
 
 class BackboneConfig(Config):
@@ -22,7 +33,20 @@ class BackboneConfig(Config):
     features: PositiveInt | None = 64
     """S, the size of the latent space; None leaves the trunk's own features, without a bottleneck."""
     batch_norm: BatchNormPolicy = "train"
-    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: removed."""
+    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: there
+    are no batch norms."""
+    weights: str | None = None
+    """What the trunk starts from: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
+    backbone) or ``random``. None takes the weights that come with the backbone, and random ones where none do."""
+    stem: Stem = "auto"
+    """First layers of a ResNet: ``small`` (3×3) or ``large`` (7×7, pooling); ``auto`` goes by the size of the images."""
+    input_size: PositiveInt | None = None
+    """Side in pixels images are resized to; None takes what the backbone's weights were made for, if it says so."""
+    train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
+    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk never changes then,
+    what stands before and after the blocks and all batch-norm statistics included."""
+    train_bottleneck: bool = True
+    """Whether the bottleneck learns; the published ViT runs leave it as it was drawn."""
 
 
 class Extractor(nn.Module):
@@ -33,7 +57,15 @@ class Extractor(nn.Module):
     """
 
     def __init__(
-        self, trunk: Trunk, features: int | None, mean: Sequence[float], std: Sequence[float], freeze_norm: bool
+        self,
+        trunk: Trunk,
+        features: int | None,
+        mean: Sequence[float],
+        std: Sequence[float],
+        freeze_norm: bool,
+        input_size: int | None = None,
+        train_blocks: int | None = None,
+        train_bottleneck: bool = True,
     ) -> None:
         super().__init__()
         self.trunk = trunk
@@ -44,7 +76,15 @@ class Extractor(nn.Module):
             nn.init.kaiming_normal_(linear.weight, mode="fan_out", nonlinearity="relu")
             nn.init.zeros_(linear.bias)
             self.bottleneck = linear
+        self.bottleneck.requires_grad_(train_bottleneck)
         self.size = features if features is not None else trunk.width
+        self.input_size = input_size
+        self.train_blocks = train_blocks
+        """How many of the last blocks learn; None for the whole trunk."""
+        if train_blocks is not None:
+            trunk.requires_grad_(False)
+            for block in self._learning_blocks():
+                block.requires_grad_(True)
         self.freeze_norm = freeze_norm
         self.norm_frozen = False
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
@@ -53,7 +93,8 @@ class Extractor(nn.Module):
         self.std: Tensor
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.bottleneck(self.trunk((images - self.mean) / self.std))
+        # Where the trunk sees colour and the images are grey, the mean of three channels repeats them.
+        features: Tensor = self.bottleneck(self.trunk((self._resized(images) - self.mean) / self.std))
         return features
 
     def end_first_task(self) -> None:
@@ -66,24 +107,95 @@ class Extractor(nn.Module):
 
     def train(self, mode: bool = True) -> Extractor:
         super().train(mode)
+        if self.train_blocks is not None:
+            # What does not learn is always as in evaluation: neither statistics nor dropout move its output.
+            self.trunk.eval()
+            for block in self._learning_blocks():
+                block.train(mode)
         if self.norm_frozen:
             for module in _batch_norms(self):
                 module.eval()
         return self
 
+    def _learning_blocks(self) -> list[nn.Module]:
+        blocks = self.trunk.blocks()
+        return blocks[len(blocks) - (self.train_blocks or 0) :]
+
+    def _resized(self, images: Tensor) -> Tensor:
+        size = self.input_size
+        if size is None or images.shape[-2:] == (size, size):
+            return images
+        shrinks = min(images.shape[-2:]) > size
+        return F.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
+
 
 def build_extractor(
-    config: BackboneConfig, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float]
+    config: BackboneConfig,
+    shape: tuple[int, int, int],
+    mean: Sequence[float],
+    std: Sequence[float],
+    initial_weights: bool = True,
 ) -> Extractor:
-    """The extractor for images of ``shape`` (channels, height, width)."""
+    """The extractor for images of ``shape`` (channels, height, width).
+
+    Normalisation and input size are the backbone's where it has them, and the dataset's otherwise.
+
+    Args:
+        config: which network, and how it learns.
+        shape: of the images.
+        mean: of the dataset's channels.
+        std: of the dataset's channels.
+        initial_weights: False leaves the network random and reads no weight file: for a caller about to load all
+            parameters from a checkpoint, on a machine that may not have the file.
+    """
+    info = backbone_info(config.name)
     channels, height, width = shape
-    trunk = backbone_info(config.name).build(channels, min(height, width))
+    if channels == 1 and info.carries_weights:
+        channels = COLOUR
+    file = _check_weights(config, info)
+    pretrained = {"imagenet": True, None: None}.get(config.weights, False) if initial_weights else False
+    side = config.input_size or min(height, width)
+    trunk = info.build(TrunkSpec(channels, side, config.stem, pretrained, config.input_size))
+    if file and initial_weights:
+        load_weights(trunk.named_as_in_files(), file, config.name, trunk.heads)
     if config.batch_norm == "none":
         _remove_batch_norm(trunk)
+    mean, std = trunk.mean or mean, trunk.std or std
     mean, std = (
         list(values) if len(values) == channels else [sum(values) / len(values)] * channels for values in (mean, std)
     )
-    return Extractor(trunk, config.features, mean, std, config.batch_norm == "frozen")
+    return Extractor(
+        trunk,
+        config.features,
+        mean,
+        std,
+        freeze_norm=config.batch_norm == "frozen",
+        input_size=config.input_size or trunk.input_size,
+        train_blocks=_block_count(config.train_blocks, trunk, config.name),
+        train_bottleneck=config.train_bottleneck,
+    )
+
+
+def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:
+    """The weight file that is asked for, if one is; settings the backbone does not have are refused."""
+    if config.stem != "auto" and not info.stems:
+        raise ConfigError(f"backbone {info.name!r} has one stem only: leave backbone.stem at auto")
+    if config.weights == "imagenet" and not info.carries_weights:
+        raise ConfigError(
+            f"backbone {info.name!r} comes without weights: set backbone.weights to a file, e.g. torchvision's "
+            "resnet18 weights for resnet18, or choose a pretrained backbone such as efficientnet_lite0"
+        )
+    return None if config.weights in (None, "imagenet", "random") else config.weights
+
+
+def _block_count(share: str, trunk: Trunk, name: str) -> int | None:
+    """How many of the last blocks learn; None for everything."""
+    if share in ("all", "none"):
+        return None if share == "all" else 0
+    count, blocks = int(share.partition(":")[2]), len(trunk.blocks())
+    if count > blocks:
+        raise ConfigError(f"backbone.train_blocks={share}: {name} has {blocks} blocks; use all, or a smaller number")
+    return count
 
 
 def _batch_norms(module: nn.Module) -> list[nn.Module]:
@@ -93,6 +205,6 @@ def _batch_norms(module: nn.Module) -> list[nn.Module]:
 def _remove_batch_norm(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            setattr(module, name, nn.Identity())
+            setattr(module, name, getattr(child, "act", nn.Identity()))  # timm's norms hold the activation too
         else:
             _remove_batch_norm(child)

@@ -48,12 +48,23 @@ class IncrementalHead(nn.Module):
         """Forget the auxiliary outputs."""
         self.auxiliary = nn.ModuleList(nn.Identity() for _ in self.auxiliary)
 
-    def class_parameters(self) -> tuple[Tensor, Tensor]:
-        """Weights (C, S) and biases (C,) of the class outputs of every task, detached."""
+    def class_parameters(self, detach: bool = True) -> tuple[Tensor, Tensor]:
+        """Weights (C, S) and biases (C,) of the class outputs of every task; for a loss, not detached."""
         linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
-        weight = torch.cat([block.weight.detach() for block in linear])
-        biases = [block.bias.detach() if self.bias else weight.new_zeros(block.out_features) for block in linear]
-        return weight, torch.cat(biases)
+        weight = torch.cat([block.weight for block in linear])
+        bias = torch.cat([block.bias if self.bias else weight.new_zeros(block.out_features) for block in linear])
+        return (weight.detach(), bias.detach()) if detach else (weight, bias)
+
+    def set_class_parameters(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Put back what `class_parameters` gave, altered; the biases are not looked at where the head has none."""
+        linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
+        sizes = [block.out_features for block in linear]
+        with torch.no_grad():
+            for block, rows in zip(linear, torch.split(weight, sizes), strict=True):
+                block.weight.copy_(rows)
+            if self.bias and bias is not None:
+                for block, values in zip(linear, torch.split(bias, sizes), strict=True):
+                    block.bias.copy_(values)
 
     def current(self, features: Tensor) -> Tensor:
         """Logits of the newest task: its classes, then its auxiliary outputs."""

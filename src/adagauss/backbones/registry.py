@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Literal
 
 from torch import Tensor, nn
 
-from adagauss.errors import unknown_name
+from adagauss.errors import ConfigError, unknown_name
+
+Stem = Literal["auto", "small", "large"]
 
 
 class Trunk(nn.Module):
     """Images, already normalised, to ``width`` features."""
+
+    mean: Sequence[float] | None = None
+    """Mean of each channel the weights were made for; None takes the dataset's."""
+    std: Sequence[float] | None = None
+    input_size: int | None = None
+    """Side in pixels the weights were made for; None takes images as they are."""
+    heads: tuple[str, ...] = ("fc.",)
+    """How names of a classifier's parameters start in a weight file: these are not loaded."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -21,12 +34,30 @@ class Trunk(nn.Module):
         """Its blocks from input to output, for training only the last ones."""
         return list(self.children())
 
+    def named_as_in_files(self) -> nn.Module:
+        """The module whose parameters are called as in weight files: the trunk itself, unless it wraps another."""
+        return self
+
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) images to (B, width) features."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
 
-Builder = Callable[[int, int], Trunk]
+@dataclass(frozen=True)
+class TrunkSpec:
+    """What a trunk is built for."""
+
+    channels: int
+    image_size: int
+    """Side of the images in pixels."""
+    stem: Stem = "auto"
+    pretrained: bool | None = None
+    """Load the weights that come with the backbone: True, False, or None for 'if there are any'."""
+    input_size: int | None = None
+    """Side the images will be resized to, if the user says so."""
+
+
+Builder = Callable[[TrunkSpec], Trunk]
 
 
 @dataclass(frozen=True)
@@ -36,17 +67,44 @@ class BackboneInfo:
     name: str
     summary: str
     build: Builder
-    """Called with the number of channels and the image side in pixels."""
+    stems: bool = False
+    """Whether it has a stem for small and one for large images."""
+    carries_weights: bool = False
+    """Whether it comes with pretrained weights; such a backbone takes colour images (grey ones are repeated)."""
+    modules: tuple[str, ...] = ()
+    """What must be installed for it beyond the library's own dependencies."""
+
+    @property
+    def available(self) -> bool:
+        """Whether everything it needs is installed."""
+        return all(find_spec(module) is not None for module in self.modules)
 
 
 _BACKBONES: dict[str, BackboneInfo] = {}
+_FAMILIES: dict[str, Callable[[str], BackboneInfo]] = {}
 
 
-def register_backbone(name: str, *, summary: str) -> Callable[[Builder], Builder]:
+def register_backbone(
+    name: str, *, summary: str, stems: bool = False, carries_weights: bool = False, modules: Sequence[str] = ()
+) -> Callable[[Builder], Builder]:
     """Put a builder into the registry under ``name``."""
 
     def register(build: Builder) -> Builder:
-        _BACKBONES[name] = BackboneInfo(name, summary, build)
+        _BACKBONES[name] = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules))
+        return build
+
+    return register
+
+
+def register_family(
+    prefix: str, *, summary: str, modules: Sequence[str]
+) -> Callable[[Callable[[str, TrunkSpec], Trunk]], Callable[[str, TrunkSpec], Trunk]]:
+    """Put a builder of another library's models into the registry: ``prefix:NAME`` is its model ``NAME``."""
+
+    def register(build: Callable[[str, TrunkSpec], Trunk]) -> Callable[[str, TrunkSpec], Trunk]:
+        _FAMILIES[prefix] = lambda model: BackboneInfo(
+            f"{prefix}:{model}", summary, partial(build, model), carries_weights=True, modules=tuple(modules)
+        )
         return build
 
     return register
@@ -57,8 +115,18 @@ def backbones() -> dict[str, BackboneInfo]:
     return dict(sorted(_BACKBONES.items()))
 
 
+def families() -> dict[str, BackboneInfo]:
+    """The libraries whose models can be used, by the form of their names: ``timm:NAME``."""
+    return {f"{prefix}:NAME": describe("NAME") for prefix, describe in sorted(_FAMILIES.items())}
+
+
 def backbone_info(name: str) -> BackboneInfo:
     """One backbone; an unknown name raises with the nearest known one."""
+    prefix, colon, model = name.partition(":")
+    if colon and prefix in _FAMILIES:
+        if not model:
+            raise ConfigError(f"backbone {name!r} names no model: write {prefix}:NAME")
+        return _FAMILIES[prefix](model)
     if name not in _BACKBONES:
-        raise unknown_name("backbone", name, _BACKBONES)
+        raise unknown_name("backbone", name, [*_BACKBONES, *families()])
     return _BACKBONES[name]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Trunk, register_backbone
+from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
 
 SMALL_IMAGE = 96
 """Up to this side (in pixels) images get the 3×3 stem without pooling; larger ones the 7×7/2 stem with it."""
@@ -74,19 +74,27 @@ class ResNet(Trunk):
         return x.mean((2, 3))
 
 
-@register_backbone("resnet18", summary="ResNet-18, torchvision's parameter names; 512 features before the bottleneck")
-def resnet18(channels: int, image_size: int) -> Trunk:
+def _small_stem(spec: TrunkSpec) -> bool:
+    return spec.image_size <= SMALL_IMAGE if spec.stem == "auto" else spec.stem == "small"
+
+
+@register_backbone(
+    "resnet18", summary="ResNet-18, torchvision's parameter names; 512 features before the bottleneck", stems=True
+)
+def resnet18(spec: TrunkSpec) -> Trunk:
     """The network of the paper; the stem follows the image size."""
-    return ResNet(channels, (64, 128, 256, 512), (2, 2, 2, 2), image_size <= SMALL_IMAGE)
+    return ResNet(spec.channels, (64, 128, 256, 512), (2, 2, 2, 2), _small_stem(spec))
 
 
-@register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels")
-def resnet32(channels: int, image_size: int) -> Trunk:
+@register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels", stems=True)
+def resnet32(spec: TrunkSpec) -> Trunk:
     """Three stages of five blocks."""
-    return ResNet(channels, (16, 32, 64), (5, 5, 5), image_size <= SMALL_IMAGE)
+    return ResNet(spec.channels, (16, 32, 64), (5, 5, 5), _small_stem(spec))
 
 
-@register_backbone("resnet_thin", summary="three stages of one block, 16/32/64 channels: minutes on a CPU")
-def resnet_thin(channels: int, image_size: int) -> Trunk:
-    """The network of the ``-cpu`` scale."""
-    return ResNet(channels, (24, 48, 96), (1, 1, 1), image_size <= SMALL_IMAGE)
+@register_backbone(
+    "resnet_thin", summary="three stages of one block, 24/48/96 channels: minutes on a CPU", stems=True
+)
+def resnet_thin(spec: TrunkSpec) -> Trunk:
+    """The network of the ``-cpu`` scale: 24, 48 and 96 channels, one block a stage."""
+    return ResNet(spec.channels, (24, 48, 96), (1, 1, 1), _small_stem(spec))

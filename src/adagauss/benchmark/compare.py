@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adagauss.benchmark.folder import RunFolder
 
-COLUMNS = {
+COLUMNS: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "A_last": lambda result: result["a_last"]["task_mean"],
     "A_inc": lambda result: result["a_inc"]["task_mean"],
     "forgetting": lambda result: result["forgetting"],

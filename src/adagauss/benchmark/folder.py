@@ -42,7 +42,7 @@ class RunFolder:
             except OSError:
                 raise CheckpointError(
                     f"{self.path} is in use by another process: wait for it, or choose another folder"
-                )
+                ) from None
             yield
 
     @property
@@ -157,4 +157,6 @@ def real_statistics(features: Tensor, targets: Tensor, labels: list[Any]) -> Cla
 
 def sample_rows(targets: Tensor, per_class: int) -> Tensor:
     """Positions of the first ``per_class`` rows of every class."""
-    return torch.cat([torch.nonzero(targets == target).flatten()[:per_class] for target in targets.unique()])
+    return torch.cat(
+        [torch.nonzero(targets == target).flatten()[:per_class] for target in sorted(set(targets.tolist()))]
+    )

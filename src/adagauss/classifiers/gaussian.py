@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PrivateAttr
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PrivateAttr
 from torch import Tensor
 
 from adagauss import linalg
@@ -41,9 +41,10 @@ class NearestMean(Classifier):
 class Bayes(Classifier):
     """argmax_c log p(x | c) + log p(c) over N(μ_c, Σ_c) (eq. 5), all classes in one matrix product.
 
-    The covariances pass, in this order, through shrinkage to the mean covariance, shrinkage to the identity and
-    correlation normalisation, each off unless set. With ``normalise``, points and means are scaled to unit length
-    first. The published code is ``shrinkage=3, correlation=True, normalise=True, log_det=False``.
+    The covariances pass, in this order, through shrinkage to the mean covariance, shrinkage to the identity, that of
+    the off-diagonal and correlation normalisation, each off unless set. Points and means are raised to the power
+    ``tukey`` and, with ``normalise``, scaled to unit length first. The published code is
+    ``shrinkage=3, correlation=True, normalise=True, log_det=False``.
     """
 
     kind = "bayes"
@@ -53,12 +54,16 @@ class Bayes(Classifier):
     """Weigh classes by their number of training images; off: all alike."""
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I."""
+    off_diagonal_shrinkage: NonNegativeFloat = 0.0
+    """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry."""
     tied: Annotated[float, Field(ge=0, le=1)] = 0.0
     """τ: fraction of the mean covariance of all classes in each (regularised discriminant analysis)."""
     correlation: bool = False
     """Replace each covariance by its correlation matrix."""
     normalise: bool = False
     """L2-normalise features and means."""
+    tukey: PositiveFloat | None = None
+    """λ: points and means enter as x^λ; set ``memory.tukey`` alike, so that covariances are of such features."""
     _whitening: linalg.Whitening | None = PrivateAttr(None)
     _log_priors: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0))
 
@@ -67,8 +72,7 @@ class Bayes(Classifier):
 
     def fit_bank(self, memory: ClassGaussians) -> None:
         """Prepare from the Gaussians alone."""
-        means = F.normalize(memory.means, dim=1) if self.normalise else memory.means
-        self._whitening = linalg.whiten(means, self.matrices(memory))
+        self._whitening = linalg.whiten(self._placed(memory.means), self.matrices(memory))
         counts = memory.counts.double()
         self._log_priors = (counts / counts.sum()).log().float() if self.priors else torch.zeros(len(memory))
 
@@ -83,15 +87,22 @@ class Bayes(Classifier):
             matrices = linalg.shrink_to_mean(matrices, self.tied)
         if self.shrinkage:
             matrices = linalg.shrink_to_identity(matrices, self.shrinkage)
+        if self.off_diagonal_shrinkage:
+            matrices = linalg.shrink_off_diagonal(matrices, self.off_diagonal_shrinkage)
         return linalg.correlation(matrices) if self.correlation else matrices
 
     def scores(self, features: Tensor) -> Tensor:
         assert self._whitening is not None, "fit comes before scores"
-        points = F.normalize(features, dim=1) if self.normalise else features
-        scores = -0.5 * linalg.squared_distances(points, self._whitening)
+        scores = -0.5 * linalg.squared_distances(self._placed(features), self._whitening)
         if self.log_det:
             scores = scores - 0.5 * self._whitening.log_det
         return scores + self._log_priors.to(scores.device)
+
+    def _placed(self, points: Tensor) -> Tensor:
+        """Points or means where distances are measured."""
+        if self.tukey is not None:
+            points = linalg.tukey(points, self.tukey)
+        return F.normalize(points, dim=1) if self.normalise else points
 
     def state_dict(self) -> State:
         if self._whitening is None:

@@ -46,7 +46,7 @@ class SampledLinear(LinearClassifier):
         torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
         head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
-        train(_HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
+        train(HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
         self._weight, self._bias = head.weight.detach(), head.bias.detach()
 
 
@@ -79,7 +79,9 @@ class _SampledBatches:
             yield draws, targets
 
 
-class _HeadObjective:
+class HeadObjective:
+    """Cross-entropy of a head on features."""
+
     def __init__(self, head: nn.Module) -> None:
         self.module = head
 
@@ -87,7 +89,7 @@ class _HeadObjective:
         return [{"params": list(self.module.parameters()), "lr": learning_rate}]
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Nothing here is random beyond the draws."""
+        """Nothing here is random beyond the batches."""
 
     def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
         features, targets = batch

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 from adagauss.data.images import LabelledImages
 from adagauss.data.sources import SOURCES
 from adagauss.errors import unknown_name
+from adagauss.plugins import import_submodules
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -103,10 +102,7 @@ def register_dataset(
 
 def datasets() -> dict[str, DatasetInfo]:
     """All registered datasets by name."""
-    from adagauss.data import datasets as readers
-
-    for module in pkgutil.iter_modules(readers.__path__):
-        importlib.import_module(f"{readers.__name__}.{module.name}")
+    import_submodules("adagauss.data.datasets")
     return dict(sorted(_DATASETS.items()))
 
 

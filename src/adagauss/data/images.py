@@ -124,7 +124,8 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
         pixels = pixels.unsqueeze(1)
     if pixels.ndim != 4 or 0 in pixels.shape:
         raise DataError(
-            f"images must have shape (N, C, H, W), (N, H, W, C) or (N, H, W) with no empty axis; got {tuple(pixels.shape)}"
+            "images must have shape (N, C, H, W), (N, H, W, C) or (N, H, W) with no empty axis; "
+            f"got {tuple(pixels.shape)}"
         )
     if pixels.shape[1] not in (1, 3) and pixels.shape[-1] in (1, 3):
         pixels = pixels.permute(0, 3, 1, 2)
@@ -136,12 +137,14 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
         bad = (~torch.isfinite(pixels)).flatten(1).any(1).nonzero().flatten()
         if len(bad):
             raise DataError(
-                f"{len(bad)} of {len(pixels)} images hold NaN or infinite pixels (first: image {int(bad[0])}): remove or mend them"
+                f"{len(bad)} of {len(pixels)} images hold NaN or infinite pixels (first: image {int(bad[0])}): "
+                "remove or mend them"
             )
         low, high = float(pixels.min()), float(pixels.max())
         if low < 0 or high > 1:
             raise DataError(
-                f"float images must lie in 0..1, these lie in {low:g}..{high:g}: scale them, or give uint8 pixels in 0..255"
+                f"float images must lie in 0..1, these lie in {low:g}..{high:g}: "
+                "scale them, or give uint8 pixels in 0..255"
             )
         return (pixels * 255).round().to(torch.uint8).contiguous()
     low, high = int(pixels.min()), int(pixels.max())

@@ -80,13 +80,13 @@ class Adapter(Drift):
         size = old.shape[1]
         torch.manual_seed(now.runtime.seed_for(now.name, "adapter initialisation"))
         network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
-        objective = _AdapterObjective(self, network.to(now.runtime.device))
-        batches = _ViewBatches(old, new, max(1, self.views), self.recipe)
+        objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
+        batches = ViewBatches(old, new, max(1, self.views), self.recipe)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
         return network.eval()
 
 
-class _ViewBatches:
+class ViewBatches:
     """Each epoch passes once over one of the cached views, as if the images had been augmented anew."""
 
     def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe) -> None:
@@ -105,12 +105,16 @@ class _ViewBatches:
             yield self.old[view, chosen], self.new[view, chosen]
 
 
-class _AdapterObjective:
+class MapObjective:
     """‖ψ(F_{t−1}(x)) − F_t(x)‖² + α·L_AC(ψ(F_{t−1}(x)))."""
 
-    def __init__(self, part: Adapter, network: nn.Module) -> None:
-        self.part = part
+    def __init__(
+        self, network: nn.Module, reduction: Reduction = "mean", alpha: float = 0.0, beta: float = 1.0
+    ) -> None:
         self.module = network
+        self.reduction: Reduction = reduction
+        self.alpha = alpha
+        self.beta = beta
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         return [{"params": list(self.module.parameters()), "lr": learning_rate}]
@@ -121,7 +125,7 @@ class _AdapterObjective:
     def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
         old, new = batch
         mapped = self.module(old)
-        losses = {"adapter": squared_error(mapped, new, self.part.reduction)}
-        if self.part.anti_collapse:
-            losses["anti_collapse"] = self.part.anti_collapse * anti_collapse(mapped, self.part.beta)
+        losses = {"adapter": squared_error(mapped, new, self.reduction)}
+        if self.alpha:
+            losses["anti_collapse"] = self.alpha * anti_collapse(mapped, self.beta)
         return losses

@@ -28,6 +28,8 @@ class Step:
     generator: torch.Generator
     extract: Callable[[Tensor], Tensor]
     detach: bool = False
+    originals: int | None = None
+    """Images the batch had before it was expanded; None: it was not."""
 
     @cached_property
     def features(self) -> Tensor:
@@ -54,9 +56,15 @@ class Term(Part):
         """Called before a task is trained; returns the helper module to train along, if any."""
         return None
 
+    def begin_epoch(self) -> None:
+        """Called before each epoch. A training may be resumed here, so nothing kept between batches may live on."""
+
     def loss(self, step: Step) -> Tensor | None:
         """The term, not yet weighted; None where it does not apply (say, in the first task)."""
         raise TypeError(f"{type(self).__name__} must define loss")
 
     def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
         """Called after the task is trained, e.g. to measure what the next one will need."""
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> None:
+        """Called last of all, when drift, memory and classifier are done: the network is as the next task finds it."""

@@ -14,8 +14,12 @@ from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.representation.expansion import Expansion, NoExpansion
 from adagauss.representation.step import Step, Term
+from adagauss.representation.tuning import FullTuning, Tuning
 from adagauss.task import CurrentTask, ImageBatches
 from adagauss.training import History, Recipe, train
+
+TUNED = "beside the extractor"
+"""Where helpers hold the module that the tuning brought; no term has this name."""
 
 
 def _as_terms(value: Any) -> Any:
@@ -49,6 +53,7 @@ class Representation(Part):
     expansion: Annotated[Expansion, part_of("expansion", "representation.expansion")] = Field(
         default_factory=NoExpansion
     )
+    tuning: Annotated[Tuning, part_of("tuning", "representation.tuning")] = Field(default_factory=FullTuning)
     terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
     trunk_rate: PositiveFloat = 1.0
     """Learning rate of the trunk relative to new layers; below 1 for pretrained weights."""
@@ -69,18 +74,27 @@ class Representation(Part):
         torch.manual_seed(now.runtime.seed_for(now.name, "initialisation"))
         network.head.grow(len(now.classes), auxiliary)
         now.runtime.place(network)
+        beside = self.tuning.begin(now)
         helpers = {name: helper for name, term in self.terms.items() if (helper := term.begin(now, memory)) is not None}
+        if beside is not None:
+            helpers[TUNED] = beside
         objective = _TaskObjective(self, recipe, now, memory, nn.ModuleDict(helpers))
         batch_size = max(1, recipe.batch_size // self.expansion.copies(now.first))
         batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
         if len(now.data) < 2:
             raise DataError(f"{now.name} has a single image: give at least two to train on")
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
+        self.tuning.end(now)
         if not self.keep_auxiliary:
             network.head.drop_auxiliary()
         for term in self.terms.values():
             term.end(now, memory)
         return history
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> None:
+        """Let the terms measure the finished task: drift, memory and classifier are done."""
+        for term in self.terms.values():
+            term.finish(now, memory)
 
     def state_dict(self) -> State:
         return {f"{name}.{key}": value for name, term in self.terms.items() for key, value in term.state_dict().items()}
@@ -128,13 +142,15 @@ class _TaskObjective:
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         self._warm = epoch < self.recipe.warm_epochs
         self._generator = generator
+        for term in self.part.terms.values():
+            term.begin_epoch()
 
     def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
         images, targets = batch
         images, targets = self.part.expansion.expand(
             images, targets, len(self.now.classes), self.now.first, self._generator
         )
-        step = Step(images, targets, self.now, self.memory, self._generator, self._extract, self._warm)
+        step = Step(images, targets, self.now, self.memory, self._generator, self._extract, self._warm, len(batch[0]))
         losses = {}
         for name, term in self.part.terms.items():
             value = term.loss(step) if term.weight else None

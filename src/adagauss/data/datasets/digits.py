@@ -52,9 +52,11 @@ def read_digits(options: ReadOptions) -> Dataset:
             "backbone.name": "convnet",
             "backbone.features": 16,
             "augmentation.crop_padding": 1,
+            "augmentation.resized_crop": False,
             "augmentation.flip": False,
             "augmentation.policy": "none",
             "memory.flips": False,
+            "classifier.buffer": 512,
             # A task has some 250 images: many short epochs, and an adapter that sees enough batches.
             "representation.first.epochs": 20,
             "representation.first.batch_size": 32,

@@ -23,13 +23,18 @@ class CrossEntropy(Term):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
     def loss(self, step: Step) -> Tensor:
+        logits, targets = self.outputs(step)
+        return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
+
+    def outputs(self, step: Step) -> tuple[Tensor, Tensor]:
+        """Logits, divided by the temperature, and the targets among them."""
         head = step.now.network.head
         if self.over == "current":
             logits, targets = head.current(step.features), step.targets
         else:
             logits = head.seen(step.features, auxiliary=True)
             targets = seen_targets(head, step.targets)
-        return F.cross_entropy(logits / self.temperature, targets, label_smoothing=self.label_smoothing)
+        return logits / self.temperature, targets
 
 
 def seen_targets(head: IncrementalHead, targets: Tensor) -> Tensor:

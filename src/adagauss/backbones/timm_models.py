@@ -1,0 +1,61 @@
+"""Models of timm: ``timm:NAME``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from adagauss.backbones.extras import find_blocks, import_extra, measured_width, require_colour
+from adagauss.backbones.registry import Trunk, TrunkSpec, register_family
+from adagauss.errors import ConfigError
+
+
+class TimmTrunk(Trunk):
+    """A timm model without its classifier: pooled features."""
+
+    heads = ("fc.", "classifier.", "head.")
+
+    def __init__(self, network: Any, settings: Any, side: int) -> None:
+        super().__init__(measured_width(network, network, side))
+        self.model = network
+        self.input_size = side
+        self.mean = tuple(settings.mean)
+        self.std = tuple(settings.std)
+
+    def blocks(self) -> list[nn.Module]:
+        return find_blocks(self.model) or list(self.model.children())
+
+    def named_as_in_files(self) -> nn.Module:
+        network: nn.Module = self.model
+        return network
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.model(images)
+        return features
+
+
+@register_family("timm", summary="a model of timm by its name (extra: timm)", modules=("timm", "torchvision"))
+def timm_model(model: str, spec: TrunkSpec) -> Trunk:
+    """The model with its pretrained weights, unless weights=random or a weight file is asked for."""
+    name = f"timm:{model}"
+    require_colour(spec, name)
+    timm = import_extra("timm", "timm", name)
+    if not timm.is_model(model):
+        near = timm.list_models(f"*{model.partition('.')[0]}*")[:5]
+        hint = f"; similar: {', '.join(near)}" if near else "; timm.list_models() gives all"
+        raise ConfigError(f"timm has no model {model!r}{hint}")
+    settings = timm.get_pretrained_cfg(model)
+    if settings is None:
+        raise ConfigError(f"timm says nothing about the input of {model!r}: choose a model it has weights for")
+    side = spec.input_size or settings.input_size[-1]
+    # Only transformers of a fixed size must be told another one; timm then resamples their position embeddings.
+    resized = {"img_size": side} if settings.fixed_input_size and side != settings.input_size[-1] else {}
+    try:
+        network = timm.create_model(model, pretrained=spec.pretrained is not False, num_classes=0, **resized)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"the weights of {name} could not be had ({str(error).splitlines()[0]}). Without a connection, download "
+            "the file elsewhere and set backbone.weights to its path, or set backbone.weights=random"
+        ) from error
+    return TimmTrunk(network, settings, side)

@@ -1,0 +1,105 @@
+"""Weight files: torchvision-style state dicts into a trunk, strictly, and without running what is in them."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adagauss.errors import CheckpointError, ConfigError
+
+_LOG = logging.getLogger(__name__)
+_COUNTER = "num_batches_tracked"
+_SHOWN = 4
+
+
+def read_weights(path: Path | str) -> dict[str, Tensor]:
+    """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file of tensors alone."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"backbone.weights: there is no file {path}; give the path of a .safetensors or .pth file")
+    loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    for wrapper in ("state_dict", "model"):
+        if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
+            loaded = loaded[wrapper]
+    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise CheckpointError(f"{path} is not a state dict: it should hold tensors by parameter name and nothing else")
+    state = {str(name): value for name, value in loaded.items()}
+    if state and all(name.startswith("module.") for name in state):  # what DataParallel writes
+        state = {name.removeprefix("module."): value for name, value in state.items()}
+    return state
+
+
+def load_weights(network: nn.Module, path: Path | str, backbone: str, heads: Sequence[str] = ("fc.",)) -> None:
+    """Put the weights of a file into a network; every parameter must be there, in the shape the network has.
+
+    A classifier in the file (names starting with ``heads``) is passed over, and so are batch norms' step counters.
+    A first convolution made for colour is summed over its channels where the network sees grey images, which is the
+    same as showing it the grey image three times.
+    """
+    state = read_weights(path)
+    own = network.state_dict()
+    state = {name: _as_grey(value, own[name]) if name in own else value for name, value in state.items()}
+    missing = [name for name in own if name not in state and not name.endswith(_COUNTER)]
+    unexpected = [
+        name for name in state if name not in own and not name.endswith(_COUNTER) and not name.startswith(tuple(heads))
+    ]
+    reshaped = [name for name in own if name in state and state[name].shape != own[name].shape]
+    if missing or unexpected or reshaped:
+        shapes = [f"{name} {tuple(state[name].shape)} instead of {tuple(own[name].shape)}" for name in reshaped]
+        counts = (("missing", missing), ("unexpected", unexpected), ("of another shape", shapes))
+        problems = "; ".join(f"{len(names)} {what} ({_first(names)})" for what, names in counts if names)
+        raise ConfigError(f"{path} does not fit {backbone}: parameters {problems}.{_stem_hint(own, state)}")
+    network.load_state_dict({name: state.get(name, value) for name, value in own.items()})
+    _LOG.info("%s: weights of %s", backbone, path)
+
+
+def _read_safetensors(path: Path) -> Any:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors ({error}): download or save it anew") from error
+
+
+def _read_torch(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} was refused: it is a pickle of more than tensors, and loading it could run code hidden in it "
+            "(it was read with weights_only=True). If you trust where it comes from, load it yourself and save the "
+            "network's state_dict() as .safetensors."
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{path} cannot be read ({reason}): download or save it anew") from error
+
+
+def _as_grey(value: Tensor, own: Tensor) -> Tensor:
+    grey = own.dim() == value.dim() == 4 and own.shape[1] == 1 and value.shape[1] == 3
+    return value.sum(dim=1, keepdim=True) if grey and own.shape[0] == value.shape[0] else value
+
+
+def _first(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:_SHOWN]) + (", …" if len(listed) > _SHOWN else "")
+
+
+def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """What to set where the file is for images of another size than the network."""
+    name = "conv1.weight"
+    if name not in own or name not in state or own[name].dim() != 4 or state[name].dim() != 4:
+        return ""
+    ours, theirs = own[name].shape[-1], state[name].shape[-1]
+    if {ours, theirs} != {3, 7}:
+        return ""
+    kind = "large" if theirs == 7 else "small"
+    return f" The file has the {theirs}x{theirs} stem of {kind} images: set backbone.stem={kind} to build the network so."

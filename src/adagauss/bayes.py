@@ -1,0 +1,182 @@
+"""GaussianBayes: the Bayes rule over class Gaussians as a scikit-learn classifier that is never finished learning."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from adagauss import linalg
+from adagauss.classifiers import Bayes
+from adagauss.errors import DataError
+from adagauss.gaussians import ClassGaussians, CovarianceKind
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+
+class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
+    """argmax_c log N(x; μ_c, Σ_c) + log p(c) over feature vectors, in float64.
+
+    `partial_fit` may bring classes never named before, at any call; samples of a known class refine its mean and
+    covariance exactly as if all had come at once. No sample is kept. With the default settings this is quadratic
+    discriminant analysis with unbiased covariances.
+
+    A class of one sample has no covariance of its own: it borrows the mean covariance of the classes that have one,
+    or the identity where none has. A singular covariance gets the smallest diagonal that makes it invertible; with
+    fewer samples than features, ``shrinkage`` or ``tied`` do better.
+
+    All settings but ``covariance`` may be changed after fitting: they concern how the statistics are used.
+
+    Args:
+        covariance: what is kept of each class beside its mean: ``full``, ``diagonal`` or ``none`` (nearest mean).
+        log_det: count −½ log |Σ_c|, as a density does; without it, distances alone decide.
+        priors: weigh classes by their number of samples; off, all weigh alike.
+        shrinkage: γ of Σ + γ·mean(diag Σ)·I.
+        tied: τ in 0..1, the fraction of the mean covariance of all classes in each.
+        correlation: replace each covariance by its correlation matrix.
+        normalise: scale samples and means to unit length before they are compared.
+
+    Attributes:
+        classes_: known classes, sorted; the columns of probabilities.
+        gaussians_: the `ClassGaussians` estimated so far.
+
+    >>> rule = GaussianBayes().partial_fit([[0.0], [1.0], [5.0], [6.0]], ["low", "low", "mid", "mid"])
+    >>> rule.partial_fit([[10.0], [11.0]], ["high", "high"]).predict([[0.2], [5.3], [10.9]]).tolist()
+    ['low', 'mid', 'high']
+    """
+
+    def __init__(
+        self,
+        covariance: CovarianceKind = "full",
+        log_det: bool = True,
+        priors: bool = True,
+        shrinkage: float = 0.0,
+        tied: float = 0.0,
+        correlation: bool = False,
+        normalise: bool = False,
+    ) -> None:
+        self.covariance = covariance
+        self.log_det = log_det
+        self.priors = priors
+        self.shrinkage = shrinkage
+        self.tied = tied
+        self.correlation = correlation
+        self.normalise = normalise
+
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
+        """Learn from (N, S) features and one label a row, forgetting all that was learned before."""
+        return self._learn(X, y, None, anew=True)
+
+    def partial_fit(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> Self:
+        """Learn from more samples, of known classes or new ones.
+
+        ``classes`` need not be given. If it is, classes it announces have probability 0 until samples of them come.
+        """
+        return self._learn(X, y, classes, anew=not hasattr(self, "classes_"))
+
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
+        """(N, C) log-likelihoods plus log-priors up to a constant; for two classes (N,), the second less the first."""
+        scores = self._scores(X).numpy()
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: npt.ArrayLike) -> Array:
+        """The most likely class of each row."""
+        winners = self._scores(X).argmax(1).numpy()
+        labels: Array = self.classes_[winners]
+        return labels
+
+    def predict_log_proba(self, X: npt.ArrayLike) -> Floats:
+        """(N, C) log-probabilities, columns as in ``classes_``."""
+        return np.asarray(torch.log_softmax(self._scores(X), dim=1).numpy())
+
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
+        """(N, C) probabilities, columns as in ``classes_``."""
+        return np.asarray(torch.softmax(self._scores(X), dim=1).numpy())
+
+    def _learn(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None, anew: bool) -> Self:
+        rule = self._rule()
+        checked = validate_data(self, X, y, reset=anew, dtype=np.float64)
+        samples: Array = checked[0]
+        labels: Array = np.asarray(checked[1])
+        with warnings.catch_warnings():
+            # A few samples of each of many classes are no mistake here.
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            check_classification_targets(labels)
+        known = [] if anew else [self.classes_]
+        announced = [] if classes is None else [np.asarray(classes)]
+        columns = _union([*known, labels, *announced])
+        bank = ClassGaussians(samples.shape[1], rule.covariance) if anew else self.gaussians_
+        bank.add(_tensor(samples), labels.tolist())
+        self.gaussians_: ClassGaussians = bank
+        self.classes_: Array = columns
+        self._scorer = _Scorer(bank, columns.tolist())
+        return self
+
+    def _scores(self, X: npt.ArrayLike) -> Tensor:
+        check_is_fitted(self, "gaussians_")
+        points = _tensor(validate_data(self, X, reset=False, dtype=np.float64))
+        scorer: _Scorer = self._scorer
+        return scorer.scores(self._rule(), points)
+
+    def _rule(self) -> Bayes:
+        return Bayes.of(self.get_params(deep=False))
+
+
+class _Scorer:
+    """The covariances of a bank, factored when first needed and again only if the settings of the rule change."""
+
+    def __init__(self, bank: ClassGaussians, classes: list[Any]) -> None:
+        seen = [label in bank for label in classes]
+        self.seen = torch.tensor(seen)
+        self.bank = bank.select([label for label, there in zip(classes, seen, strict=True) if there])
+        self.settings: dict[str, Any] = {}
+        self.fitted = Bayes()
+
+    def scores(self, rule: Bayes, points: Tensor) -> Tensor:
+        """(N, C) scores, −∞ for classes without samples."""
+        if rule.spec() != self.settings:
+            self._factor(rule)
+        scores = points.new_full((len(points), len(self.seen)), -torch.inf)
+        scores[:, self.seen] = self.fitted.scores(points)
+        return scores
+
+    def _factor(self, rule: Bayes) -> None:
+        bank = _with_borrowed_covariances(self.bank)
+        means = F.normalize(bank.means, dim=1) if rule.normalise else bank.means
+        shares = bank.counts.double() / bank.counts.sum()
+        # Bayes.fit_bank would keep float32 factors, as images need no more; here float64 is promised.
+        whitening = linalg.whiten(means, rule.matrices(bank), torch.float64)
+        log_priors = shares.log() if rule.priors else torch.zeros_like(shares)
+        rule.load_state_dict({**whitening._asdict(), "log_priors": log_priors})
+        self.fitted, self.settings = rule, rule.spec()
+
+
+def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
+    lonely = bank.counts < 2
+    if bank.covariance == "none" or not bool(lonely.any()):
+        return bank
+    covariances = bank.covariances
+    own = covariances[~lonely]
+    covariances[lonely] = own.mean(0) if len(own) else torch.eye(bank.size, dtype=torch.float64)
+    return bank.with_statistics(bank.means, covariances)
+
+
+def _tensor(X: Array) -> Tensor:
+    # Torch shares memory only with arrays that are writable and have no negative strides; others are copied.
+    return torch.from_numpy(np.require(X, np.float64, ["C", "W"]))
+
+
+def _union(parts: list[Array]) -> Array:
+    # Joining text and numbers, NumPy would turn 1 into "1".
+    if len({part.dtype.kind in "OUST" for part in parts}) > 1:
+        raise DataError("labels are text in one place and numbers in another: use one kind throughout")
+    return np.unique(np.concatenate(parts))

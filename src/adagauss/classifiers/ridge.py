@@ -1,0 +1,41 @@
+"""DPCR's classifier: ridge regression of all seen classes, rebuilt from the statistics of each class."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from adagauss.classifiers.linear import LinearClassifier
+from adagauss.gaussians import ClassGaussians
+from adagauss.linalg import mean_diagonal, solve_ridge
+from adagauss.task import CurrentTask
+
+
+def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:
+    """(S, C) weights W = (Σ_c Φ_c + γI)⁻¹[n_1μ_1 … n_Cμ_C], the regression of one-hot labels on all features ever seen.
+
+    Φ_c = Σ_i f_i f_iᵀ is the uncentred second moment of class c; with ``relative``, γ counts in units of the mean
+    diagonal of ΣΦ_c, so that one value serves features of any number, size and scale.
+    """
+    gram = memory.second_moments.sum(0)
+    right = (memory.counts.double().unsqueeze(1) * memory.means).T
+    return solve_ridge(gram, right, gamma * float(mean_diagonal(gram)) if relative else gamma)
+
+
+class Ridge(LinearClassifier):
+    """argmax_c f·w_c, with unit columns w_c if ``normalise_columns``, and no bias."""
+
+    kind = "ridge"
+    gamma: PositiveFloat = 200.0
+    relative: bool = False
+    """Whether γ is in units of the features' mean square, summed over images (0.01 to 0.1 is then usual)."""
+    normalise_columns: bool = True
+    """Unit columns: a class then gains nothing from more images or from larger features."""
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
+        weight = ridge_from_statistics(memory, self.gamma, self.relative).T
+        if self.normalise_columns:
+            weight = F.normalize(weight, dim=1)
+        self._weight = weight.float().contiguous()
+        self._bias = self._weight.new_zeros(len(memory))

@@ -1,0 +1,9 @@
+"""`adagauss compare`: several methods and seeds under one protocol."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""

@@ -1,0 +1,50 @@
+"""`adagauss demo`: the method against plain fine-tuning, on real images that need no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adagauss.cli.options import Quiet, make_reporter, parse_numbers
+
+DEMO_METHODS = ("adagauss", "finetune")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="**Example:** `adagauss demo --seeds 0`")(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the run folders go.")] = Path("runs/demo"),
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, separated by commas.")] = "0,1,2",
+    quiet: Quiet = False,
+) -> None:
+    """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
+    from adagauss.analysis.figures import accuracy_curve, write_figures
+    from adagauss.benchmark import RunFolder, make_config, run
+    from adagauss.cli import tables
+    from adagauss.data.dataset import load_dataset
+    from adagauss.data.stream import StreamConfig
+
+    dataset = load_dataset("digits")
+    stream = StreamConfig(dataset="digits", tasks=5)
+    reporter = make_reporter(quiet)
+    reporter.message("Ten digits in five tasks of two; no image of an earlier task is ever seen again.")
+    results: dict[str, list[dict[str, Any]]] = {}
+    for method in DEMO_METHODS:
+        results[method] = []
+        for seed in parse_numbers(seeds, "--seeds"):
+            config = make_config(method, stream, dataset, seed=seed)
+            folder = out / f"{method}-{config.digest()}-seed{seed}"
+            results[method].append(run(config, folder, resume=True, reporter=reporter, dataset=dataset))
+            figures = write_figures(RunFolder(folder))
+            if method == DEMO_METHODS[0] and len(results[method]) == 1:
+                shown, drawn = results[method][0], figures
+    tables.show(results, shown)
+    curve = out / "accuracy.png"
+    accuracy_curve(results).savefig(curve, dpi=130)
+    typer.echo(f"Figures: {curve}, " + ", ".join(str(path) for path in drawn[1:]))
+    typer.echo(f"Ask the learner: adagauss info {drawn[0].parent.parent}")

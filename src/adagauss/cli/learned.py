@@ -1,0 +1,101 @@
+"""`adagauss predict` and `adagauss info`: using what was learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adagauss.cli.options import SkipBadImages, Workers
+from adagauss.errors import DataError
+
+if TYPE_CHECKING:
+    from adagauss.learner import Learner
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a saved learner.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog="**Example:** `adagauss predict runs/birds new-photos/ --top 3`")(predict)
+    app.command(epilog="**Example:** `adagauss info runs/demo/adagauss-seed0`")(info)
+
+
+def open_learner(path: Path) -> Learner:
+    """The newest learner of a run folder, or the one in a file."""
+    from adagauss.benchmark import RunFolder
+    from adagauss.learner import Learner
+
+    return Learner.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
+
+
+def predict(
+    run: RunArgument,
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders that hold them.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="How many likely classes to show.")] = 1,
+    workers: Workers = 2,
+    skip_bad_images: SkipBadImages = False,
+) -> None:
+    """Name the class of images, with probabilities; one line an image, tab-separated."""
+    from adagauss.data.files import FileImages
+
+    learner = open_learner(run)
+    paths = _image_paths(images)
+    channels, height, _ = learner.shape
+    files = FileImages(paths, height, channels=channels, workers=workers, skip_bad_images=skip_bad_images)
+    probabilities = learner.probabilities(files)
+    best = probabilities.topk(min(top, probabilities.shape[1]), dim=1)
+    classes = learner.classes
+    for path, values, indices in zip(files.paths, best.values.tolist(), best.indices.tolist(), strict=True):
+        named = "\t".join(f"{classes[index]}\t{value:.3f}" for value, index in zip(values, indices, strict=True))
+        typer.echo(f"{path}\t{named}")
+
+
+def info(run: RunArgument) -> None:
+    """Show what a learner knows, what it stores and what not, and the health of its numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    learner = open_learner(run)
+    console = Console()
+    table = Table(show_header=False, box=None)
+    for name, value in facts(learner).items():
+        table.add_row(f"[bold]{name}", str(value))
+    console.print(table)
+
+
+def facts(learner: Learner) -> dict[str, Any]:
+    """What `info` shows."""
+    memory, method = learner.memory, learner.method
+    parameters = sum(parameter.numel() for parameter in learner.network.parameters())
+    bytes_per_class = memory.numbers_per_class * memory.means.element_size() if len(memory) else 0
+    shown: dict[str, Any] = {
+        "classes": f"{len(learner.classes)} in {len(learner.tasks)} tasks",
+        "tasks": " | ".join(", ".join(map(str, task)) for task in learner.tasks),
+        "images": "{} channels, {} x {} pixels".format(*learner.shape),
+        "network": f"{method.backbone.name}, {learner.network.extractor.size} features, {parameters:,} parameters",
+        "parts": ", ".join(
+            f"{part.role} {part.kind}"
+            for part in (method.representation, method.memory, method.drift, method.classifier)
+        ),
+        "kept per class": f"{bytes_per_class:,} bytes ({memory.covariance} covariance)" if len(memory) else "nothing",
+        "not stored": "images, features of single images, or anything else of a single example",
+    }
+    if len(memory) and memory.covariance != "none":
+        ranks, conditions = memory.ranks(), memory.condition_numbers()
+        shown["rank of covariances"] = f"{int(ranks.min())} to {int(ranks.max())} of {memory.size}"
+        shown["condition numbers"] = f"{float(conditions.min()):.3g} to {float(conditions.max()):.3g}"
+        shown["effective rank"] = f"{float(memory.effective_ranks().mean()):.1f} on average"
+    return shown
+
+
+def _image_paths(given: list[Path]) -> list[Path]:
+    from adagauss.data.listing import images_below
+
+    paths: list[Path] = []
+    for path in given:
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder")
+        paths.extend(images_below(path, str(path)) if path.is_dir() else [path])
+    return paths

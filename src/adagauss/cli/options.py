@@ -1,0 +1,70 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adagauss.errors import ConfigError
+
+if TYPE_CHECKING:
+    from adagauss.data.dataset import ReadOptions
+    from adagauss.progress import Reporter
+
+DataRoot = Annotated[
+    Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
+]
+Dataset = Annotated[str, typer.Option("--dataset", "-d", help="Dataset by name; see `adagauss datasets`.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.tied=0.5. Repeatable."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no configuration; results only.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
+SkipBadImages = Annotated[
+    bool, typer.Option("--skip-bad-images", help="Leave out images that do not decode instead of stopping.")
+]
+
+
+def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""
+    import yaml
+
+    settings: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.tied=0.5; got {pair!r}")
+        try:
+            settings[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {pair}: the value is not readable ({error})") from error
+    return settings
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+    """``"0,1,2"`` as numbers."""
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{option} takes numbers separated by commas, e.g. 0,1,2; got {text!r}") from None
+
+
+def make_reporter(quiet: bool) -> Reporter:
+    """Bars on the terminal's error stream, or silence."""
+    from rich.console import Console
+
+    from adagauss.progress import Reporter, TerminalReporter
+
+    return Reporter() if quiet else TerminalReporter(Console(stderr=True))
+
+
+def read_options(root: Path, workers: int = 2, skip_bad_images: bool = False) -> ReadOptions:
+    """Options of the dataset readers."""
+    from adagauss.data.dataset import ReadOptions
+
+    return ReadOptions(root=root, workers=workers, skip_bad_images=skip_bad_images)

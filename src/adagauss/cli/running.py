@@ -1,0 +1,175 @@
+"""`adagauss run`: one method through one stream of tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adagauss.cli.options import (
+    DataRoot,
+    Dataset,
+    Device,
+    Quiet,
+    Settings,
+    SkipBadImages,
+    Workers,
+    make_reporter,
+    parse_numbers,
+    parse_settings,
+    read_options,
+)
+from adagauss.errors import ConfigError
+
+if TYPE_CHECKING:
+    from adagauss.benchmark import RunConfig
+
+NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "workers", "skip_bad_images"}
+"""Options that do not change what is computed, and so may accompany a bare ``--resume``."""
+
+EXAMPLES = """**Examples:**
+
+`adagauss run --dataset digits --tasks 5`
+
+`adagauss run --dataset cifar100 --tasks 10 --preset paper --seed 1 --out runs/cifar`
+
+`adagauss run -d digits -s drift.network=affine -s classifier.tied=0.5`
+
+`adagauss run --out runs/cifar --resume`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLES)(run)
+
+
+def run(
+    context: typer.Context,
+    method: Annotated[str, typer.Option("--method", "-m", help="Method by name; see `adagauss methods`.")] = "adagauss",
+    dataset: Dataset = "digits",
+    tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
+    first: Annotated[int | None, typer.Option("--first", help="Classes in the first task; the rest equally.")] = None,
+    sizes: Annotated[str | None, typer.Option("--sizes", help="Classes of each task, e.g. 4,3,3.")] = None,
+    classes: Annotated[int | None, typer.Option("--classes", help="Teach only the first so many classes.")] = None,
+    class_order: Annotated[
+        str | None, typer.Option("--class-order", help="natural, icarl, seeded, or positions 3,1,2,...")
+    ] = None,
+    class_order_seed: Annotated[int, typer.Option("--class-order-seed", help="Seed of the order 'seeded'.")] = 0,
+    preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")] = None,
+    settings: Settings = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file of settings, nested or dotted.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", "-e", min=1, help="Epochs a task; an adapter gets half as many.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of everything but the class order.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    diagnostics: Annotated[
+        str, typer.Option("--diagnostics", help="Measure real statistics of old classes: none, last or every task.")
+    ] = "last",
+    device: Device = "auto",
+    precision: Annotated[
+        str, typer.Option("--precision", help="32-true, 16-mixed, bf16-mixed or 64-true.")
+    ] = "32-true",
+    compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    skip_bad_images: SkipBadImages = False,
+    quiet: Quiet = False,
+) -> None:
+    """Teach a method a stream of tasks and evaluate it after each, into a run folder.
+
+    Kill it at any moment: with --resume it goes on and ends with the same numbers.
+    """
+    from adagauss.analysis.figures import write_figures
+    from adagauss.benchmark import RunConfig, RunFolder, make_config
+    from adagauss.benchmark import run as run_benchmark
+    from adagauss.cli import tables
+    from adagauss.data.dataset import load_dataset
+    from adagauss.data.stream import StreamConfig
+    from adagauss.runtime import RuntimeConfig
+
+    options = read_options(data_root, workers, skip_bad_images)
+    reporter = make_reporter(quiet)
+    if resume and out is not None and RunFolder(out).exists() and not _configures(context):
+        resolved = RunConfig.of(RunFolder(out).config)
+        data = load_dataset(resolved.stream.dataset, options)
+    else:
+        stream = StreamConfig.of(
+            {
+                "dataset": dataset,
+                "tasks": tasks,
+                "first": first,
+                "sizes": parse_numbers(sizes, "--sizes") if sizes else None,
+                "classes": classes,
+                "class_order": _class_order(class_order),
+                "class_order_seed": class_order_seed,
+            },
+            where="stream.",
+        )
+        data = load_dataset(dataset, options)
+        resolved = make_config(
+            method,
+            stream,
+            data,
+            preset=preset,
+            settings={**_settings_file(config), **parse_settings(settings)},
+            epochs=epochs,
+            seed=seed,
+            runtime=RuntimeConfig.of({"device": device, "precision": precision, "compile": compile_}, "runtime."),
+            diagnostics=_diagnostics(diagnostics),
+        )
+    out = out or Path("runs") / f"{dataset.replace('/', '_')}-{tasks}" / f"{method}-{resolved.digest()}-seed{seed}"
+    if not quiet:
+        show_config(resolved)
+    result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)
+    figures = write_figures(RunFolder(out))
+    tables.show({resolved.method_name: [result]}, result)
+    typer.echo(f"Run folder: {out}; figures: " + ", ".join(path.name for path in figures))
+
+
+def show_config(config: RunConfig) -> None:
+    """The resolved configuration, as it is stored."""
+    import yaml
+    from rich.console import Console
+
+    from adagauss.config import plain
+
+    text = yaml.safe_dump(plain(config), sort_keys=False)
+    Console(stderr=True).print(f"[bold]configuration {config.digest()}[/]\n{text}", highlight=False, style="dim")
+
+
+def _configures(context: typer.Context) -> bool:
+    """Whether any option was given that says what to compute."""
+    given = {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
+    return bool(given - NOT_CONFIGURATION)
+
+
+def _class_order(text: str | None) -> Any:
+    return parse_numbers(text, "--class-order") if text and "," in text else text
+
+
+def _diagnostics(text: str) -> Any:
+    if text not in ("none", "last", "every"):
+        raise ConfigError(f"--diagnostics is none, last or every; got {text!r}")
+    return text
+
+
+def _settings_file(path: Path | None) -> dict[str, Any]:
+    import yaml
+
+    from adagauss.config import flatten
+
+    if path is None:
+        return {}
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{tied: 0.5}}'")
+    return flatten(data)

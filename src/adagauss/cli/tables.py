@@ -1,0 +1,60 @@
+"""Results as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from adagauss.benchmark.compare import summarise
+
+Results = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def accuracy_table(results: Results) -> Table:
+    """Accuracy over all seen classes after each task, mean over seeds."""
+    table = Table(title="Accuracy on all seen classes, % (task mean)", title_justify="left")
+    table.add_column("method")
+    tasks = len(next(iter(results.values()))[0]["accuracy_matrix"])
+    for task in range(tasks):
+        table.add_column(f"task {task + 1}", justify="right")
+    for name, runs in results.items():
+        curves = [run["accuracy_after_task"]["task_mean"] for run in runs]
+        table.add_row(name, *(f"{100 * sum(values) / len(values):.1f}" for values in zip(*curves, strict=True)))
+    return table
+
+
+def matrix_table(result: Mapping[str, Any]) -> Table:
+    """The accuracy matrix of one run."""
+    table = Table(
+        title=f"Accuracy matrix of {result['method']}, seed {result['seed']}, %: row after task, column on task",
+        title_justify="left",
+    )
+    rows = result["accuracy_matrix"]
+    table.add_column("after")
+    for task in range(len(rows)):
+        table.add_column(str(task + 1), justify="right")
+    for index, row in enumerate(rows):
+        table.add_row(str(index + 1), *(f"{100 * value:.1f}" for value in row))
+    return table
+
+
+def summary_table(results: Results) -> Table:
+    """The metrics of each method over its seeds."""
+    table = Table(title="Over all tasks, % (mean ± standard deviation over seeds)", title_justify="left")
+    table.add_column("method")
+    table.add_column("seeds", justify="right")
+    for column in ("A_last", "A_inc", "forgetting", "plasticity"):
+        table.add_column(column, justify="right")
+    for name, runs in results.items():
+        table.add_row(name, str(len(runs)), *(str(spread) for spread in summarise(runs).values()))
+    return table
+
+
+def show(results: Results, matrix_of: Mapping[str, Any]) -> None:
+    """Print the three tables."""
+    console = Console()
+    for table in (accuracy_table(results), matrix_table(matrix_of), summary_table(results)):
+        console.print(table)

@@ -1,0 +1,46 @@
+"""EFC's drift: like SDC's, with closeness measured by what matters to the old outputs."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from adagauss.drift.base import Drift
+from adagauss.errors import ConfigError
+from adagauss.gaussians import ClassGaussians
+from adagauss.task import CurrentTask
+
+
+def metric_weights(means: Tensor, points: Tensor, matrix: Tensor, sigma: float) -> Tensor:
+    """(C, N) weights exp(s_ci / 2σ²), each row summing to 1.
+
+    s_ci = −(x_i − μ_c)ᵀE(x_i − μ_c), scaled to 0..1 over the whole matrix; expanding the square keeps memory at C·N.
+    """
+    mapped = points @ matrix
+    distances = (mapped * points).sum(1) - 2 * means @ mapped.T + ((means @ matrix) * means).sum(1, keepdim=True)
+    spread = (distances.max() - distances.min()).clamp_min(torch.finfo(distances.dtype).tiny)
+    return torch.softmax((distances.max() - distances) / spread / (2 * sigma**2), dim=1)
+
+
+class EFC(Drift):
+    """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a kernel in the metric of the Empirical Feature Matrix.
+
+    The matrix is that of the previous task's end, which the term ``feature_matrix`` of the representation keeps and
+    leaves in the task's notes. Covariances stay as they are.
+    """
+
+    kind = "efc"
+    sigma: PositiveFloat = 0.2
+    views: PositiveInt = 1
+    """Augmented copies of the task that are looked at."""
+
+    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        if "feature_matrix" not in now.notes:
+            raise ConfigError(
+                "drift 'efc' weighs by the feature matrix: add the term feature_matrix to representation.terms"
+            )
+        old, new, _ = now.pairs(self.views)
+        old, new = old.double(), new.double()
+        weights = metric_weights(memory.means, old, now.notes["feature_matrix"].double(), self.sigma)
+        return memory.with_statistics(memory.means + weights @ (new - old), None)

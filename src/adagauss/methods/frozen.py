@@ -1,0 +1,34 @@
+"""Frozen features and nearest mean: what a network knows after the first task, and a mean for each class since.
+
+    task 1: train F with L_CE                        representation (later=None freezes it)
+    every task: μ_c, the mean of the class's features  memory
+    predict argmin_c ‖F(x) − μ_c‖                    classifier
+
+A reference for every method: one that learns new features should do better, one that keeps old ones not worse.
+"""
+
+from __future__ import annotations
+
+from adagauss.classifiers import NearestMean
+from adagauss.drift import NoDrift
+from adagauss.memory import GaussianMemory
+from adagauss.methods.base import Method, register_method
+from adagauss.representation import Representation
+from adagauss.representation.terms import CrossEntropy
+
+
+@register_method(
+    "frozen",
+    title="Frozen + nearest mean",
+    family="reference",
+    stores="mean of each class",
+    paper="",
+)
+def frozen() -> Method:
+    """The network of the first task with the nearest mean of all classes."""
+    return Method(
+        representation=Representation(later=None, terms={"cross_entropy": CrossEntropy()}),
+        memory=GaussianMemory(covariance="none"),
+        drift=NoDrift(),
+        classifier=NearestMean(),
+    )

@@ -1,0 +1,33 @@
+"""LDC (ECCV 2024), learnable drift compensation: one linear map carries all old means.
+
+    for task t = 1 … T:
+        train F_t on task t as LwF does                                   representation (see lwf_base)
+        if t > 1:
+            W = argmin Σ_i ‖F_{t−1}(x_i) W − F_t(x_i)‖² on task t         drift
+            μ_c ← μ_c W for every old class c                             drift
+        for every new class c: μ_c of the features of its images          memory
+        predict the nearest μ_c among unit vectors                        classifier
+
+The published learner has a cosine head, which is not available here: the outputs are linear. W comes in closed form,
+drawn slightly toward the identity; the preset ``reference`` fits it as the authors do, with 20 epochs of Adam from a
+random start.
+"""
+
+from __future__ import annotations
+
+from adagauss.drift.ldc import LDC
+from adagauss.methods.base import Method, register_method
+from adagauss.methods.lwf_base import lwf_with
+
+
+@register_method(
+    "ldc",
+    title="LDC",
+    family="drift compensation",
+    stores="mean of each class",
+    paper="Gomez-Villa et al., ECCV 2024, arXiv 2407.08536",
+    presets={"reference": {"drift.fit": "adam"}},
+)
+def ldc() -> Method:
+    """LwF, with means that a linear map carries along."""
+    return lwf_with(LDC(fit="ridge"))

@@ -1,0 +1,43 @@
+"""The learner under SDC, LDC and ADC: LwF with nearest means; they differ in how the means follow.
+
+    first task:   cross-entropy                                                    representation
+    later tasks:  cross-entropy over the new classes alone + 10·L_KD(old outputs)  representation
+    remember the mean of each new class                                            memory
+    predict the nearest mean among unit vectors                                    classifier
+
+The published learners put a cosine head on the features while training; here it is linear, one block a task, and
+thrown away for prediction all the same. Settings are those for CIFAR-100; published for others: later.learning_rate
+0.001 on Tiny ImageNet; weight of the distillation 20, learning rates 0.01 and 0.005 on pretrained weights for CUB.
+"""
+
+from __future__ import annotations
+
+from adagauss.backbones import BackboneConfig
+from adagauss.classifiers import NearestMean
+from adagauss.data.augment import Augmentation
+from adagauss.drift import Drift
+from adagauss.memory import GaussianMemory
+from adagauss.methods.base import Method
+from adagauss.representation import Representation
+from adagauss.representation.terms import CrossEntropy, Distillation
+from adagauss.training import Recipe
+
+
+def lwf_with(drift: Drift) -> Method:
+    """LwF with nearest means that follow the extractor by ``drift``."""
+    return Method(
+        backbone=BackboneConfig(features=None),
+        augmentation=Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="autoaugment"),
+        representation=Representation(
+            first=Recipe(epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4, milestones=(0.3, 0.6, 0.8)),
+            later=Recipe(epochs=100, batch_size=128, learning_rate=0.05, weight_decay=2e-4, milestones=(0.45, 0.9)),
+            heads="keep",
+            terms={
+                "cross_entropy": CrossEntropy(over="current"),
+                "distillation": Distillation(target="logit", weight=10.0, temperature=2.0),
+            },
+        ),
+        memory=GaussianMemory(covariance="none"),
+        drift=drift,
+        classifier=NearestMean(normalise=True),
+    )

@@ -1,0 +1,79 @@
+"""PASS (CVPR 2021): means of old classes, with noise around them, are replayed; rotations are classes of their own.
+
+    for task t = 1 … T:
+        every image in 4 rotations, each rotation of a class a class            representation (expansion)
+        train F_t and one head over all 4·C outputs with CE (logits / 0.1)      cross-entropy
+            + 10 · CE of μ_c + r·ε for random old classes c, ε ~ N(0, I)        prototypes (from t = 2)
+            + 10 · ‖F_t(X) − F_{t−1}(X)‖_F                                      distillation (from t = 2)
+        after the first task: r² = mean over its classes of tr(Σ_c)/S           prototypes
+        for every new class c: μ_c                                              memory
+    predict the largest of the C unrotated outputs                              classifier
+
+``batch_size`` counts rotations: 256 are 64 images. The preset ``imagenet`` is the schedule of ImageNet-Subset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adagauss.backbones import BackboneConfig
+from adagauss.classifiers import LearnedHead
+from adagauss.data.augment import Augmentation
+from adagauss.drift import NoDrift
+from adagauss.memory import GaussianMemory
+from adagauss.methods.base import Method, register_method
+from adagauss.representation import Representation, Rotations
+from adagauss.representation.terms import CrossEntropy, Distillation
+from adagauss.representation.terms.prototypes import PrototypeReplay
+from adagauss.training import Recipe
+
+RECIPE = Recipe(
+    epochs=101,
+    batch_size=256,
+    optimiser="adam",
+    learning_rate=1e-3,
+    weight_decay=2e-4,
+    milestones=(44 / 101, 89 / 101),  # the published code steps its schedule at the start of an epoch
+)
+
+IMAGENET: dict[str, Any] = {
+    "representation.terms.cross_entropy.temperature": 1.0,
+    "representation.terms.prototypes.temperature": 1.0,
+    "representation.first": Recipe(
+        epochs=160, batch_size=256, milestones=(80 / 160, 120 / 160, 150 / 160)
+    ).model_dump(),
+    "representation.later.epochs": 100,
+    "augmentation": Augmentation(crop_padding=0, resized_crop=True).model_dump(),
+}
+
+
+@register_method(
+    "pass",
+    title="PASS",
+    family="prototype replay",
+    stores="mean of each class, one radius",
+    paper="Zhu et al., CVPR 2021",
+    presets={"imagenet": IMAGENET},
+)
+def pass_() -> Method:
+    """Prototype augmentation and self-supervision."""
+    return Method(
+        backbone=BackboneConfig(features=None),
+        augmentation=Augmentation(brightness=63 / 255),
+        representation=Representation(
+            first=RECIPE,
+            later=RECIPE,
+            heads="keep",
+            train_old_heads=True,
+            keep_auxiliary=True,
+            expansion=Rotations(when="always"),
+            terms={
+                "cross_entropy": CrossEntropy(over="seen", temperature=0.1),
+                "prototypes": PrototypeReplay(weight=10.0, temperature=0.1, noise=1.0),
+                "distillation": Distillation(target="norm", weight=10.0),
+            },
+        ),
+        memory=GaussianMemory(covariance="none"),
+        drift=NoDrift(),
+        classifier=LearnedHead(),
+    )

@@ -1,0 +1,138 @@
+"""SSRE's re-parameterisation: later tasks train 1×1 convolutions beside the 3×3 ones, then fold them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from pydantic import PrivateAttr
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from adagauss.backbones import Extractor
+from adagauss.data.augment import to_float
+from adagauss.errors import ConfigError
+from adagauss.representation.tuning import Tuning
+from adagauss.task import CurrentTask
+
+Norm = nn.modules.batchnorm._BatchNorm
+
+
+class ConvAdapters(Tuning):
+    """The first task trains the whole extractor and folds its batch norms into the convolutions.
+
+    Each later task trains only a zero-initialised 1×1 convolution parallel to each 3×3 convolution of the blocks,
+    and adds it to that one's centre afterwards: between tasks the network is as large as it was.
+    """
+
+    kind = "conv_adapters"
+    _adapted: list[tuple[nn.Conv2d, nn.Conv2d]] = PrivateAttr(default_factory=list)
+    _hooks: list[RemovableHandle] = PrivateAttr(default_factory=list)
+
+    def begin(self, now: CurrentTask) -> nn.Module | None:
+        extractor = now.network.extractor
+        convolutions = adaptable(extractor)
+        if not convolutions:
+            raise ConfigError("conv_adapters stand beside 3x3 convolutions, and this backbone has none: use resnet18")
+        if not extractor.freeze_norm and any(isinstance(module, Norm) for module in extractor.modules()):
+            raise ConfigError("conv_adapters need fixed convolutions beside them: set backbone.batch_norm=frozen")
+        if now.first:
+            return None
+        extractor.requires_grad_(False)
+        for convolution in convolutions:
+            adapter = now.runtime.place(parallel(convolution))
+            self._adapted.append((convolution, adapter))
+            self._hooks.append(convolution.register_forward_hook(_add(adapter)))
+        return nn.ModuleList(adapter for _, adapter in self._adapted)
+
+    def end(self, now: CurrentTask) -> None:
+        if now.first:
+            fold_norms(now.network.extractor, _some_images(now))
+        for hook in self._hooks:
+            hook.remove()
+        for convolution, adapter in self._adapted:
+            fold_parallel(convolution, adapter)
+        self._hooks, self._adapted = [], []
+
+
+def adaptable(extractor: Extractor) -> list[nn.Conv2d]:
+    """The 3×3 convolutions in the trunk's blocks to which a 1×1 convolution can be folded."""
+    return [
+        module
+        for block in extractor.trunk.blocks()
+        for module in block.modules()
+        if isinstance(module, nn.Conv2d)
+        and (module.kernel_size, module.padding, module.dilation, module.groups) == ((3, 3), (1, 1), (1, 1), 1)
+    ]
+
+
+def parallel(convolution: nn.Conv2d) -> nn.Conv2d:
+    """A 1×1 convolution of the same inputs, outputs and stride that gives zero."""
+    adapter = nn.Conv2d(convolution.in_channels, convolution.out_channels, 1, convolution.stride, bias=False)  # type: ignore[arg-type]
+    nn.init.zeros_(adapter.weight)
+    return adapter
+
+
+@torch.no_grad()
+def fold_parallel(convolution: nn.Conv2d, adapter: nn.Conv2d) -> None:
+    """W₃ₓ₃ ← W₃ₓ₃ + W₁ₓ₁ padded with zeros: a 1×1 convolution is the centre of a 3×3 one."""
+    convolution.weight[:, :, 1, 1] += adapter.weight[:, :, 0, 0]
+
+
+@torch.no_grad()
+def fold_norms(extractor: Extractor, images: Tensor) -> None:
+    """Scale every convolution by the batch norm that takes its output, which becomes the addition of a bias.
+
+    W ← W·γ/σ and b = β + (b_conv − μ)·γ/σ, σ² = variance + ε. The norm's module stays (with zero mean, σ = 1 and
+    γ = 1), so that the network keeps its parameters' names. Norms that follow no convolution stay as they are.
+    """
+    for convolution, norm in _followed_by(extractor, images):
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+        convolution.weight.mul_(scale.view(-1, 1, 1, 1))
+        offset = -norm.running_mean * scale
+        if convolution.bias is not None:
+            offset += convolution.bias * scale
+            convolution.bias.zero_()
+        norm.bias.add_(offset)
+        norm.weight.fill_(1)
+        norm.running_mean.zero_()
+        norm.running_var.fill_(1 - norm.eps)
+
+
+def _followed_by(extractor: Extractor, images: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+    """(convolution, batch norm) wherever the one's output is the other's input, seen by letting images pass."""
+    outputs: dict[int, tuple[nn.Conv2d, Tensor]] = {}
+    pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
+
+    def leave(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(module, nn.Conv2d)
+        outputs[id(output)] = (module, output)  # holding the tensor keeps its identity from being used again
+
+    def enter(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(module, nn.BatchNorm2d)
+        if id(inputs[0]) in outputs and module.affine and module.track_running_stats:
+            pairs.append((outputs[id(inputs[0])][0], module))
+
+    hooks = [m.register_forward_hook(leave) for m in extractor.modules() if isinstance(m, nn.Conv2d)]
+    hooks += [m.register_forward_pre_hook(enter) for m in extractor.modules() if isinstance(m, nn.BatchNorm2d)]
+    was_training = extractor.training
+    extractor.eval()(images)
+    extractor.train(was_training)
+    for hook in hooks:
+        hook.remove()
+    return pairs
+
+
+def _some_images(now: CurrentTask) -> Tensor:
+    pixels = now.data.images.batch(torch.arange(min(2, len(now.data)))).to(now.runtime.device)
+    return to_float(pixels)
+
+
+def _add(adapter: nn.Conv2d) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        beside: Tensor = adapter(inputs[0])
+        return output + beside
+
+    return hook

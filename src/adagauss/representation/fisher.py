@@ -1,0 +1,54 @@
+"""The diagonal of the Fisher information, and the penalty it weighs: what elastic weight consolidation needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
+"""Parameters by name, a batch of images and their labels, to the batch's mean negative log-likelihood."""
+
+GRADIENT_NUMBERS = 1 << 26
+"""Numbers of per-image gradients held at once: bounds the memory to 256 MB whatever the network's size."""
+
+
+def fisher_diagonal(
+    loss: Loss, parameters: Mapping[str, Tensor], batches: Iterable[tuple[Tensor, Tensor]], per_image: bool = True
+) -> dict[str, Tensor]:
+    """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)², the mean over images of squared gradients.
+
+    With ``per_image`` off, the squared gradient of each batch's mean takes the place of its images' squared
+    gradients, weighed by the batch's size. Near a minimum gradients of images cancel, so that this is smaller by
+    about the size of a batch: a penalty's weight belongs to one of the two conventions.
+    """
+    points = {name: parameter.detach() for name, parameter in parameters.items()}
+    at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))
+
+    def of_one(point: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return loss(point, image.unsqueeze(0), label.unsqueeze(0))
+
+    per_image_gradients = vmap(grad(of_one), in_dims=(None, 0, 0))
+    batch_gradient = grad(loss)
+    sums = {name: torch.zeros_like(point, memory_format=torch.contiguous_format) for name, point in points.items()}
+    total = 0
+    for images, labels in batches:
+        total += len(images)
+        if not per_image:
+            for name, gradient in batch_gradient(points, images, labels).items():
+                sums[name] += len(images) * gradient.detach().square()
+            continue
+        for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
+            for name, gradients in per_image_gradients(points, some, theirs).items():
+                sums[name] += gradients.detach().square().sum(0)
+    return {name: value / max(1, total) for name, value in sums.items()}
+
+
+def quadratic_penalty(
+    parameters: Mapping[str, Tensor], anchors: Mapping[str, Tensor], importance: Mapping[str, Tensor]
+) -> Tensor:
+    """½ Σ_i F_i (θ_i − θ*_i)² over the parameters that have an importance."""
+    parts = [(weight * (parameters[name] - anchors[name]).square()).sum() for name, weight in importance.items()]
+    return torch.stack(parts).sum() / 2

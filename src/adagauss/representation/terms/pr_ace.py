@@ -1,0 +1,65 @@
+"""PR-ACE of EFC: prototypes of old classes balance the outputs of all tasks, while the backbone learns the new ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PrivateAttr
+from torch import Tensor, nn
+
+from adagauss.gaussians import ClassGaussians
+from adagauss.representation.step import Step, Term
+from adagauss.sampling import Sampler
+from adagauss.task import CurrentTask
+
+
+class PrototypeRehearsal(Term):
+    """Cross-entropy over all classes of a mixture as large as the batch, old to new as their numbers of classes.
+
+    Old classes are draws of N(μ_c, Σ_c + εI) given to the outputs alone: they have no image, so no gradient of theirs
+    reaches the backbone. New classes are images of the batch before, forwarded again. The first batch of an epoch has
+    none before it and takes prototypes only (the published code: the first of a task; but a training that is resumed
+    at an epoch must not differ from one that was not).
+    """
+
+    kind = "pr_ace"
+    jitter: NonNegativeFloat = 1e-5
+    """ε."""
+    _sampler: Sampler | None = PrivateAttr(None)
+    _last: tuple[Tensor, Tensor] | None = PrivateAttr(None)
+
+    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        self._sampler = Sampler(memory, self.jitter) if len(memory) else None
+        return None
+
+    def begin_epoch(self) -> None:
+        self._last = None
+
+    def loss(self, step: Step) -> Tensor | None:
+        if self._sampler is None:
+            return None
+        old, new, size = len(step.memory), len(step.now.classes), len(step.images)
+        wanted = min(round(size * new / (old + new)), size - 1)
+        last, self._last = self._last, (step.images, step.targets)
+        fresh = _real(step, *last, wanted) if last is not None else None
+        count = size - (len(fresh.targets) if fresh is not None else 0)
+        # Labels go round the old classes from a random one: as balanced as a batch can be.
+        start = int(torch.randint(old, (1,), generator=step.generator))
+        labels = (torch.arange(count) + start) % old
+        features = self._sampler.draw(labels, step.generator)
+        targets = labels.to(features.device)
+        if fresh is not None:
+            features = torch.cat([features, fresh.features])
+            targets = torch.cat([targets, fresh.targets + old])
+        return F.cross_entropy(step.now.network.head.seen(features), targets)
+
+    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
+        self._sampler = self._last = None
+
+
+def _real(step: Step, images: Tensor, targets: Tensor, wanted: int) -> Step | None:
+    """Up to ``wanted`` images of an earlier batch that carry a class, not an auxiliary label; batches are shuffled."""
+    chosen = torch.nonzero(targets < len(step.now.classes)).flatten()[:wanted]
+    return replace(step, images=images[chosen], targets=targets[chosen]) if len(chosen) else None

@@ -1,0 +1,66 @@
+"""IL2A's semantic augmentation: replay of infinitely many draws from every old Gaussian, by an upper bound."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveFloat, PrivateAttr
+from torch import Tensor
+
+from adagauss.gaussians import ClassGaussians
+from adagauss.representation.step import Step, Term
+from adagauss.representation.terms.prototypes import draw_classes
+from adagauss.task import CurrentTask
+
+
+class SemanticAugmentation(Term):
+    """Cross-entropy of old classes c under the logits of `upper_bound_logits`, over class outputs alone.
+
+    The expected cross-entropy of z ~ N(μ_c, ratio·Σ_c) under the head is at most that of these logits (at
+    temperature 1), so nothing has to be sampled. Gradients reach the head's weights through the quadratic forms too.
+    """
+
+    kind = "semantic_augmentation"
+    weight: NonNegativeFloat = 10.0
+    temperature: PositiveFloat = 0.1
+    ratio: NonNegativeFloat = 2.5
+    """How wide the remembered covariance is taken; lower it if the term outgrows the others."""
+    _means: Tensor | None = PrivateAttr(None)
+    _covariances: Tensor | None = PrivateAttr(None)
+
+    def begin(self, now: CurrentTask, memory: ClassGaussians) -> None:
+        # The bank holds packed float64 triangles: unpacked once a task rather than in every step.
+        self._means = memory.means.float() if len(memory) else None
+        self._covariances = memory.covariances.float() if len(memory) else None
+
+    def loss(self, step: Step) -> Tensor | None:
+        if self._means is None or self._covariances is None:
+            return None
+        # Draws of a class are all alike: each class is computed once and counts as often as it was drawn.
+        drawn = draw_classes(step)
+        classes, times = torch.unique(drawn, return_counts=True)
+        weight, bias = step.now.network.head.class_parameters(detach=False)
+        logits = upper_bound_logits(weight, bias, self._means[classes], self._covariances[classes], classes, self.ratio)
+        losses: Tensor = F.cross_entropy(logits / self.temperature, classes, reduction="none")
+        return torch.sum(losses * times) / len(drawn)
+
+    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
+        self._means = self._covariances = None
+
+
+def upper_bound_logits(
+    weight: Tensor, bias: Tensor, means: Tensor, covariances: Tensor, classes: Tensor, ratio: float
+) -> Tensor:
+    """(K, C) logits ŷ_j = w_jᵀμ_c + b_j + (ratio/2)·(w_j − w_c)ᵀ Σ_c (w_j − w_c) of K classes c.
+
+    Args:
+        weight: (C, S) rows w_j of the head.
+        bias: (C,) b_j.
+        means: (K, S) means μ_c.
+        covariances: (K, S, S) covariances Σ_c.
+        classes: (K,) positions of the classes c among the rows.
+        ratio: factor of the covariances.
+    """
+    apart = weight.unsqueeze(0) - weight[classes].unsqueeze(1)
+    quadratic: Tensor = torch.linalg.vecdot(torch.bmm(apart, covariances), apart)
+    return F.linear(means, weight, bias) + ratio / 2 * quadratic

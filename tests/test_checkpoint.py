@@ -1,0 +1,241 @@
+"""Files that survive: round trips, damaged and hostile files, a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from adagauss import checkpoint
+from adagauss.checkpoint import load_tensors, save_json, save_tensors
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.errors import CheckpointError
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.runtime import Runtime, RuntimeConfig
+
+TENSORS = {
+    "weights": torch.arange(6, dtype=torch.float64).view(2, 3),
+    "counts": torch.tensor([3, 4]),
+    "scalar": torch.tensor(0.5),
+    "empty": torch.zeros(0, 4),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "transposed": torch.arange(6).view(2, 3).T,
+}
+FACTS = {"labels": ["a", 1, 2.5, True], "nested": {"list": [1, [2]]}, "text": "é"}
+
+
+def saved(folder: Path) -> Path:
+    path = folder / "some" / "folder" / "learner.safetensors"
+    save_tensors(path, "learner", TENSORS, FACTS)
+    return path
+
+
+def with_header(header: bytes, body: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + body
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    tensors, facts = load_tensors(saved(tmp_path), "learner")
+    assert facts == FACTS
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in tensors.items():
+        assert tensor.dtype == TENSORS[name].dtype
+        assert torch.equal(tensor, TENSORS[name])
+
+
+def test_tensors_that_share_memory_round_trip(tmp_path: Path) -> None:
+    whole = torch.arange(6)
+    save_tensors(tmp_path / "file", "learner", {"whole": whole, "part": whole[2:4], "same": whole}, {})
+    tensors, _ = load_tensors(tmp_path / "file", "learner")
+    assert [tensors[name].tolist() for name in ("whole", "part", "same")] == [
+        [0, 1, 2, 3, 4, 5],
+        [2, 3],
+        [0, 1, 2, 3, 4, 5],
+    ]
+
+
+def test_saving_again_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    save_tensors(path, "learner", {"other": torch.ones(1)}, {"second": True})
+    tensors, facts = load_tensors(path, "learner")
+    assert (list(tensors), facts) == (["other"], {"second": True})
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    whole = path.read_bytes()
+    for length in [0, 1, 7, 8, 9, *range(10, len(whole), 17), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError, match=path.name):
+            load_tensors(path, "learner")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_header_is_refused_or_harmless(tmp_path: Path, data: st.DataObject) -> None:
+    path = saved(tmp_path)
+    damaged = bytearray(path.read_bytes())
+    length = struct.unpack("<Q", damaged[:8])[0]
+    position = data.draw(st.integers(0, 8 + length - 1))
+    damaged[position] = data.draw(st.integers(0, 255) | st.sampled_from(list(b'"{}[]:,0')))
+    path.write_bytes(damaged)
+    with contextlib.suppress(CheckpointError):  # the only error that may come out
+        load_tensors(path, "learner")
+
+
+class Bomb:
+    """A pickle of it makes a folder when it is loaded."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.target),)
+
+
+@pytest.mark.parametrize("form", ["pickle", "old pickle", "torch", "header"])
+def test_a_pickle_is_refused_without_being_unpickled(tmp_path: Path, form: str) -> None:
+    target, path = tmp_path / "made by the pickle", tmp_path / "learner.safetensors"
+    bomb = Bomb(target)
+    if form == "torch":
+        torch.save(bomb, path)
+    else:
+        content = pickle.dumps(bomb, protocol=0 if form == "old pickle" else None)
+        path.write_bytes(with_header(content) if form == "header" else content)
+    with pytest.raises(CheckpointError):
+        load_tensors(path, "learner")
+    assert not target.exists()
+    pickle.loads(pickle.dumps(bomb))
+    assert target.exists(), "the pickle would have done nothing: this test shows nothing"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"hello",
+        b"PK\x03\x04" + bytes(100),
+        with_header(b"not json"),
+        with_header(b"[1, 2]"),
+        with_header(b"12"),
+        with_header(b"{}"),
+        with_header(b'{"a": 1}'),
+        with_header(b'{"a": {}}'),
+        with_header(b'{"a": {"data_offsets": 3}}'),
+        with_header(b'{"a": {"data_offsets": ["x", "y"]}}'),
+        with_header(b'{"__metadata__": 5}'),
+        with_header(b'{"__metadata__": "text"}'),
+        with_header(b"\xff\xfe\x00"),
+        with_header(b"[" * 200_000),
+        with_header(json.dumps({"__metadata__": {"format": "adagauss-learner", "version": "1"}}).encode()),
+        struct.pack("<Q", 2**63) + bytes(50),
+    ],
+    ids=lambda content: str(content[8:40]),
+)
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "learner.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=path.name):
+        load_tensors(path, "learner")
+
+
+def test_files_of_another_kind_or_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path)
+    with pytest.raises(CheckpointError, match=r"not a saved adagauss snapshot .*adagauss-learner"):
+        load_tensors(path, "snapshot")
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    with pytest.raises(CheckpointError, match="format version 1, this adagauss reads 2"):
+        load_tensors(path, "learner")
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        with pytest.raises(CheckpointError, match="cannot be read"):
+            load_tensors(path, "learner")
+
+
+class FullDisk(io.FileIO):
+    """Takes a few bytes and no more."""
+
+    def write(self, data: Any) -> int:
+        super().write(bytes(data)[:16])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def no_space(*arguments: Any, **named: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def save_other_tensors(path: Path) -> None:
+    save_tensors(path, "learner", {"new": torch.zeros(1000)}, {})
+
+
+def save_other_json(path: Path) -> None:
+    save_json(path, {"a": 1})
+
+
+@pytest.mark.parametrize("fails", ["open", "write", "fsync", "replace"])
+@pytest.mark.parametrize("save", [save_other_tensors, save_other_json])
+def test_a_full_disk_leaves_the_old_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, save: Callable[[Path], None]
+) -> None:
+    path = saved(tmp_path)
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        if fails == "write":
+            patch.setattr(Path, "open", lambda self, mode: FullDisk(self, "w"))
+        elif fails == "fsync":
+            patch.setattr(os, "fsync", no_space)
+        else:
+            patch.setattr(Path, fails, no_space)
+        with pytest.raises(CheckpointError, match=f"{path.name} could not be written .*No space left"):
+            save(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_made_is_a_readable_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="could not be written"):
+        save_tensors(tmp_path / "file" / "learner.safetensors", "learner", TENSORS, FACTS)
+
+
+def small_learner() -> Learner:
+    short = {"representation.first.epochs": 1, "representation.later.epochs": 1, "drift.recipe.epochs": 1}
+    small = {"backbone.name": "convnet", "backbone.features": 4, "drift.samples": 50, "augmentation.policy": "none"}
+    method = make_method("adagauss", settings={**short, **small})
+    return Learner(method, (1, 8, 8), (0.5,), (0.5,), Runtime(RuntimeConfig(device="cpu"), seed=5))
+
+
+def some_images(seed: int, classes: tuple[str, ...]) -> LabelledImages:
+    pixels: Tensor = torch.randint(0, 256, (24, 1, 8, 8), generator=torch.Generator().manual_seed(seed))
+    return LabelledImages(ArrayImages(pixels.to(torch.uint8)), torch.arange(24) % 2, classes)
+
+
+def test_a_learner_goes_on_from_its_file_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    learner = small_learner()
+    learner.learn(some_images(0, ("a", "b")))
+    learner.save(tmp_path / "learner")
+    loaded = Learner.load(tmp_path / "learner", Runtime(RuntimeConfig(device="cpu")))
+    points = some_images(9, ("x", "y")).images
+    assert loaded.classes == learner.classes == ["a", "b"]
+    assert torch.equal(loaded.probabilities(points), learner.probabilities(points))
+    for one in (learner, loaded):
+        one.learn(some_images(1, ("c", "d")))
+    assert torch.equal(loaded.probabilities(points), learner.probabilities(points))
+    assert torch.equal(loaded.memory.packed, learner.memory.packed)
