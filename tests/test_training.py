@@ -132,6 +132,36 @@ def test_cosine_one_cycle_and_constant() -> None:
     assert {rate_factor(constant, epoch, 0.9) for epoch in range(200)} == {1.0}
 
 
+class Ramp:
+    """A loss of slope one: each step of plain SGD moves the parameter by its learning rate."""
+
+    def __init__(self) -> None:
+        self.module = nn.Linear(1, 1, bias=False)
+        self.seen: list[float] = []
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.module.parameters()), "lr": learning_rate}]
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Nothing to prepare."""
+
+    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        self.seen.append(self.module.weight.item())
+        return {"ramp": self.module.weight.sum()}
+
+
+@pytest.mark.parametrize("schedule", ["milestones", "cosine", "one_cycle", "constant"])
+def test_every_step_is_taken_at_the_rate_of_the_schedule(
+    schedule: Literal["milestones", "cosine", "one_cycle", "constant"],
+) -> None:
+    recipe = Recipe(epochs=10, schedule=schedule, learning_rate=0.5, momentum=0, weight_decay=0)
+    objective = Ramp()
+    train(objective, TensorBatches(torch.zeros(6, 1), batch_size=3), recipe, runtime(), "stage")
+    steps = -torch.tensor([*objective.seen, objective.module.weight.item()]).diff()
+    expected = [0.5 * rate_factor(recipe, step // 2, step / 20) for step in range(20)]
+    assert steps.tolist() == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize(("share", "epochs", "warm"), [(0.01, 200, 2), (0.0, 200, 0), (0.29, 100, 29), (1.0, 7, 7)])
 def test_warm_epochs(share: float, epochs: int, warm: int) -> None:
     assert Recipe(head_warmup=share, epochs=epochs).warm_epochs == warm

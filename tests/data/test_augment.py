@@ -26,9 +26,7 @@ SIZES = st.sampled_from([(32, 32), (20, 31), (9, 5)])
 some_examples = settings(max_examples=15, deadline=None)
 
 
-def random_images(
-    seed: int, channels: int = 3, size: tuple[int, int] = (32, 32), batch: int = BATCH
-) -> Tensor:
+def random_images(seed: int, channels: int = 3, size: tuple[int, int] = (32, 32), batch: int = BATCH) -> Tensor:
     """Images with different ranges of grey levels, the last one of a single level."""
     generator = torch.Generator().manual_seed(seed)
     low = torch.randint(0, 120, (batch, channels, 1, 1), generator=generator)
@@ -158,9 +156,7 @@ def test_flips_equal_slicing() -> None:
 
 @some_examples
 @given(seed=SEEDS, channels=CHANNELS, size=SIZES)
-def test_resized_crop_is_within_one_grey_level_of_pillow(
-    seed: int, channels: int, size: tuple[int, int]
-) -> None:
+def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: int, size: tuple[int, int]) -> None:
     """Pillow resizes in fixed point and in two rounded passes, hence 1."""
     images = random_images(seed, channels, size)
     boxes = crops.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
@@ -299,9 +295,7 @@ def test_an_image_does_not_depend_on_the_content_of_others(augmentation: Augment
 
 def test_brightness_draws_factors_from_the_given_range() -> None:
     images = torch.full((500, 1, 2, 2), 100, dtype=torch.uint8)
-    levels = (
-        255 * Augmentation(crop_padding=0, flip=False, brightness=0.5)(images, torch.Generator())[:, 0, 0, 0]
-    )
+    levels = 255 * Augmentation(crop_padding=0, flip=False, brightness=0.5)(images, torch.Generator())[:, 0, 0, 0]
     assert 49 <= levels.min() < 55
     assert 145 < levels.max() <= 150
     assert levels.mean().item() == pytest.approx(100, abs=4)

@@ -36,7 +36,7 @@ def learner(name: str, preset: str | None, epochs: int = 1, **settings: object) 
     later = {} if (name, preset) in FROZEN else {"representation.later.epochs": epochs}
     quick = {"representation.first.epochs": epochs, "representation.first.batch_size": 8, **later}
     small = {"classifier.buffer": 48} if name in ("acil", "dsal") else {}
-    fc = {"classifier.recipe.epochs": 3} if preset == "fc" else {}
+    fc = {"classifier.recipe.epochs": 20} if preset == "fc" else {}
     given = {key.replace("__", "."): value for key, value in settings.items()}
     method = make_method(name, preset, {**quick, **small, **fc, **given}, DIGITS.settings)
     return Learner(method, DIGITS.train.images.shape, DIGITS.mean, DIGITS.std, Runtime(seed=3))

@@ -20,12 +20,15 @@ def import_extra(module: str, extra: str, backbone: str) -> Any:
     try:
         return import_module(module)
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
-        absent = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == module
-        if absent:
-            problem = f"needs {module}, which is not installed"
+        lacking = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if lacking == module:
+            problem = f"which is not installed: pip install 'adagauss[{extra}]'"
         else:
-            problem = f"needs {module}, which is installed but does not import ({error})"
-        raise ConfigError(f"backbone {backbone!r} {problem}: pip install 'adagauss[{extra}]'") from error
+            problem = (
+                f"which is installed but does not import ({error}): pip install 'adagauss[{extra}]' in a fresh "
+                f"environment, with a {lacking or module} that belongs to this torch ({torch.__version__})"
+            )
+        raise ConfigError(f"backbone {backbone!r} needs {module}, {problem}") from error
 
 
 def require_colour(spec: TrunkSpec, backbone: str) -> None:
@@ -50,13 +53,13 @@ def find_blocks(network: nn.Module, levels: int = 2) -> list[nn.Module]:
     A run is a list or sequence whose members are of one class and have parts of their own: transformer layers,
     residual blocks. Where members of a run hold runs themselves (stages of blocks), the inner ones are the blocks.
     """
-    found: list[nn.Module] = []
-    for child in network.children():
-        members = list(child.children()) if isinstance(child, (nn.ModuleList, nn.Sequential)) else []
-        if members and len({type(member) for member in members}) == 1 and all(list(m.children()) for m in members):
-            for member in members:
-                inner = find_blocks(member, levels - 1) if levels > 1 else []
-                found.extend(inner or [member])
-        else:
-            found.extend(find_blocks(child, levels))
-    return found
+    if levels == 0:
+        return []
+    members = list(network.children())
+    if isinstance(network, (nn.ModuleList, nn.Sequential)) and members and _alike(members):
+        return [block for member in members for block in find_blocks(member, levels - 1) or [member]]
+    return [block for member in members for block in find_blocks(member, levels)]
+
+
+def _alike(modules: list[nn.Module]) -> bool:
+    return len({type(module) for module in modules}) == 1 and all(list(module.children()) for module in modules)

@@ -92,9 +92,7 @@ def resnet32(spec: TrunkSpec) -> Trunk:
     return ResNet(spec.channels, (16, 32, 64), (5, 5, 5), _small_stem(spec))
 
 
-@register_backbone(
-    "resnet_thin", summary="three stages of one block, 24/48/96 channels: minutes on a CPU", stems=True
-)
+@register_backbone("resnet_thin", summary="three stages of one block, 24/48/96 channels: minutes on a CPU", stems=True)
 def resnet_thin(spec: TrunkSpec) -> Trunk:
     """The network of the ``-cpu`` scale: 24, 48 and 96 channels, one block a stage."""
     return ResNet(spec.channels, (24, 48, 96), (1, 1, 1), _small_stem(spec))

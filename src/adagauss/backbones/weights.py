@@ -74,9 +74,9 @@ def _read_torch(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} was refused: it is a pickle of more than tensors, and loading it could run code hidden in it "
-            "(it was read with weights_only=True). If you trust where it comes from, load it yourself and save the "
-            "network's state_dict() as .safetensors."
+            f"{path} was refused: there is more in it than tensors, or it is no weight file at all, and loading it "
+            "could run code hidden in it (weights_only=True forbids that). If you trust where it comes from, load it "
+            "yourself and save the network's state_dict() as .safetensors."
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -102,4 +102,4 @@ def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     if {ours, theirs} != {3, 7}:
         return ""
     kind = "large" if theirs == 7 else "small"
-    return f" The file has the {theirs}x{theirs} stem of {kind} images: set backbone.stem={kind} to build the network so."
+    return f" The file has the {theirs}x{theirs} stem of {kind} images: set backbone.stem={kind} to build it so."

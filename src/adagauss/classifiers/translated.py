@@ -51,7 +51,8 @@ def linear_svm(
     weight, bias = torch.from_numpy(machine.coef_), torch.from_numpy(machine.intercept_)
     if classes == 2:  # one machine: its mirror image is the other
         weight, bias = torch.cat([-weight, weight]), torch.cat([-bias, bias])
-    return weight.to(features), bias.to(features)
+    # Row-major, so that products with it round alike before and after a trip through a file.
+    return weight.to(features).contiguous(), bias.to(features)
 
 
 class TranslatedLinear(LinearClassifier):

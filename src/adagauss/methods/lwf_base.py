@@ -1,4 +1,4 @@
-"""The learner under SDC, LDC and ADC: LwF with nearest means; they differ in how the means follow.
+"""The learner under SDC, LDC, ADC and DPCR: LwF, by default with nearest means; they differ in how these follow.
 
     first task:   cross-entropy                                                    representation
     later tasks:  cross-entropy over the new classes alone + 10·L_KD(old outputs)  representation

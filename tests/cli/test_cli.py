@@ -1,0 +1,134 @@
+"""Commands as a user types them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+QUICK = ["--epochs", "2", "--set", "drift.recipe.epochs=5", "--set", "drift.samples=200", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def adagauss(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    folder = tmp_path_factory.mktemp("cli")
+
+    def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        program = "from adagauss.cli import main; main()"
+        return subprocess.run(
+            [sys.executable, "-c", program, *map(str, words)],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"},
+            check=False,
+        )
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def run_folder(adagauss: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    result = adagauss("run", "--dataset", "digits", "--sizes", "2,2", "--classes", "4", "--out", out, *QUICK)
+    assert result.returncode == 0, result.stderr
+    assert "A_last" in result.stdout
+    return out
+
+
+def test_help_imports_no_torch() -> None:
+    program = "import adagauss.cli, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "compare", "predict", "info", "methods", "datasets"])
+def test_every_command_has_help_with_an_example(adagauss: Command, command: str) -> None:
+    result = adagauss(command, "--help")
+    assert result.returncode == 0
+    assert f"adagauss {command}" in result.stdout
+
+
+def test_run_writes_metrics_configuration_and_figures(run_folder: Path) -> None:
+    for name in ("config.yaml", "environment.json", "metrics.json", "tasks/02/learner.safetensors"):
+        assert (run_folder / name).exists()
+    assert {path.name for path in (run_folder / "figures").iterdir()} == {
+        "accuracy.png",
+        "matrix.png",
+        "gaussians.png",
+    }
+
+
+def test_resume_of_a_finished_run_needs_no_other_option(adagauss: Command, run_folder: Path) -> None:
+    result = adagauss("run", "--out", run_folder, "--resume", "--quiet")
+    assert result.returncode == 0, result.stderr
+    assert "A_last" in result.stdout
+
+
+def test_predict_names_image_files(adagauss: Command, run_folder: Path, tmp_path: Path) -> None:
+    digits = load_digits()
+    for index in range(3):
+        Image.fromarray((digits.images[index] * 15.9).astype(np.uint8)).save(tmp_path / f"{index}.png")
+    result = adagauss("predict", run_folder, tmp_path, "--top", "2")
+    assert result.returncode == 0, result.stderr
+    lines = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [Path(line[0]).name for line in lines] == ["0.png", "1.png", "2.png"]
+    assert all(len(line) == 5 and float(line[2]) >= float(line[4]) for line in lines)
+
+
+def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
+    result = adagauss("info", run_folder)
+    assert "4 in 2 tasks" in result.stdout
+    assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.stdout
+
+
+def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
+    assert "finetune" in adagauss("methods").stdout
+    assert "drift.network" in adagauss("methods", "adagauss").stdout
+    assert "digits" in adagauss("datasets").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--method", "adagaus"], "did you mean 'adagauss'"),
+        (["run", "--dataset", "digit"], "did you mean 'digits'"),
+        (["run", "--set", "drift.netwrk=mlp"], "did you mean 'drift.network'"),
+        (["run", "--set", "classifier.tied=3"], "classifier.tied"),
+        (["run", "--set", "classifier"], "KEY=VALUE"),
+        (["run", "--preset", "papr"], "did you mean 'paper'"),
+        (["run", "--tasks", "11"], "only 10 classes"),
+        (["run", "--device", "cuda:7"], "device=cpu"),
+        (["run", "--class-order", "icral"], "did you mean 'icarl'"),
+        (["predict", "nowhere", "x.png"], "cannot be read"),
+        (["info", "."], "not a run folder"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence_and_exit_code_2(adagauss: Command, words: list[str], message: str) -> None:
+    result = adagauss(*words)
+    assert result.returncode == 2
+    assert message in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_the_traceback(adagauss: Command) -> None:
+    assert "Traceback" in adagauss("--debug", "run", "--method", "adagaus").stderr
+
+
+def test_an_undecodable_image_is_named_and_can_be_skipped(adagauss: Command, run_folder: Path, tmp_path: Path) -> None:
+    Image.new("L", (8, 8)).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    refused = adagauss("predict", run_folder, tmp_path)
+    assert refused.returncode == 2
+    assert "bad.png" in refused.stderr
+    skipped = adagauss("predict", run_folder, tmp_path, "--skip-bad-images")
+    assert skipped.returncode == 0
+    assert "good.png" in skipped.stdout
+    assert "bad.png" not in skipped.stdout

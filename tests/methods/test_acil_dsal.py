@@ -1,0 +1,166 @@
+"""The analytic classifiers equal regressions on all data at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from adagauss.classifiers import analytic
+from adagauss.classifiers.analytic import Analytic, recursive_start, recursive_update
+from adagauss.classifiers.dual_stream import DualStream
+from adagauss.data.dataset import load_dataset
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+
+FEATURES, BUFFER, GAMMA = 6, 20, 0.1
+CLOSE = {"rtol": 1e-6, "atol": 1e-9}
+CPU = torch.device("cpu")
+
+
+def some_tasks(sizes: list[int], seed: int = 0) -> list[tuple[Tensor, Tensor]]:
+    """Features and targets of each task; the classes of a task overlap those of others, so that all weights matter."""
+    generator = torch.Generator().manual_seed(seed)
+    result = []
+    for classes in sizes:
+        targets = torch.arange(9 * classes) % classes
+        centres = torch.randn(classes, FEATURES, generator=generator)
+        noise = torch.randn(len(targets), FEATURES, generator=generator)
+        result.append((centres[targets] + noise, targets))
+    return result
+
+
+def taught(part: Analytic, tasks: list[tuple[Tensor, Tensor]], sizes: list[int]) -> Analytic:
+    part.start(FEATURES, torch.Generator().manual_seed(7), CPU)
+    for (features, targets), classes in zip(tasks, sizes, strict=True):
+        part.learn(features, targets, classes)
+    return part
+
+
+def one_hot(targets: Tensor, before: int, classes: int, total: int) -> Tensor:
+    return F.pad(F.one_hot(targets, classes).double(), (before, total - before - classes))
+
+
+def joint_ridge(inputs: Tensor, targets: Tensor, gamma: float = GAMMA) -> Tensor:
+    """By least squares on an extended matrix: another way than normal equations."""
+    size = inputs.shape[1]
+    extended = torch.cat([inputs, gamma**0.5 * torch.eye(size, dtype=torch.float64)])
+    right = torch.cat([targets, torch.zeros(size, targets.shape[1], dtype=torch.float64)])
+    solution: Tensor = torch.linalg.lstsq(extended, right, driver="gelsd").solution
+    return solution
+
+
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5), seed=st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_acil_equals_joint_ridge_after_every_task_in_any_order(sizes: list[int], seed: int) -> None:
+    tasks = some_tasks(sizes, seed)
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed)).tolist()
+    part = taught(
+        Analytic(buffer=BUFFER, gamma=GAMMA), [tasks[index] for index in order], [sizes[index] for index in order]
+    )
+    total = sum(sizes)
+    expanded = (torch.cat([features for features, _ in tasks]).double() @ part._expansion).relu()
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    labels = torch.cat(
+        [one_hot(targets, start, size, total) for (_, targets), start, size in zip(tasks, starts, sizes, strict=True)]
+    )
+    columns = [starts[index] + place for index in order for place in range(sizes[index])]
+    torch.testing.assert_close(part._streams["main"].weight, joint_ridge(expanded, labels)[:, columns], **CLOSE)
+
+
+def test_the_recursion_of_the_paper_equals_accumulate_and_solve_at_every_step() -> None:
+    sizes = [3, 1, 2]
+    part = Analytic(buffer=BUFFER, gamma=GAMMA)
+    part.start(FEATURES, torch.Generator().manual_seed(7), CPU)
+    inverse, weight = recursive_start(BUFFER, GAMMA)
+    before = 0
+    for (features, targets), size in zip(some_tasks(sizes), sizes, strict=True):
+        part.learn(features, targets, size)
+        labels = one_hot(targets, before, size, before + size)
+        for rows in torch.arange(len(targets)).chunk(3):  # mini-batches are exact too
+            expanded = (features[rows].double() @ part._expansion).relu()
+            inverse, weight = recursive_update(inverse, weight, expanded, labels[rows])
+        before += size
+        torch.testing.assert_close(weight, part._streams["main"].weight, **CLOSE)
+        regularised = part._streams["main"].gram + GAMMA * torch.eye(BUFFER, dtype=torch.float64)
+        torch.testing.assert_close(inverse, torch.linalg.inv(regularised), **CLOSE)
+
+
+@pytest.mark.parametrize("make", [Analytic, DualStream])
+def test_neither_blocks_nor_the_order_of_images_matter(
+    make: Callable[..., Analytic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [2, 3]
+    whole = taught(make(buffer=BUFFER), some_tasks(sizes), sizes)
+    monkeypatch.setattr(analytic, "ROWS", 5)
+    shuffled = []
+    for features, targets in some_tasks(sizes):
+        order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(1))
+        shuffled.append((features[order], targets[order]))
+    pieces = taught(make(buffer=BUFFER), shuffled, sizes)
+    points = torch.randn(17, FEATURES, generator=torch.Generator().manual_seed(2))
+    torch.testing.assert_close(pieces.scores(points), whole.scores(points), **CLOSE)
+
+
+def test_dsal_equals_the_recursion_on_whole_tasks_with_cleansed_residuals() -> None:
+    sizes = [2, 1, 3]
+    part = DualStream(buffer=BUFFER, gamma=GAMMA, gamma_compensation=0.3, compensation=0.6)
+    taught(part, some_tasks(sizes), sizes)
+    main = recursive_start(BUFFER, GAMMA)
+    side = recursive_start(BUFFER, 0.3)
+    before = 0
+    for (features, targets), size in zip(some_tasks(sizes), sizes, strict=True):
+        z = features.double() @ part._expansion
+        labels = one_hot(targets, before, size, before + size)
+        main = recursive_update(*main, z.relu(), labels)
+        residual = labels - z.relu() @ main[1]
+        residual[:, :before] = 0
+        side = recursive_update(*side, z.tanh(), residual)
+        before += size
+    points = torch.randn(11, FEATURES, generator=torch.Generator().manual_seed(2))
+    z = points.double() @ part._expansion
+    expected = z.relu() @ main[1] + 0.6 * z.tanh() @ side[1]
+    torch.testing.assert_close(part.scores(points), expected, **CLOSE)
+
+
+def test_dsal_without_compensation_is_acil_and_with_it_fits_the_last_task_better() -> None:
+    sizes = [2, 2]
+    tasks = some_tasks(sizes)
+    plain = taught(Analytic(buffer=BUFFER), tasks, sizes)
+    off = taught(DualStream(buffer=BUFFER, compensation=0.0), tasks, sizes)
+    on = taught(DualStream(buffer=BUFFER, compensation=1.0), tasks, sizes)
+    features, targets = tasks[-1]
+    assert torch.equal(off.scores(features), plain.scores(features))
+    labels = F.one_hot(targets, 2).double()
+    errors = [float((part.scores(features)[:, 2:] - labels).square().sum()) for part in (plain, on)]
+    assert errors[1] < errors[0]
+
+
+def test_learning_on_a_copy_leaves_the_original_alone() -> None:
+    sizes = [2]
+    part = taught(Analytic(buffer=BUFFER), some_tasks(sizes), sizes)
+    before = {name: tensor.clone() for name, tensor in part.state_dict().items()}
+    copy.deepcopy(part).learn(*some_tasks(sizes, seed=5)[0], 2)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in part.state_dict().items())
+
+
+def test_a_learner_of_acil_equals_joint_ridge_on_the_features_of_all_its_images() -> None:
+    digits = load_dataset("digits")
+    settings = {"representation.first.epochs": 1, "classifier.buffer": 40}
+    learner = Learner(
+        make_method("acil", settings=settings, wishes=digits.settings), (1, 8, 8), digits.mean, digits.std
+    )
+    for classes in ((4, 1), (7,), (0, 2)):
+        learner.learn(digits.train.of_classes(classes))
+    seen = digits.train.of_classes([4, 1, 7, 0, 2])
+    part = learner.method.classifier
+    assert isinstance(part, Analytic)
+    expanded = (learner.features(seen.images).double() @ part._expansion).relu()
+    weight = joint_ridge(expanded, F.one_hot(seen.targets, 5).double())
+    torch.testing.assert_close(part._streams["main"].weight, weight, rtol=1e-6, atol=1e-6)

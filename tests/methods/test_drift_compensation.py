@@ -1,0 +1,249 @@
+"""SDC, LDC, ADC and AdaGauss' variants; end-to-end contracts of these and of EFC and EFC++."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.data.augment import Augmentation, to_float
+from adagauss.data.dataset import load_dataset
+from adagauss.data.images import LabelledImages, Subset
+from adagauss.drift import Adapter, Drift
+from adagauss.drift import adc as adc_module
+from adagauss.drift import sdc as sdc_module
+from adagauss.drift.adc import ADC, attack
+from adagauss.drift.ldc import LDC, linear_map
+from adagauss.drift.sdc import SDC, kernel_weights
+from adagauss.gaussians import ClassGaussians
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.runtime import Runtime
+from adagauss.task import CurrentTask, extract_features
+from adagauss.training import Recipe
+
+S = 6
+DIGITS = load_dataset("digits")
+SHIFT = torch.linspace(-2, 3, S)
+MAP = torch.eye(S) + 0.3 * torch.randn(S, S, generator=torch.Generator().manual_seed(5))
+
+
+def some(classes: list[int], each: int = 30) -> LabelledImages:
+    """A few digits of some classes, labelled with words."""
+    data = DIGITS.train.of_classes(classes)
+    kept = torch.cat([torch.nonzero(data.targets == index).flatten()[:each] for index in range(len(classes))])
+    return LabelledImages(Subset(data.images, kept), data.targets[kept], tuple(f"digit {c}" for c in classes))
+
+
+def moved_task(weight: Tensor, shift: Tensor) -> tuple[CurrentTask, ClassGaussians, ClassGaussians]:
+    """A second task with F_t(x) = F_{t−1}(x)·weight + shift exactly; old classes as they were, and as they are now."""
+    torch.manual_seed(0)
+    before = build_extractor(BackboneConfig(name="convnet", features=S), (1, 8, 8), DIGITS.mean, DIGITS.std).eval()
+    assert isinstance(before.bottleneck, nn.Linear)
+    with torch.no_grad():
+        before.bottleneck.weight.mul_(20)  # features of an untrained network hardly differ between images
+    after = copy.deepcopy(before)
+    assert isinstance(after.bottleneck, nn.Linear)
+    with torch.no_grad():
+        after.bottleneck.weight.copy_(weight.T @ before.bottleneck.weight)
+        after.bottleneck.bias.copy_(before.bottleneck.bias @ weight + shift)
+    network, previous = (Network(extractor, IncrementalHead(S)).frozen_copy() for extractor in (after, before))
+    augmentation = Augmentation(crop_padding=1, flip=False)
+    now = CurrentTask(1, some([0, 1, 2]), network, previous, augmentation, Runtime())
+    past = some([3, 4, 5])
+    banks = [
+        ClassGaussians.from_features(extract_features(f, past.images, now.runtime), past.labels)
+        for f in (before, after)
+    ]
+    return now, banks[0], banks[1]
+
+
+@pytest.mark.parametrize("drift", [SDC(), SDC(sigma=None, normalise=False), ADC(candidates=20)], ids=repr)
+def test_means_follow_a_translation_exactly(drift: Drift) -> None:
+    now, memory, truth = moved_task(torch.eye(S), SHIFT)
+    moved = drift.update(memory, now)
+    torch.testing.assert_close(moved.means, truth.means, atol=1e-4, rtol=1e-4)
+    assert torch.equal(moved.packed, memory.packed)
+
+
+@pytest.mark.parametrize(
+    ("drift", "shift"),
+    [(LDC(ridge=0.0), torch.zeros(S)), (Adapter(network="affine", ridge=0.0), SHIFT)],
+    ids=["ldc", "affine"],
+)
+def test_gaussians_follow_a_linear_map_exactly(drift: Drift, shift: Tensor) -> None:
+    now, memory, truth = moved_task(MAP, shift)
+    moved = drift.update(memory, now)
+    assert float((memory.means - truth.means).abs().max()) > 0.1
+    torch.testing.assert_close(moved.means, truth.means, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(moved.covariances, truth.covariances, atol=1e-3, rtol=1e-3)
+
+
+def test_ldc_carries_means_without_covariances() -> None:
+    now, memory, truth = moved_task(MAP, torch.zeros(S))
+    means_only = ClassGaussians.from_features(memory.means, memory.labels, "none")
+    torch.testing.assert_close(LDC(ridge=0.0).update(means_only, now).means, truth.means, atol=1e-3, rtol=1e-3)
+
+
+def test_ldc_ridge_stays_at_the_identity_where_there_are_no_data() -> None:
+    old = torch.zeros(20, S)
+    old[:, :2] = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    weight = linear_map(old, 2 * old, 1e-6)
+    expected = torch.diag(torch.tensor([2.0, 2.0] + [1.0] * (S - 2), dtype=torch.float64))
+    torch.testing.assert_close(weight, expected, atol=1e-4, rtol=0)
+
+
+def test_ldc_adam_comes_near_the_map() -> None:
+    now, memory, truth = moved_task(MAP, torch.zeros(S))
+    recipe = Recipe(epochs=150, batch_size=30, optimiser="adam", learning_rate=0.02, weight_decay=0, schedule="cosine")
+    moved = LDC(fit="adam", views=1, adam=recipe).update(memory, now)
+    far = (memory.means - truth.means).norm()
+    assert float((moved.means - truth.means).norm() / far) < 0.15
+
+
+def test_sdc_moves_each_mean_with_the_images_around_it() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor([[10.0, 0, 0], [0, 10.0, 0]], dtype=torch.float64)
+    points = (centres.repeat_interleave(50, 0) + torch.randn(100, 3, generator=generator)).double()
+    drift = torch.tensor([[1.0, 2, 3], [-1, 0, 5]], dtype=torch.float64).repeat_interleave(50, 0)
+    moved = kernel_weights(centres, points, sigma=1.0) @ drift
+    torch.testing.assert_close(moved, drift[[0, 50]])
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.2, None])
+def test_sdc_weights_sum_to_one_however_far_the_mean_is(sigma: float | None) -> None:
+    points = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)).double()
+    weights = kernel_weights(torch.stack([points[0], points[0] + 1e4]), points, sigma)
+    torch.testing.assert_close(weights.sum(1), torch.ones(2, dtype=torch.float64))
+
+
+def test_sdc_with_median_width_does_not_depend_on_the_scale_of_features() -> None:
+    points = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(
+        kernel_weights(points[:3], points, None), kernel_weights(1000 * points[:3], 1000 * points, None)
+    )
+
+
+def test_sdc_in_blocks_of_classes_equals_sdc_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, memory, _ = moved_task(MAP, SHIFT)
+    whole = SDC().update(memory, now).means
+    monkeypatch.setattr(sdc_module, "CLASS_BLOCK", 1)
+    torch.testing.assert_close(SDC().update(memory, now).means, whole)
+
+
+def attacked(step: float, iterations: int) -> tuple[CurrentTask, Tensor, Tensor, Tensor]:
+    now, memory, _ = moved_task(torch.eye(S), SHIFT)
+    assert now.previous is not None
+    pixels = to_float(now.data.images.batch(torch.arange(20)))
+    target = memory.means[0].float()
+    return now, pixels, target, attack(now.previous.extractor, pixels, target, step, iterations)
+
+
+def test_adc_images_come_nearer_to_the_prototype_and_stay_images() -> None:
+    now, pixels, target, bent = attacked(step=25 * (20 / 100) ** 0.5, iterations=3)
+    assert now.previous is not None
+    with torch.no_grad():
+        before, after = ((now.previous.extractor(x) - target).norm(dim=1) for x in (pixels, bent))
+    assert float(after.mean()) < 0.8 * float(before.mean())
+    assert float(bent.min()) >= 0
+    assert float(bent.max()) <= 1
+
+
+def test_adc_step_is_the_published_one_in_standardised_pixels() -> None:
+    now, pixels, target, bent = attacked(step=3.0, iterations=1)
+    assert now.previous is not None
+    extractor = now.previous.extractor
+    standard = ((pixels - extractor.mean) / extractor.std).requires_grad_()
+    loss = (extractor.bottleneck(extractor.trunk(standard)) - target).square().mean()
+    (gradient,) = torch.autograd.grad(loss, standard)
+    expected = (standard - 3.0 * gradient / gradient.norm()) * extractor.std + extractor.mean
+    torch.testing.assert_close(bent, expected.detach().clamp(0, 1), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("candidates", "step"), [(25, 12.5), (1000, 25 * 0.9**0.5)])
+def test_adc_step_shrinks_with_the_batch(candidates: int, step: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, memory, _ = moved_task(torch.eye(S), SHIFT)
+    steps: list[float] = []
+
+    def spy(extractor: object, images: Tensor, target: Tensor, step: float, iterations: int) -> Tensor:
+        steps.append(step)
+        return images
+
+    monkeypatch.setattr(adc_module, "attack", spy)
+    ADC(candidates=candidates).update(memory, now)
+    assert steps == pytest.approx([step] * 3)
+
+
+def test_adc_falls_back_to_plain_images_where_no_image_reaches_the_prototype() -> None:
+    now, memory, _ = moved_task(torch.eye(S), SHIFT)
+    far = memory.with_statistics(memory.means * torch.tensor([[1.0], [1.0], [1e4]]), None)
+    moved = ADC(candidates=5, iterations=1).update(far, now)
+    torch.testing.assert_close(moved.means - far.means, SHIFT.double().expand(3, S), atol=1e-4, rtol=1e-4)
+
+
+FAST = {
+    "representation.first.epochs": 2,
+    "representation.later.epochs": 2,
+    "representation.first.batch_size": 32,
+    "representation.later.batch_size": 32,
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "sdc": {},
+    "ldc": {},
+    "adc": {"drift.candidates": 10},
+    "efc": {},
+    "efc++": {"classifier.recipe.epochs": 2},
+    "adagauss-linear": {
+        "drift.recipe.epochs": 2,
+        "drift.samples": 200,
+        "classifier.samples": 256,
+        "classifier.recipe.epochs": 2,
+    },
+    "adagauss-affine": {},
+}
+TASKS = [[0, 1, 2], [3], [4, 5]]
+
+
+def learner(name: str, preset: str | None = None, **settings: object) -> Learner:
+    # The others run on the trunk's own 64 features, twice as many as a batch or a class has images.
+    wishes = DIGITS.settings if name.startswith("adagauss") else {}
+    given = {"backbone.name": "convnet", "augmentation.policy": "none", "augmentation.crop_padding": 1}
+    method = make_method(name, preset, {**given, **FAST, **METHODS[name], **settings}, wishes)
+    return Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std, Runtime(seed=3))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_learns_uneven_tasks_and_goes_on_after_a_round_trip_as_if_there_were_none(name: str, tmp_path: Path) -> None:
+    here = learner(name)
+    for task in TASKS[:2]:
+        here.learn(some(task))
+    here.save(tmp_path / "learner")
+    there = Learner.load(tmp_path / "learner")
+    test = DIGITS.test.of_classes([0, 1, 2, 3, 4, 5]).images
+    assert torch.equal(here.probabilities(test), there.probabilities(test))
+    for one in (here, there):
+        one.learn(some(TASKS[2]))
+    assert here.classes == [f"digit {c}" for c in range(6)]
+    assert torch.equal(here.probabilities(test), there.probabilities(test))
+    assert bool(torch.isfinite(here.probabilities(test)).all())
+
+
+def test_ldc_reference_preset_trains_its_map() -> None:
+    trained = learner("ldc", "reference", **{"drift.adam.epochs": 1})
+    assert isinstance(trained.method.drift, LDC)
+    assert trained.method.drift.fit == "adam"
+    for task in TASKS[:2]:
+        trained.learn(some(task))
+    assert bool(torch.isfinite(trained.memory.means).all())
+
+
+@pytest.mark.parametrize("name", ["adagauss-linear", "adagauss-affine"])
+@pytest.mark.parametrize("preset", ["paper", "reference"])
+def test_presets_of_adagauss_fit_its_variants(name: str, preset: str) -> None:
+    method = make_method(name, preset)
+    assert method.drift.spec()["reduction"] == ("sum" if preset == "paper" else "mean")

@@ -1,0 +1,337 @@
+"""EFC and EFC++: the feature matrix, the drift it weighs, asymmetric rehearsal and re-balancing."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adagauss import sampling
+from adagauss.classifiers.rebalanced import Rebalanced
+from adagauss.data.dataset import load_dataset
+from adagauss.data.images import LabelledImages, Subset
+from adagauss.drift.efc import EFC, metric_weights
+from adagauss.errors import ConfigError
+from adagauss.gaussians import ClassGaussians
+from adagauss.learner import Learner
+from adagauss.linalg import SafeCholesky, safe_cholesky
+from adagauss.methods import make_method
+from adagauss.representation.step import Step
+from adagauss.representation.terms.efm import FeatureMatrix, feature_matrix
+from adagauss.representation.terms.pr_ace import PrototypeRehearsal
+from adagauss.runtime import Runtime
+from adagauss.sampling import Sampler
+from adagauss.task import CurrentTask
+
+DIGITS = load_dataset("digits")
+FAST: dict[str, Any] = {
+    "backbone.name": "convnet",
+    "backbone.features": 8,
+    "representation.first.epochs": 2,
+    "representation.first.batch_size": 64,
+    "representation.later.epochs": 2,
+    "representation.later.batch_size": 16,
+    "representation.later.learning_rate": 1e-3,
+}
+
+
+def some(classes: list[int], each: int = 30) -> LabelledImages:
+    data = DIGITS.train.of_classes(classes)
+    kept = torch.cat([torch.nonzero(data.targets == index).flatten()[:each] for index in range(len(classes))])
+    return LabelledImages(Subset(data.images, kept), data.targets[kept], tuple(classes))
+
+
+def learner(name: str, runtime: Runtime | None = None, **settings: Any) -> Learner:
+    method = make_method(name, None, {**FAST, **settings}, DIGITS.settings)
+    return Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std, runtime or Runtime(seed=1))
+
+
+def matrix_of(taught: Learner) -> Tensor:
+    return taught.method.representation.state_dict()["feature_matrix.matrix"]
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_feature_matrix_equals_its_definition_by_gradients_of_each_image() -> None:
+    features, weight, bias = random(7, 4), random(5, 4, seed=1), random(5, seed=2)
+    total = torch.zeros(4, 4, dtype=torch.float64)
+    for feature in features:
+        point = feature.clone().requires_grad_()
+        log_p = torch.log_softmax(weight @ point + bias, dim=0)
+        for c in range(5):
+            (gradient,) = torch.autograd.grad(log_p[c], point, retain_graph=True)
+            total += log_p[c].exp().detach() * torch.outer(gradient, gradient)
+    torch.testing.assert_close(feature_matrix(features, weight, bias), total / 7)
+
+
+def test_drift_weights_are_the_published_ones_and_sum_to_one() -> None:
+    means, points, root = random(3, 4), random(20, 4, seed=1), random(4, 4, seed=2)
+    matrix = root @ root.T
+    weights = metric_weights(means, points, matrix, sigma=0.2)
+    torch.testing.assert_close(weights.sum(1), torch.ones(3, dtype=torch.float64))
+    delta = points[None] - means[:, None]
+    scores = -torch.einsum("cni,ij,cnj->cn", delta, matrix, delta)
+    scores = (scores - scores.min()) / (scores.max() - scores.min())
+    kernel = (scores / (2 * 0.2**2)).exp()
+    torch.testing.assert_close(weights, kernel / kernel.sum(1, keepdim=True))
+
+
+def test_drift_weights_stay_finite_where_all_distances_are_alike() -> None:
+    weights = metric_weights(random(1, 4), random(1, 4, seed=1), torch.eye(4, dtype=torch.float64), sigma=0.2)
+    assert weights.tolist() == [[1.0]]
+
+
+def test_drift_reads_the_matrix_of_the_previous_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = learner("efc")
+    taught.learn(some([0, 1]))
+    before = matrix_of(taught).clone()
+    read: list[Tensor] = []
+    update = EFC.update
+
+    def spy(self: EFC, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        read.append(now.notes["feature_matrix"])
+        moved = update(self, memory, now)
+        assert torch.equal(moved.packed, memory.packed)
+        assert not torch.equal(moved.means, memory.means)
+        return moved
+
+    monkeypatch.setattr(EFC, "update", spy)
+    taught.learn(some([2, 3]))
+    assert torch.equal(read[0], before)
+    assert not torch.equal(matrix_of(taught), before)
+
+
+def test_drift_without_the_term_says_which_term_to_add() -> None:
+    taught = learner("efc", None, **{"representation.terms.feature_matrix": None})
+    taught.learn(some([0, 1]))
+    with pytest.raises(ConfigError, match="feature_matrix"):
+        taught.learn(some([2, 3]))
+
+
+def second_task(taught: Learner) -> CurrentTask:
+    """A task after the first, with the network as it stands when training begins."""
+    network = copy.deepcopy(taught.network)
+    network.head.grow(2)
+    return CurrentTask(
+        1, some([2, 3]), network, taught.network.frozen_copy(), taught.method.augmentation, taught.runtime
+    )
+
+
+def step_of(now: CurrentTask, memory: ClassGaussians, size: int = 10) -> Step:
+    images = now.data.images.batch(torch.arange(25, 25 + size)).float() / 255
+    targets = now.data.targets[25 : 25 + size]
+    return Step(images, targets, now, memory, torch.Generator().manual_seed(0), now.network.extractor)
+
+
+@pytest.fixture(scope="module")
+def first() -> Learner:
+    taught = learner("efc")
+    taught.learn(some([0, 1]))
+    return taught
+
+
+def test_penalty_is_the_drift_in_the_metric_and_nothing_in_the_first_task(first: Learner) -> None:
+    now = second_task(first)
+    step = step_of(now, first.memory)
+    unused = FeatureMatrix()
+    unused.begin(now, first.memory)
+    assert unused.loss(step) is None
+    term = FeatureMatrix(importance=10.0, damping=0.1)
+    term.load_state_dict({"matrix": matrix_of(first)})
+    term.begin(now, first.memory)
+    bottleneck = now.network.extractor.bottleneck
+    assert isinstance(bottleneck, nn.Linear)
+    with torch.no_grad():
+        bottleneck.bias.add_(torch.arange(8.0))
+    delta = torch.arange(8.0)
+    expected = 10 * delta @ matrix_of(first) @ delta + 0.1 * delta @ delta
+    torch.testing.assert_close(term.loss(step), expected, atol=1e-3, rtol=1e-4)
+
+
+def test_prototypes_train_every_head_and_leave_the_backbone_alone(first: Learner) -> None:
+    now = second_task(first)
+    now.network.requires_grad_(True)
+    term = PrototypeRehearsal()
+    term.begin(now, first.memory)
+    term.begin_epoch()
+    step = step_of(now, first.memory)
+    only_prototypes = term.loss(step)
+    assert only_prototypes is not None
+    torch.autograd.backward(only_prototypes)
+    assert all(parameter.grad is None for parameter in now.network.extractor.parameters())
+    for block in now.network.head.blocks:
+        assert all(float(parameter.grad.abs().sum()) > 0 for parameter in block.parameters())  # type: ignore[union-attr]
+    mixed = term.loss(step)
+    assert mixed is not None
+    torch.autograd.backward(mixed)
+    assert any(parameter.grad is not None for parameter in now.network.extractor.parameters())
+
+
+def test_rehearsal_mixes_old_and_new_as_their_numbers_of_classes(
+    first: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = second_task(first)
+    term = PrototypeRehearsal()
+    term.begin(now, first.memory)
+    drawn: list[list[int]] = []
+    draw = Sampler.draw
+
+    def spy(self: Sampler, classes: Tensor, generator: torch.Generator) -> Tensor:
+        drawn.append(torch.bincount(classes, minlength=2).tolist())
+        return draw(self, classes, generator)
+
+    monkeypatch.setattr(Sampler, "draw", spy)
+    for epoch in range(2):
+        term.begin_epoch()
+        term.loss(step_of(now, first.memory, size=12))
+        term.loss(step_of(now, first.memory, size=12))
+        assert drawn[2 * epoch :] == [[6, 6], [3, 3]]
+
+
+def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = learner("efc")
+    taught.learn(some([0, 1]))
+    calls: list[int] = []
+
+    def counting(matrix: Tensor) -> SafeCholesky:
+        calls.append(1)
+        return safe_cholesky(matrix)
+
+    monkeypatch.setattr(sampling, "safe_cholesky", counting)
+    taught.learn(some([2, 3]))
+    assert len(calls) == 1
+    term = taught.method.representation.terms["pr_ace"]
+    assert isinstance(term, PrototypeRehearsal)
+    assert term._last is None
+    assert term._sampler is None
+
+
+def test_draws_have_the_mean_and_covariance_of_their_class() -> None:
+    bank = ClassGaussians.from_features(random(60, 3) @ random(3, 3, seed=4), [0] * 20 + [1] * 40)
+    classes = torch.tensor([1, 0]).repeat(20_000)
+    draws = Sampler(bank, jitter=0.5).draw(classes, torch.Generator().manual_seed(0))
+    seen = ClassGaussians.from_features(draws, classes).select([0, 1])
+    torch.testing.assert_close(seen.means, bank.means, atol=0.1, rtol=0)
+    torch.testing.assert_close(seen.covariances, bank.covariances + 0.5 * torch.eye(3), atol=0.2, rtol=0.05)
+
+
+def test_batch_norm_stands_still_after_the_first_task() -> None:
+    taught = learner("efc")
+    taught.learn(some([0, 1]))
+    before = {name: value.clone() for name, value in taught.network.state_dict().items()}
+    taught.learn(some([2, 3]))
+    after = taught.network.state_dict()
+    norms = [name for name in before if ".bn" in name]
+    assert norms
+    assert all(torch.equal(before[name], after[name]) for name in norms)
+    assert not torch.equal(before["extractor.trunk.conv1.weight"], after["extractor.trunk.conv1.weight"])
+
+
+class GoneError(RuntimeError):
+    """The machine went away."""
+
+
+class OneSnapshot:
+    """Keeps the first snapshot that is offered, and stops there."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {}
+
+    def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        return self.kept.get(stage)
+
+    def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        if stage.startswith("task 2") and stage not in self.kept:
+            self.kept[stage] = copy.deepcopy((tensors, facts))
+            raise GoneError
+
+
+def test_training_resumed_at_an_epoch_ends_as_if_it_had_not_been_interrupted() -> None:
+    whole, broken = learner("efc"), learner("efc", Runtime(seed=1, snapshots=OneSnapshot()))
+    for one in (whole, broken):
+        one.learn(some([0, 1]))
+    with pytest.raises(GoneError):
+        broken.learn(some([2, 3]))
+    broken.learn(some([2, 3]))
+    whole.learn(some([2, 3]))
+    images = DIGITS.test.images
+    assert torch.equal(whole.probabilities(images), broken.probabilities(images))
+
+
+REBALANCE: dict[str, Any] = {"classifier.recipe.epochs": 3, "classifier.recipe.learning_rate": 0.1}
+
+
+def test_rebalanced_heads_are_those_saved_predicted_with_and_measured(tmp_path: Path) -> None:
+    taught = learner("efc++", **REBALANCE)
+    taught.learn(some([0, 1]))
+    old_block = taught.network.head.class_parameters()[0]
+    task = some([2, 3])
+    taught.learn(task)
+    weight, bias = taught.network.head.class_parameters()
+    assert not torch.equal(weight[:2], old_block)
+    images = DIGITS.test.images
+    features = taught.features(images)
+    torch.testing.assert_close(taught.scores(features), features @ weight.T + bias)
+    taught.save(tmp_path / "learner")
+    loaded = Learner.load(tmp_path / "learner")
+    assert torch.equal(loaded.network.head.class_parameters()[0], weight)
+    assert torch.equal(loaded.probabilities(images), taught.probabilities(images))
+    now = CurrentTask(1, task, taught.network, None, taught.method.augmentation, taught.runtime)
+    assert torch.equal(feature_matrix(now.features(0), weight, bias).float(), matrix_of(taught))
+
+
+def test_training_leaves_old_heads_as_rebalancing_left_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = learner("efc++", **REBALANCE)
+    for task in ([0, 1], [2, 3]):
+        taught.learn(some(task))
+    left = taught.network.head.class_parameters()[0]
+    found: list[Tensor] = []
+    fit = Rebalanced.fit
+
+    def spy(self: Rebalanced, memory: ClassGaussians, now: CurrentTask) -> None:
+        found.append(now.network.head.class_parameters()[0])
+        fit(self, memory, now)
+
+    monkeypatch.setattr(Rebalanced, "fit", spy)
+    taught.learn(some([4]))
+    assert torch.equal(found[0][:4], left)
+    assert not torch.equal(taught.network.head.class_parameters()[0][:4], left)
+
+
+def test_rebalancing_draws_as_many_of_an_old_class_as_it_had_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = learner("efc++", **REBALANCE)
+    taught.learn(some([0, 1], each=17))
+    drawn: list[list[int]] = []
+    draw = Sampler.draw
+
+    def spy(self: Sampler, classes: Tensor, generator: torch.Generator) -> Tensor:
+        drawn.append(torch.bincount(classes).tolist())
+        return draw(self, classes, generator)
+
+    monkeypatch.setattr(Sampler, "draw", spy)
+    taught.learn(some([2, 3]))
+    assert drawn == [[17, 17]] * 3
+
+
+def test_rebalancing_gives_silent_old_classes_their_voice_again(first: Learner) -> None:
+    now, memory = second_task(first), copy.deepcopy(first.memory)
+    first.method.memory.add(memory, now)
+    weight, bias = now.network.head.class_parameters()
+    now.network.head.set_class_parameters(torch.cat([0 * weight[:2], 10 * weight[2:]]), bias)
+    draws = Sampler(first.memory, 1e-5).draw(torch.arange(2).repeat(200), torch.Generator().manual_seed(0))
+
+    def old_share() -> float:
+        return float((now.network.head.seen(draws).argmax(1) < 2).float().mean())
+
+    before = old_share()
+    rebalanced = Rebalanced()
+    rebalanced.recipe = rebalanced.recipe.model_copy(update={"batch_size": 16, "learning_rate": 0.1, "epochs": 30})
+    rebalanced.fit(memory, now)
+    assert old_share() > before + 0.3
+    assert torch.equal(rebalanced.scores(draws).argmax(1), now.network.head.seen(draws).argmax(1))

@@ -1,0 +1,159 @@
+"""Elastic weight consolidation: the Fisher information against gradients taken one image at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.data.augment import Augmentation, to_float
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.gaussians import ClassGaussians
+from adagauss.representation import Step
+from adagauss.representation.terms.ewc import ElasticWeights
+from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.task import CurrentTask
+
+NONE = ClassGaussians(64, "none")
+
+
+def second_task(backbone: str = "convnet", images: int = 12) -> CurrentTask:
+    """Three new classes after two old ones, on random pixels; the network has seen data in training mode."""
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (images, 1, 8, 8), dtype=torch.uint8)
+    data = LabelledImages(ArrayImages(pixels), torch.arange(images) % 3, ("a", "b", "c"))
+    extractor = build_extractor(BackboneConfig(name=backbone, features=None), (1, 8, 8), (0.5,), (0.3,))
+    extractor.train()(to_float(pixels))
+    network = Network(extractor, IncrementalHead(extractor.size))
+    network.head.grow(2)
+    network.head.grow(3)
+    runtime = Runtime(RuntimeConfig(device="cpu"))
+    return CurrentTask(1, data, network, network.frozen_copy(), Augmentation.none(), runtime)
+
+
+def brute_force(now: CurrentTask, seen: bool, predicted: bool) -> dict[str, Tensor]:
+    """The mean over images of squared gradients, one backward pass an image."""
+    network = now.network.eval()
+    parameters = dict(network.extractor.named_parameters())
+    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    images = to_float(now.data.images.batch(torch.arange(len(now.data))))
+    for image, target in zip(images, now.data.targets, strict=True):
+        features = network.extractor(image.unsqueeze(0))
+        logits = network.head.seen(features) if seen else network.head.current(features)
+        label = logits.argmax(1) if predicted else (target + 2 * seen).unsqueeze(0)
+        gradients = torch.autograd.grad(F.cross_entropy(logits, label), list(parameters.values()))
+        for name, gradient in zip(parameters, gradients, strict=True):
+            sums[name] += gradient.square()
+    return {name: value / len(images) for name, value in sums.items()}
+
+
+def close(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name].contiguous(), rtol=1e-3, atol=1e-6 * float(value.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("backbone", "over", "labels"),
+    [("convnet", "current", "true"), ("convnet", "seen", "predicted"), ("resnet_thin", "seen", "true")],
+)
+def test_fisher_is_the_mean_of_squared_gradients_of_single_images(backbone: str, over: Any, labels: Any) -> None:
+    now = second_task(backbone)
+    fisher = ElasticWeights(over=over, labels=labels, batch_size=5).fisher(now)
+    close(fisher, brute_force(now, over == "seen", labels == "predicted"))
+    assert float(fisher["trunk.conv1.weight"].max()) > 0
+
+
+def test_memory_bound_does_not_change_the_fisher(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = second_task()
+    whole = ElasticWeights(labels="true").fisher(now)
+    monkeypatch.setattr("adagauss.representation.fisher.GRADIENT_NUMBERS", 1)
+    close(ElasticWeights(labels="true").fisher(now), whole)
+
+
+def test_batch_convention_squares_the_mean_gradient_of_a_batch() -> None:
+    now = second_task()
+    fisher = ElasticWeights(labels="true", gradients="batch", batch_size=len(now.data)).fisher(now)
+    parameters = dict(now.network.extractor.named_parameters())
+    images = to_float(now.data.images.batch(torch.arange(len(now.data))))
+    logits = now.network.head.current(now.network.extractor.eval()(images))
+    gradients = torch.autograd.grad(F.cross_entropy(logits, now.data.targets), list(parameters.values()))
+    close(fisher, {name: g.square() * 1.0 for name, g in zip(parameters, gradients, strict=True)})
+    of_images = ElasticWeights(labels="true").fisher(now)
+    assert sum(float(v.sum()) for v in fisher.values()) < sum(float(v.sum()) for v in of_images.values())
+
+
+def test_sampled_labels_estimate_the_expectation_under_the_network() -> None:
+    """Over many copies of one image, the mean over drawn labels is Σ_y p(y|x) (∂ log p(y|x))²."""
+    now = second_task()
+    chosen = now.data.images.batch(torch.zeros(600, dtype=torch.long))
+    now.data = LabelledImages(ArrayImages(chosen), torch.arange(600) % 3, now.data.classes)
+    estimate = ElasticWeights().fisher(now)["trunk.conv3.weight"]
+    parameter = dict(now.network.extractor.named_parameters())["trunk.conv3.weight"]
+    log_p = now.network.head.current(now.network.extractor.eval()(to_float(chosen[:1]))).log_softmax(1)[0]
+    exact = torch.zeros_like(parameter)
+    for y in range(3):
+        exact += log_p[y].exp().detach() * torch.autograd.grad(log_p[y], parameter, retain_graph=True)[0].square()
+    assert float((estimate - exact).norm() / exact.norm()) < 0.15
+
+
+def test_measuring_leaves_batch_norm_mode_and_gradients_alone() -> None:
+    now = second_task()
+    now.network.train()
+    before = {name: value.clone() for name, value in now.network.state_dict().items()}
+    term = ElasticWeights()
+    term.end(now, NONE)
+    assert all(torch.equal(value, before[name]) for name, value in now.network.state_dict().items())
+    assert all(module.training for module in now.network.extractor.modules())
+    assert all(parameter.grad is None for parameter in now.network.parameters())
+
+
+def test_penalty_and_its_gradient_vanish_at_the_anchor_and_pull_back_to_it() -> None:
+    now = second_task()
+    term = ElasticWeights(weight=1.0)
+    term.end(now, NONE)
+    step = Step(torch.zeros(0), torch.zeros(0), now, NONE, torch.Generator(), now.network.extractor)
+    parameters = dict(now.network.extractor.named_parameters())
+    loss = term.loss(step)
+    assert loss is not None
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+    assert float(loss) == 0
+    assert all(not gradient.any() for gradient in gradients)
+
+    moved = parameters["trunk.conv2.weight"]
+    with torch.no_grad():
+        moved.add_(0.5)
+    loss = term.loss(step)
+    assert loss is not None
+    fisher = term.state_dict()["fisher.trunk.conv2.weight"]
+    torch.testing.assert_close(loss, 0.5 * 0.25 * fisher.sum(), rtol=1e-4, atol=0.0)
+    torch.testing.assert_close(torch.autograd.grad(loss, moved)[0].contiguous(), 0.5 * fisher, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(("old_share", "share"), [(0.25, 0.25), (None, 3 / 6)])
+def test_fisher_of_tasks_is_merged_by_share(old_share: float | None, share: float) -> None:
+    one, two = second_task(images=12), second_task(images=9)
+    term = ElasticWeights(labels="true", old_share=old_share)
+    term.end(one, NONE)
+    term.end(two, NONE)
+    first, second = (ElasticWeights(labels="true").fisher(now) for now in (one, two))
+    merged = {name: share * first[name] + (1 - share) * second[name] for name in first}
+    close({name[len("fisher.") :]: v for name, v in term.state_dict().items() if name != "classes"}, merged)
+
+
+def test_limit_bounds_every_entry() -> None:
+    now = second_task()
+    largest = max(float(value.max()) for value in ElasticWeights(labels="true").fisher(now).values())
+    limited = ElasticWeights(labels="true", limit=largest / 2).fisher(now)
+    assert max(float(value.max()) for value in limited.values()) == pytest.approx(largest / 2)
+
+
+def test_nothing_is_penalised_in_the_first_task() -> None:
+    now = second_task()
+    now.previous = None
+    step = Step(torch.zeros(0), torch.zeros(0), now, NONE, torch.Generator(), now.network.extractor)
+    assert ElasticWeights().loss(step) is None

@@ -1,0 +1,92 @@
+"""Prototype replay: where the replayed points lie, which labels they carry, and the radius of their noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.data.augment import Augmentation
+from adagauss.data.dataset import load_dataset
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.gaussians import ClassGaussians
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.representation import Step
+from adagauss.representation.terms.prototypes import PrototypeReplay, around, radius
+from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.task import CurrentTask
+
+RUNTIME = Runtime(RuntimeConfig(device="cpu"))
+
+
+def step_of(originals: int, expanded: int) -> Step:
+    """A second task of one class with three auxiliary outputs, after three classes with auxiliary outputs."""
+    torch.manual_seed(0)
+    extractor = build_extractor(BackboneConfig(name="convnet", features=None), (1, 8, 8), (0.5,), (0.3,))
+    network = Network(extractor, IncrementalHead(extractor.size)).eval()
+    network.head.grow(3, 9)
+    network.head.grow(1, 3)
+    images = torch.zeros(expanded, 1, 8, 8)
+    data = LabelledImages(ArrayImages(images), torch.zeros(expanded, dtype=torch.long), ("new",))
+    now = CurrentTask(1, data, network, None, Augmentation.none(), RUNTIME)
+    memory = ClassGaussians.from_features(torch.randn(30, 64), [f"old {row % 3}" for row in range(30)], "none")
+    generator = torch.Generator().manual_seed(3)
+    return Step(images, data.targets, now, memory, generator, extractor, originals=originals)
+
+
+def test_radius_is_the_root_of_the_mean_trace_over_size() -> None:
+    rng = np.random.default_rng(0)
+    features = np.concatenate([rng.normal(0, 1, (40, 6)), rng.normal(3, 4, (25, 6))])
+    targets = np.repeat([0, 1], [40, 25])
+    expected = np.sqrt(np.mean([np.trace(np.cov(features[targets == c].T)) / 6 for c in (0, 1)]))
+    assert float(radius(torch.from_numpy(features), torch.from_numpy(targets))) == pytest.approx(expected, rel=1e-9)
+
+
+def test_augmented_means_have_the_radius_as_deviation_in_every_direction() -> None:
+    mean = torch.tensor([[1.0, -2.0, 0.0, 5.0]])
+    points = around(mean.expand(40_000, -1), torch.tensor(1.7), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(points.mean(0), mean[0], atol=0.05, rtol=0.0)
+    covariance = torch.cov(points.T)
+    torch.testing.assert_close(covariance, 1.7**2 * torch.eye(4), atol=0.1, rtol=0.0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_loss_is_cross_entropy_over_all_outputs_of_the_drawn_classes(noise: float) -> None:
+    step = step_of(originals=5, expanded=20)
+    term = PrototypeReplay(noise=noise, temperature=0.5)
+    if noise:
+        term.load_state_dict({"radius": torch.tensor(0.3, dtype=torch.float64)})
+    loss = term.loss(step)
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.randint(3, (5,), generator=generator)
+    points: Tensor = step.memory.means[drawn].float()
+    if noise:
+        points = points + 0.3 * torch.randn(5, 64, generator=generator)
+    head = step.now.network.head
+    outputs = torch.cat([block(points) for block in (*head.blocks, *head.auxiliary)], dim=1)
+    assert outputs.shape == (5, 16)
+    torch.testing.assert_close(loss, F.cross_entropy(outputs / 0.5, drawn))
+
+
+def test_no_replay_while_nothing_is_remembered() -> None:
+    step = step_of(2, 8)
+    step.memory = ClassGaussians(64, "none")
+    assert PrototypeReplay().loss(step) is None
+
+
+def test_rotations_keep_their_outputs_and_the_radius_stays_that_of_the_first_task() -> None:
+    digits = load_dataset("digits")
+    short = {f"representation.{when}.{key}": n for when in ("first", "later") for key, n in (("epochs", 1),)}
+    learner = Learner(make_method("pass", None, short, digits.settings), (1, 8, 8), digits.mean, digits.std, RUNTIME)
+    learner.learn(digits.train.of_classes([0, 1]))
+    first = learner.method.representation.state_dict()["prototypes.radius"]
+    features = learner.features(digits.train.of_classes([0, 1]).images)
+    torch.testing.assert_close(first, radius(features, digits.train.of_classes([0, 1]).targets))
+    learner.learn(digits.train.of_classes([2, 3, 4]))
+    assert learner.network.head.sizes == [(2, 6), (3, 9)]
+    assert torch.equal(learner.method.representation.state_dict()["prototypes.radius"], first)
+    assert learner.scores(features).shape[1] == 5
