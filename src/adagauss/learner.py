@@ -69,6 +69,11 @@ class Learner:
         """Every class learned so far, in the order of the score columns."""
         return [label for task in self.tasks for label in task]
 
+    @property
+    def bytes_per_class(self) -> int:
+        """What the memory keeps of one class."""
+        return self.memory.numbers_per_class * self.memory.means.element_size() if len(self.memory) else 0
+
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1.
 

@@ -40,7 +40,8 @@ class Recipe(Config):
 
     @property
     def warm_epochs(self) -> int:
-        return int(self.head_warmup * self.epochs)
+        # The 1e-9 guards products such as 0.29 · 100, which fall just below the epoch they mean.
+        return int(self.head_warmup * self.epochs + 1e-9)
 
 
 class Batches(Protocol):

@@ -20,8 +20,11 @@ from adagauss.learner import Learner
 from adagauss.methods import make_method
 
 FEATURES, BUFFER, GAMMA = 6, 20, 0.1
-CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 CPU = torch.device("cpu")
+
+
+def assert_equal(actual: Tensor, expected: Tensor, atol: float = 1e-9) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=atol)
 
 
 def some_tasks(sizes: list[int], seed: int = 0) -> list[tuple[Tensor, Tensor]]:
@@ -71,7 +74,7 @@ def test_acil_equals_joint_ridge_after_every_task_in_any_order(sizes: list[int],
         [one_hot(targets, start, size, total) for (_, targets), start, size in zip(tasks, starts, sizes, strict=True)]
     )
     columns = [starts[index] + place for index in order for place in range(sizes[index])]
-    torch.testing.assert_close(part._streams["main"].weight, joint_ridge(expanded, labels)[:, columns], **CLOSE)
+    assert_equal(part._streams["main"].weight, joint_ridge(expanded, labels)[:, columns])
 
 
 def test_the_recursion_of_the_paper_equals_accumulate_and_solve_at_every_step() -> None:
@@ -87,9 +90,9 @@ def test_the_recursion_of_the_paper_equals_accumulate_and_solve_at_every_step() 
             expanded = (features[rows].double() @ part._expansion).relu()
             inverse, weight = recursive_update(inverse, weight, expanded, labels[rows])
         before += size
-        torch.testing.assert_close(weight, part._streams["main"].weight, **CLOSE)
+        assert_equal(weight, part._streams["main"].weight)
         regularised = part._streams["main"].gram + GAMMA * torch.eye(BUFFER, dtype=torch.float64)
-        torch.testing.assert_close(inverse, torch.linalg.inv(regularised), **CLOSE)
+        assert_equal(inverse, torch.linalg.inv(regularised))
 
 
 @pytest.mark.parametrize("make", [Analytic, DualStream])
@@ -105,7 +108,7 @@ def test_neither_blocks_nor_the_order_of_images_matter(
         shuffled.append((features[order], targets[order]))
     pieces = taught(make(buffer=BUFFER), shuffled, sizes)
     points = torch.randn(17, FEATURES, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(pieces.scores(points), whole.scores(points), **CLOSE)
+    assert_equal(pieces.scores(points), whole.scores(points))
 
 
 def test_dsal_equals_the_recursion_on_whole_tasks_with_cleansed_residuals() -> None:
@@ -126,7 +129,7 @@ def test_dsal_equals_the_recursion_on_whole_tasks_with_cleansed_residuals() -> N
     points = torch.randn(11, FEATURES, generator=torch.Generator().manual_seed(2))
     z = points.double() @ part._expansion
     expected = z.relu() @ main[1] + 0.6 * z.tanh() @ side[1]
-    torch.testing.assert_close(part.scores(points), expected, **CLOSE)
+    assert_equal(part.scores(points), expected)
 
 
 def test_dsal_without_compensation_is_acil_and_with_it_fits_the_last_task_better() -> None:
@@ -163,4 +166,4 @@ def test_a_learner_of_acil_equals_joint_ridge_on_the_features_of_all_its_images(
     assert isinstance(part, Analytic)
     expanded = (learner.features(seen.images).double() @ part._expansion).relu()
     weight = joint_ridge(expanded, F.one_hot(seen.targets, 5).double())
-    torch.testing.assert_close(part._streams["main"].weight, weight, rtol=1e-6, atol=1e-6)
+    assert_equal(part._streams["main"].weight, weight, atol=1e-6)

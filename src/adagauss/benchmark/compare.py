@@ -5,16 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from adagauss.benchmark.folder import RunFolder
+from adagauss.benchmark.published import published
+from adagauss.methods import method_info
 
-COLUMNS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "A_last": lambda result: result["a_last"]["task_mean"],
-    "A_inc": lambda result: result["a_inc"]["task_mean"],
-    "forgetting": lambda result: result["forgetting"],
-    "plasticity": lambda result: result["plasticity"],
+Result = Mapping[str, Any]
+Results = Mapping[str, Sequence[Result]]
+
+COLUMNS: dict[str, Callable[[Result], float]] = {
+    "A_last": lambda result: float(result["a_last"]["task_mean"]),
+    "A_inc": lambda result: float(result["a_inc"]["task_mean"]),
+    "forgetting": lambda result: float(result["forgetting"]),
+    "plasticity": lambda result: float(result["plasticity"]),
 }
 
 
@@ -35,23 +38,54 @@ class Spread:
         return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
 
 
-def summarise(results: Sequence[Mapping[str, Any]]) -> dict[str, Spread]:
-    """The columns of a comparison table for the runs of one method."""
+def summarise(results: Sequence[Result]) -> dict[str, Spread]:
+    """The accuracy columns of a comparison table for the runs of one method."""
     return {name: Spread.of([column(result) for result in results]) for name, column in COLUMNS.items()}
 
 
-def markdown_table(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """One line a method, over its runs."""
-    lines = [
-        "| method | runs | " + " | ".join(COLUMNS) + " |",
-        "|---|---|" + "---|" * len(COLUMNS),
-    ]
-    for name, results in rows.items():
-        cells = " | ".join(str(spread) for spread in summarise(results).values())
-        lines.append(f"| {name} | {len(results)} | {cells} |")
-    return "\n".join(lines)
+def comparison_rows(results: Results) -> list[dict[str, str]]:
+    """One row a method, best A_last first: accuracy, the paper's numbers where comparable, and cost."""
+    rows = []
+    for name, runs in sorted(results.items(), key=lambda item: -summarise(item[1])["A_last"].mean):
+        one = runs[0]
+        protocol = one["protocol"]
+        paper = published(method_info(name).title, name, protocol["dataset"], protocol["tasks"], protocol["scale"])
+        seconds = [sum(value for stage, value in run["seconds"].items() if stage != "evaluation") for run in runs]
+        rows.append(
+            {
+                "method": name,
+                "runs": str(len(runs)),
+                **{column: str(spread) for column, spread in summarise(runs).items()},
+                "paper A_last / A_inc": f"{paper.a_last} / {paper.a_inc}" if paper else "other protocol",
+                "training, min": f"{statistics.fmean(seconds) / 60:.1f}",
+                "inference, images/s": f"{statistics.fmean(run['images_per_second'] for run in runs):.0f}",
+                "bytes a class": f"{one['bytes_per_class']:,}",
+                "config": one["config"],
+            }
+        )
+    return rows
 
 
-def read_results(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The metrics of finished run folders."""
-    return [RunFolder(path).read_json("metrics.json") for path in paths]
+def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a Markdown table."""
+    header = list(rows[0])
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row.values()) + " |" for row in rows)]) + "\n"
+
+
+def latex(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a LaTeX tabular."""
+    header = list(rows[0])
+    lines = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline", _latex_row(header), "\\hline"]
+    return "\n".join([*lines, *(_latex_row(list(row.values())) for row in rows), "\\hline", "\\end{tabular}", ""])
+
+
+def csv(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as comma-separated values, every value quoted."""
+    quoted = [[f'"{value}"' for value in line] for line in (list(rows[0]), *(list(row.values()) for row in rows))]
+    return "\n".join(",".join(line) for line in quoted) + "\n"
+
+
+def _latex_row(values: Sequence[str]) -> str:
+    escaped = [value.replace("_", "\\_").replace("±", "$\\pm$").replace("%", "\\%") for value in values]
+    return " & ".join(escaped) + " \\\\"

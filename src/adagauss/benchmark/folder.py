@@ -94,6 +94,8 @@ class RunFolder:
     def last_checkpoint(self) -> Path:
         """The newest learner."""
         finished = self.finished_tasks()
+        if not self.exists():
+            raise CheckpointError(f"{self.path} is not a run folder: it has no config.yaml")
         if not finished:
             raise CheckpointError(f"{self.path} has no finished task yet: go on with --resume")
         return self.checkpoint(finished - 1)

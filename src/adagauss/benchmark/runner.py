@@ -16,6 +16,7 @@ from pydantic import Field
 
 from adagauss.benchmark.folder import FileSnapshots, RunFolder, real_statistics, sample_rows
 from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
+from adagauss.benchmark.protocols import Protocol
 from adagauss.config import Config, flatten, plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig, TaskStream
@@ -38,6 +39,8 @@ class RunConfig(Config):
     method: Method
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
     seed: int = 0
+    scale: str = "paper"
+    """``cpu`` marks a protocol that was made small for a CPU: its numbers compare only with each other."""
     diagnostics: Literal["none", "last", "every"] = "last"
     """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them."""
 
@@ -58,19 +61,23 @@ def make_config(
     seed: int = 0,
     runtime: RuntimeConfig | None = None,
     diagnostics: Literal["none", "last", "every"] = "last",
+    protocol: Protocol | None = None,
+    wishes: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Resolve a method for a dataset: its composition, its preset, the dataset's wishes, then the user's settings."""
-    wishes = dataset.settings
-    base = make_method(method, preset, settings, wishes)
-    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), wishes)
+    """Resolve a method: its composition, its preset, wishes (given, the dataset's, the protocol's), settings."""
+    chosen = preset or method_info(method).default_preset
+    wished = {**(wishes or {}), **dataset.settings, **(protocol.wishes(chosen) if protocol else {})}
+    base = make_method(method, preset, settings, wished)
+    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), wished)
     return RunConfig(
         method_name=method,
-        preset=preset or method_info(method).default_preset,
+        preset=chosen,
         stream=stream,
         method=resolved,
         runtime=runtime or RuntimeConfig(),
         seed=seed,
         diagnostics=diagnostics,
+        scale=protocol.scale if protocol else "paper",
     )
 
 
@@ -93,21 +100,29 @@ def run(
         snapshots = FileSnapshots(folder.path / "snapshot.safetensors")
         runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
         done = folder.finished_tasks()
-        if done:
-            learner = Learner.load(folder.checkpoint(done - 1), runtime)
-        else:
-            learner = Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
+        joint = method_info(config.method_name).joint
+        learner = Learner.load(folder.checkpoint(done - 1), runtime) if done else _new_learner(config, dataset, runtime)
         title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
         with reporter.progress(title, len(stream)) as advance:
             for _ in range(done):
                 advance("resumed")
             for index in range(done, len(stream)):
-                report = learner.learn(stream[index].train)
+                if joint:
+                    # The upper bound starts anew on all classes seen so far: only the runner can give it old images.
+                    learner = _new_learner(config, dataset, runtime)
+                    report = learner.learn(dataset.train.of_classes(stream.seen(index)))
+                else:
+                    report = learner.learn(stream[index].train)
                 learner.save(folder.checkpoint(index), about={"dataset": config.stream.dataset})
                 accuracy = _evaluate(learner, stream, folder, index, config, report)
                 snapshots.clear()
                 advance(f"accuracy {100 * accuracy:.1f} %")
         return _conclude(folder, config, stream)
+
+
+def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:
+    method = config.method.model_copy(deep=True)
+    return Learner(method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
@@ -139,7 +154,7 @@ def _evaluate(
     features = learner.features(test.images)
     scores = learner.scores(features).cpu()
     seconds = perf_counter() - started
-    sizes = tuple(len(task) for task in learner.tasks)
+    sizes = tuple(len(classes) for classes in stream.task_classes[: index + 1])
     aware = task_aware_predictions(scores, test.targets, sizes)
     evaluation = Evaluation(test.targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
@@ -151,6 +166,7 @@ def _evaluate(
     facts = {
         "seconds": {**report.seconds, "evaluation": seconds},
         "images_per_second": len(test) / seconds,
+        "bytes_per_class": learner.bytes_per_class,
         "history": report.history,
     }
     folder.write_evaluation(index, evaluation, facts)
@@ -158,12 +174,11 @@ def _evaluate(
 
 
 def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[str, Any]:
-    evaluations, seconds, speed = [], [], []
+    evaluations, seconds = [], []
     for index in range(len(stream)):
         evaluation, facts = folder.evaluation(index)
         evaluations.append(evaluation)
         seconds.append(facts["seconds"])
-        speed.append(facts["images_per_second"])
     result = {
         "method": config.method_name,
         "preset": config.preset,
@@ -171,6 +186,7 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[
         "config": config.digest(),
         "protocol": {
             "dataset": config.stream.dataset,
+            "scale": config.scale,
             "tasks": [len(classes) for classes in stream.task_classes],
             "classes": [list(classes) for classes in stream.task_classes],
             "test_images": len(evaluations[-1].true),
@@ -178,7 +194,8 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[
         **summary(evaluations),
         "confusion": evaluations[-1].confusion().tolist(),
         "seconds": {name: sum(task[name] for task in seconds) for name in seconds[0]},
-        "images_per_second": speed[-1],
+        "images_per_second": facts["images_per_second"],
+        "bytes_per_class": facts["bytes_per_class"],
     }
     folder.write_json("metrics.json", result)
     return result

@@ -69,7 +69,6 @@ def facts(learner: Learner) -> dict[str, Any]:
     """What `info` shows."""
     memory, method = learner.memory, learner.method
     parameters = sum(parameter.numel() for parameter in learner.network.parameters())
-    bytes_per_class = memory.numbers_per_class * memory.means.element_size() if len(memory) else 0
     shown: dict[str, Any] = {
         "classes": f"{len(learner.classes)} in {len(learner.tasks)} tasks",
         "tasks": " | ".join(", ".join(map(str, task)) for task in learner.tasks),
@@ -79,7 +78,9 @@ def facts(learner: Learner) -> dict[str, Any]:
             f"{part.role} {part.kind}"
             for part in (method.representation, method.memory, method.drift, method.classifier)
         ),
-        "kept per class": f"{bytes_per_class:,} bytes ({memory.covariance} covariance)" if len(memory) else "nothing",
+        "kept per class": f"{learner.bytes_per_class:,} bytes ({memory.covariance} covariance)"
+        if len(memory)
+        else "nothing",
         "not stored": "images, features of single images, or anything else of a single example",
     }
     if len(memory) and memory.covariance != "none":

@@ -22,6 +22,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.tied=0.5. Repeatable."),
 ]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option("--protocol", "-P", help="Benchmark by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no configuration; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
@@ -63,8 +67,8 @@ def make_reporter(quiet: bool) -> Reporter:
     return Reporter() if quiet else TerminalReporter(Console(stderr=True))
 
 
-def read_options(root: Path, workers: int = 2, skip_bad_images: bool = False) -> ReadOptions:
+def read_options(root: Path, workers: int = 2, skip_bad_images: bool = False, size: int | None = None) -> ReadOptions:
     """Options of the dataset readers."""
     from adagauss.data.dataset import ReadOptions
 
-    return ReadOptions(root=root, workers=workers, skip_bad_images=skip_bad_images)
+    return ReadOptions(root=root, workers=workers, skip_bad_images=skip_bad_images, size=size)

@@ -11,6 +11,7 @@ from adagauss.cli.options import (
     DataRoot,
     Dataset,
     Device,
+    ProtocolName,
     Quiet,
     Settings,
     SkipBadImages,
@@ -32,7 +33,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss run --dataset digits --tasks 5`
 
-`adagauss run --dataset cifar100 --tasks 10 --preset paper --seed 1 --out runs/cifar`
+`adagauss run --protocol cifar100-10 --preset paper --seed 1 --out runs/cifar`
 
 `adagauss run -d digits -s drift.network=affine -s classifier.tied=0.5`
 
@@ -50,6 +51,7 @@ def run(
     method: Annotated[str, typer.Option("--method", "-m", help="Method by name; see `adagauss methods`.")] = "adagauss",
     dataset: Dataset = "digits",
     tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
+    protocol: ProtocolName = None,
     first: Annotated[int | None, typer.Option("--first", help="Classes in the first task; the rest equally.")] = None,
     sizes: Annotated[str | None, typer.Option("--sizes", help="Classes of each task, e.g. 4,3,3.")] = None,
     classes: Annotated[int | None, typer.Option("--classes", help="Teach only the first so many classes.")] = None,
@@ -88,30 +90,36 @@ def run(
     from adagauss.analysis.figures import write_figures
     from adagauss.benchmark import RunConfig, RunFolder, make_config
     from adagauss.benchmark import run as run_benchmark
+    from adagauss.benchmark.protocols import protocol as protocol_by_name
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
     from adagauss.runtime import RuntimeConfig
 
-    options = read_options(data_root, workers, skip_bad_images)
+    chosen = protocol_by_name(protocol) if protocol else None
+    options = read_options(data_root, workers, skip_bad_images, chosen.size if chosen else None)
     reporter = make_reporter(quiet)
     if resume and out is not None and RunFolder(out).exists() and not _configures(context):
         resolved = RunConfig.of(RunFolder(out).config)
         data = load_dataset(resolved.stream.dataset, options)
     else:
-        stream = StreamConfig.of(
-            {
-                "dataset": dataset,
-                "tasks": tasks,
-                "first": first,
-                "sizes": parse_numbers(sizes, "--sizes") if sizes else None,
-                "classes": classes,
-                "class_order": _class_order(class_order),
-                "class_order_seed": class_order_seed,
-            },
-            where="stream.",
+        stream = (
+            chosen.stream
+            if chosen
+            else StreamConfig.of(
+                {
+                    "dataset": dataset,
+                    "tasks": tasks,
+                    "first": first,
+                    "sizes": parse_numbers(sizes, "--sizes") if sizes else None,
+                    "classes": classes,
+                    "class_order": _class_order(class_order),
+                    "class_order_seed": class_order_seed,
+                },
+                where="stream.",
+            )
         )
-        data = load_dataset(dataset, options)
+        data = load_dataset(stream.dataset, options)
         resolved = make_config(
             method,
             stream,
@@ -122,8 +130,10 @@ def run(
             seed=seed,
             runtime=RuntimeConfig.of({"device": device, "precision": precision, "compile": compile_}, "runtime."),
             diagnostics=_diagnostics(diagnostics),
+            protocol=chosen,
         )
-    out = out or Path("runs") / f"{dataset.replace('/', '_')}-{tasks}" / f"{method}-{resolved.digest()}-seed{seed}"
+    place = protocol or f"{dataset.replace('/', '_')}-{tasks}"
+    out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
     if not quiet:
         show_config(resolved)
     result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)

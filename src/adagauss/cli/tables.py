@@ -8,9 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from adagauss.benchmark.compare import summarise
-
-Results = Mapping[str, Sequence[Mapping[str, Any]]]
+from adagauss.benchmark.compare import Results, summarise
 
 
 def accuracy_table(results: Results) -> Table:
@@ -51,6 +49,18 @@ def summary_table(results: Results) -> Table:
     for name, runs in results.items():
         table.add_row(name, str(len(runs)), *(str(spread) for spread in summarise(runs).values()))
     return table
+
+
+def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> None:
+    """Print the table of a comparison."""
+    one = next(iter(results.values()))[0]["protocol"]
+    scale = " at CPU scale: compare these numbers with each other only" if one["scale"] == "cpu" else ""
+    table = Table(title=f"{one['dataset']}, {len(one['tasks'])} tasks, %{scale}", title_justify="left")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)
 
 
 def show(results: Results, matrix_of: Mapping[str, Any]) -> None:

@@ -76,6 +76,10 @@ class TaskStream:
         classes = self.task_classes[index]
         return Task(index, classes, self.dataset.train.of_classes(classes), self.dataset.test.of_classes(classes))
 
+    def seen(self, index: int) -> list[Label]:
+        """All classes of the tasks up to and including ``index``."""
+        return [label for classes in self.task_classes[: index + 1] for label in classes]
+
     def __iter__(self) -> Iterator[Task]:
         return (self[index] for index in range(len(self)))
 

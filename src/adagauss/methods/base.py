@@ -42,6 +42,8 @@ class MethodInfo:
     build: Callable[[], Method]
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     default_preset: str | None = None
+    joint: bool = False
+    """An upper bound: the benchmark runner gives it the images of all tasks at once."""
 
 
 _METHODS: dict[str, MethodInfo] = {}
@@ -56,11 +58,12 @@ def register_method(
     paper: str,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     default_preset: str | None = None,
+    joint: bool = False,
 ) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
     """Put a composition into the registry: every command, and every contract test, then knows it."""
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
-        _METHODS[name] = MethodInfo(name, title, family, stores, paper, build, presets or {}, default_preset)
+        _METHODS[name] = MethodInfo(name, title, family, stores, paper, build, presets or {}, default_preset, joint)
         return build
 
     return register

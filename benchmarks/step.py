@@ -1,0 +1,67 @@
+"""One training step of ResNet-18: memory order, compilation, and the share of the anti-collapse loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adagauss.backbones import BackboneConfig, build_extractor
+from adagauss.losses import anti_collapse
+
+from .measure import Ratio, best_times, milliseconds
+
+BATCH = 128
+
+
+def make_step(channels_last: bool, collapse: bool, compiled: bool = False) -> Callable[[], None]:
+    torch.manual_seed(0)
+    network: nn.Module = build_extractor(BackboneConfig(name="resnet18"), (3, 32, 32), (0.5,) * 3, (0.25,) * 3)
+    head = nn.Linear(64, 10)
+    images, targets = torch.rand(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+    if channels_last:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = images.contiguous(memory_format=torch.channels_last)
+    optimiser = torch.optim.SGD([*network.parameters(), *head.parameters()], 0.1, momentum=0.9, weight_decay=5e-4)
+    extract: Callable[[Tensor], Tensor] = torch.compile(network) if compiled else network
+
+    def step() -> None:
+        features = extract(images)
+        loss = F.cross_entropy(head(features), targets)
+        if collapse:
+            loss = loss + anti_collapse(features)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+    return step
+
+
+def run() -> list[Ratio]:
+    plain, ours, collapse, compiled = best_times(
+        [make_step(False, False), make_step(True, False), make_step(True, True), make_step(True, False, True)], rounds=4
+    )
+    features = torch.randn(256, 64, requires_grad=True)
+    (loss_alone,) = best_times([lambda: anti_collapse(features).backward()], rounds=20)
+    return [
+        Ratio(
+            "training step, ResNet-18, 32 px, channels last",
+            milliseconds(plain),
+            milliseconds(ours),
+            plain / ours,
+            ">= 2",
+        ),
+        Ratio("the same, compiled", milliseconds(plain), milliseconds(compiled), plain / compiled, ">= 2"),
+        Ratio(
+            "anti-collapse loss, share of the step",
+            milliseconds(ours),
+            milliseconds(loss_alone),
+            loss_alone / ours,
+            "<= 0.05",
+        ),
+        Ratio(
+            "step with anti-collapse / without", milliseconds(ours), milliseconds(collapse), collapse / ours, "<= 1.05"
+        ),
+    ]

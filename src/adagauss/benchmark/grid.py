@@ -1,0 +1,81 @@
+"""A grid of methods and seeds; what is finished is not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adagauss.benchmark.protocols import Protocol
+from adagauss.benchmark.runner import make_config, run
+from adagauss.config import Config, existing, flatten, plain
+from adagauss.data.augment import Augmentation
+from adagauss.data.dataset import ReadOptions, load_dataset
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import unknown_name
+from adagauss.methods import make_method, method_info
+from adagauss.methods import methods as all_methods
+from adagauss.progress import Reporter
+from adagauss.runtime import RuntimeConfig
+from adagauss.training import Recipe
+
+RECIPES = ("own", "shared")
+SHARED_RATES = {"first": 0.1, "later": 0.05}
+
+
+def shared_recipe() -> dict[str, Any]:
+    """Wishes that give every method the same epochs, optimiser, schedule and augmentation."""
+    wishes = _leaves("augmentation", Augmentation())
+    for stage, rate in SHARED_RATES.items():
+        recipe = Recipe(learning_rate=rate, clip_norm=1.0)
+        wishes.update(_leaves(f"representation.{stage}", recipe))
+    return wishes
+
+
+def run_grid(
+    methods: str,
+    seeds: Sequence[int],
+    stream: StreamConfig,
+    out: Path,
+    *,
+    protocol: Protocol | None = None,
+    recipe: str = "own",
+    epochs: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: RuntimeConfig | None = None,
+    options: ReadOptions | None = None,
+    reporter: Reporter | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Metrics of every method over every seed; runs that are in ``out`` already are taken from there."""
+    if recipe not in RECIPES:
+        raise unknown_name("recipe", recipe, RECIPES)
+    names = list(all_methods()) if methods == "all" else methods.split(",")
+    for name in names:
+        method_info(name)
+    dataset = load_dataset(stream.dataset, options)
+    reporter = reporter or Reporter()
+    results: dict[str, list[dict[str, Any]]] = {}
+    with reporter.progress("comparison", len(names) * len(seeds)) as advance:
+        for name in names:
+            results[name] = []
+            for seed in seeds:
+                config = make_config(
+                    name,
+                    stream,
+                    dataset,
+                    # Settings of a grid reach the methods that have them; the others cannot follow.
+                    settings=existing(plain(make_method(name)), settings or {}),
+                    wishes=shared_recipe() if recipe == "shared" else None,
+                    epochs=epochs,
+                    seed=seed,
+                    runtime=runtime,
+                    protocol=protocol,
+                )
+                folder = out / f"{name}-{config.digest()}-seed{seed}"
+                results[name].append(run(config, folder, resume=True, reporter=reporter, dataset=dataset))
+                advance(f"{name} {100 * results[name][-1]['a_last']['task_mean']:.1f} %")
+    return results
+
+
+def _leaves(prefix: str, config: Config) -> dict[str, Any]:
+    return {f"{prefix}.{key}": value for key, value in flatten(plain(config)).items()}

@@ -1,0 +1,123 @@
+"""The paper's benchmarks by name, each also at a scale for two CPU cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import unknown_name
+
+Settings = Mapping[str, Any]
+
+SCRATCH: Settings = {
+    "backbone.name": "resnet18",
+    "backbone.features": 64,
+    "representation.first.batch_size": 256,
+    "representation.later.batch_size": 256,
+}
+FINE_GRAINED: Settings = {
+    "backbone.name": "resnet18",
+    "backbone.features": 32,
+    "representation.trunk_rate": 0.1,
+    "representation.expansion.kind": "none",
+}
+"""ImageNet-pretrained networks; give the weight file with ``--set backbone.weights=FILE``."""
+
+CPU: Settings = {
+    "backbone.name": "resnet_thin",
+    "backbone.features": 32,
+    "representation.first.epochs": 12,
+    "representation.first.batch_size": 128,
+    "representation.first.schedule": "one_cycle",
+    "representation.later.epochs": 6,
+    "representation.later.batch_size": 128,
+    "representation.later.schedule": "one_cycle",
+    "drift.recipe.epochs": 40,
+    "drift.recipe.batch_size": 128,
+    "drift.views": 2,
+}
+"""A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A stream of tasks with the hyperparameters its rows of the tables were made with."""
+
+    name: str
+    stream: StreamConfig
+    settings: Settings
+    """Wishes to any method; each takes those that it has."""
+    preset_settings: Mapping[str, Settings] = field(default_factory=dict)
+    """Further wishes under a preset, such as the λ that the published code uses on this dataset."""
+    size: int | None = None
+    """Side that image files are resized to."""
+    scale: str = "paper"
+
+    def wishes(self, preset: str | None) -> dict[str, Any]:
+        """All settings the protocol asks for under a preset."""
+        return {**self.settings, **self.preset_settings.get(preset or "", {})}
+
+    def at_cpu_scale(self) -> Protocol:
+        """The same tasks for two CPU cores; image files become 32 pixels wide, and at most 100 classes are taught."""
+        per_task = 5 if self.stream.tasks >= 20 else 10
+        limited = self.stream.dataset.startswith("tiny")
+        return replace(
+            self,
+            name=f"{self.name}-cpu",
+            stream=self.stream.model_copy(update={"classes": per_task * self.stream.tasks // 2 if limited else None}),
+            settings={**self.settings, **CPU},
+            preset_settings={},
+            size=None if self.size is None else 32,
+            scale="cpu",
+        )
+
+
+def _make() -> dict[str, Protocol]:
+    found: list[Protocol] = []
+
+    def add(name: str, dataset: str, tasks: int, settings: Settings, **more: Any) -> None:
+        stream = StreamConfig(dataset=dataset, tasks=tasks, first=more.pop("first", None))
+        found.append(Protocol(name, stream, settings, **more))
+
+    for tasks in (10, 20):
+        add(f"cifar100-{tasks}", "cifar100", tasks, SCRATCH)
+        add(f"tiny-{tasks}", "tiny", tasks, SCRATCH)
+        add(f"imagenet-subset-{tasks}", "imagenet-subset-seed1993", tasks, SCRATCH, size=224)
+    for tasks in (5, 10):
+        # T counts the tasks after the first half, as in most papers that start warm.
+        add(f"cifar100-half-{tasks}", "cifar100", tasks + 1, SCRATCH, first=50)
+        add(f"imagenet-subset-half-{tasks}", "imagenet-subset-seed1993", tasks + 1, SCRATCH, first=50, size=224)
+    for dataset, batch in (("cub", 128), ("aircraft", 256), ("cars", 256)):
+        for tasks in (5, 10, 20):
+            slow = dataset == "cub" and tasks == 20
+            reference = {
+                "representation.terms.distillation.weight": 1.0 if slow else 0.3,
+                "representation.later.learning_rate": 0.1,
+                "drift.recipe.learning_rate": 0.1 if slow else 0.01,
+            }
+            batches = {"representation.first.batch_size": batch, "representation.later.batch_size": batch}
+            add(
+                f"{dataset}-{tasks}",
+                dataset,
+                tasks,
+                {**FINE_GRAINED, **batches},
+                preset_settings={"reference": reference},
+                size=224,
+            )
+    return {protocol.name: protocol for one in found for protocol in (one, one.at_cpu_scale())}
+
+
+PROTOCOLS = _make()
+
+
+def protocol(name: str) -> Protocol:
+    """A protocol by name; an unknown one raises with the nearest known one.
+
+    >>> protocol("cifar100-10").stream.tasks
+    10
+    """
+    if name not in PROTOCOLS:
+        raise unknown_name("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]

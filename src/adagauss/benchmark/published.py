@@ -1,0 +1,43 @@
+"""The numbers printed in the paper, for the rows of our tables that share its protocol."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+DATASETS = {
+    "cifar100": "CIFAR-100",
+    "tiny": "TinyImageNet",
+    "imagenet-subset-seed1993": "ImageNet-Subset",
+    "cub": "CUB200",
+    "aircraft": "FGVCAircraft",
+}
+TITLES = {"adagauss-linear": "AdaGauss (lin. head)"}
+TABLES = ("main_from_scratch_mean", "finegrained_mean")
+
+
+class Published(NamedTuple):
+    """A pair of numbers of the paper, in percent."""
+
+    a_last: float
+    a_inc: float
+
+
+def published(title: str, method: str, dataset: str, sizes: list[int], scale: str) -> Published | None:
+    """The paper's numbers for a method, if it has them under this very protocol: equal tasks at the paper's scale."""
+    if scale != "paper" or len(set(sizes)) != 1 or dataset not in DATASETS:
+        return None
+    for row in _paper()["results"]:
+        same_run = row["table"] in TABLES and row["dataset"] == DATASETS[dataset] and row["tasks"] == len(sizes)
+        if same_run and row["method"] == TITLES.get(method, title):
+            return Published(row["a_last"], row["a_inc"])
+    return None
+
+
+@cache
+def _paper() -> dict[str, Any]:
+    text = resources.files("adagauss.benchmark").joinpath("paper_results.json").read_text()
+    data: dict[str, Any] = json.loads(text)
+    return data
