@@ -91,7 +91,7 @@ def _rerunning_epoch_seconds(now: CurrentTask, pixels: Tensor) -> float:
             old, new = now.previous.extractor(images), now.network.extractor(images)
         loss = torch.nn.functional.mse_loss(adapter(old.clone()), new.clone())
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return time.perf_counter() - started
 

@@ -20,16 +20,17 @@ MAX_HEADER = 100 * 2**20
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside the target and rename: after a crash or on a full disk the old file is still there, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        if temporary.parent.is_dir():
+            temporary.unlink(missing_ok=True)
         raise CheckpointError(
             f"{path} could not be written ({error.strerror or error}); what was there before is unchanged. "
             "Free some space or choose another folder, then resume."
@@ -77,15 +78,16 @@ def _metadata(path: Path) -> dict[str, str]:
                     f"{path} is truncated or not a safetensors file: go back to an earlier checkpoint"
                 )
             header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__", {})
+        stop = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
+        facts = {str(key): str(value) for key, value in metadata.items()}
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
-    metadata = header.pop("__metadata__", {}) if isinstance(header, dict) else {}
-    stops = [entry["data_offsets"][1] for entry in header.values()] if isinstance(header, dict) else []
-    if max(stops, default=0) > size - 8 - length:
+    if stop > size - 8 - length:
         raise CheckpointError(f"{path} is truncated: go back to an earlier checkpoint")
-    return dict(metadata)
+    return facts
 
 
 def save_json(path: Path, data: Any) -> None:

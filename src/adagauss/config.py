@@ -8,7 +8,7 @@ YAML files and ``--set classifier.kind=nearest_mean`` can exchange them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -24,6 +24,12 @@ class Config(BaseModel):
     """A validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal settings; what a part has learned does not count."""
+        return type(self) is type(other) and _plain(self) == _plain(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "") -> Self:
@@ -72,6 +78,8 @@ class Part(Config):
         fields = dict(spec)
         kind = fields.pop("kind", None)
         known = Part._registry.get(role, {})
+        if kind is None:
+            raise ConfigError(f"{where or role}: there is no such {role} here; add one with {where or role}.kind=...")
         if kind not in known:
             raise unknown_name(role, kind, known)
         return known[kind].of(fields, where=f"{where or role}.")
@@ -160,9 +168,11 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
     if problem["type"] == "extra_forbidden":
         *parents, _ = problem["loc"]
         for step in parents:
-            annotation = model.model_fields[str(step)].annotation if str(step) in model.model_fields else None
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                model = annotation
+            field = model.model_fields.get(str(step))
+            # A field may be a model or, like the recipe of later tasks, a model or None.
+            for candidate in (field.annotation, *get_args(field.annotation)) if field else ():
+                if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                    model = candidate
         return unknown_name(
             "setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields]
         )

@@ -33,6 +33,6 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'adagaus'; did you mean 'adagauss'? Known: adagauss, finetune."
     """
     choices = sorted(known)
-    nearest = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return ConfigError(f"unknown {kind} {str(name)!r}; {hint}Known: {', '.join(choices)}.")

@@ -98,6 +98,9 @@ class ClassGaussians:
     def select(self, labels: Sequence[Label]) -> ClassGaussians:
         """A bank of some classes, in the given order."""
         position = {label: index for index, label in enumerate(self.labels)}
+        missing = [label for label in labels if label not in position]
+        if missing:
+            raise DataError(f"class {missing[0]!r} is not in memory; known are {len(self)} classes")
         index = torch.tensor([position[label] for label in labels], dtype=torch.long, device=self.means.device)
         return self._like(list(labels), self.counts[index], self.means[index], self.packed[index])
 
@@ -143,6 +146,8 @@ class ClassGaussians:
         Draws are made, mapped and reduced in blocks, in float32, with moments summed in float64: memory does not
         depend on ``samples``.
         """
+        if samples < 2:
+            raise ConfigError(f"{samples} samples have no covariance: draw at least two a class, better thousands")
         if not len(self):
             return self._like([], self.counts, self.means, self.packed)
         factors = linalg.safe_cholesky(self.covariances).factor.float()
@@ -220,7 +225,7 @@ class ClassGaussians:
     ) -> ClassGaussians:
         """The bank that gave ``state``."""
         bank = cls(state["means"].shape[1], covariance, state["means"].device)
-        return bank._like(list(labels), state["counts"], state["means"], state["packed"])
+        return bank._like(list(labels), *(state[name].clone() for name in ("counts", "means", "packed")))
 
     def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> ClassGaussians:
         bank = ClassGaussians(self.size, self.covariance, self.means.device)

@@ -53,11 +53,11 @@ def safe_cholesky(matrix: Tensor, floor: float = 1e-12) -> SafeCholesky:
     failed = _failed(factor, info, floor * scale)
     for step in range(JITTER_STEPS):
         if not bool(failed.any()):
-            break
+            return SafeCholesky(factor, jitter)
         jitter = torch.where(failed, floor * 10.0**step * scale, jitter)
         factor, info = torch.linalg.cholesky_ex(exact + jitter[..., None, None] * identity)
         failed = _failed(factor, info, 0.5 * floor * scale)
-    else:
+    if bool(failed.any()):
         raise NumericalError("a covariance is far from positive definite: no diagonal shift made it factorable")
     return SafeCholesky(factor, jitter)
 
@@ -208,7 +208,7 @@ def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1
         flat = matrices[start:stop].reshape(-1, size)
         white = torch.addmm(-offsets[start:stop].reshape(1, -1), points, flat.T)
         white = white.view(len(points), stop - start, size)
-        torch.linalg.vecdot(white, white, out=distances[:, start:stop])
+        distances[:, start:stop] = torch.linalg.vecdot(white, white)
     return distances
 
 

@@ -26,7 +26,7 @@ class RuntimeConfig(Config):
 
     device: str = "auto"
     """``auto`` (an accelerator if there is one), ``cpu``, ``cuda``, ``cuda:1`` or ``mps``."""
-    precision: Literal["32-true", "16-mixed", "bf16-mixed", "64-true"] = "32-true"
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     channels_last: bool = True
     """Keep images and convolutions in channels-last memory order: faster on CPUs and tensor cores."""
     compile: bool = False

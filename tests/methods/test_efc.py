@@ -97,8 +97,11 @@ def test_drift_reads_the_matrix_of_the_previous_task(monkeypatch: pytest.MonkeyP
     def spy(self: EFC, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         read.append(now.notes["feature_matrix"])
         moved = update(self, memory, now)
-        assert torch.equal(moved.packed, memory.packed)
+        old, new = now.features(0, previous=True).double(), now.features(0).double()
+        weights = metric_weights(memory.means, old, before.double(), sigma=0.2)
+        torch.testing.assert_close(moved.means, memory.means + weights @ (new - old))
         assert not torch.equal(moved.means, memory.means)
+        assert torch.equal(moved.packed, memory.packed)
         return moved
 
     monkeypatch.setattr(EFC, "update", spy)

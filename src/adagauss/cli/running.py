@@ -74,9 +74,7 @@ def run(
         str, typer.Option("--diagnostics", help="Measure real statistics of old classes: none, last or every task.")
     ] = "last",
     device: Device = "auto",
-    precision: Annotated[
-        str, typer.Option("--precision", help="32-true, 16-mixed, bf16-mixed or 64-true.")
-    ] = "32-true",
+    precision: Annotated[str, typer.Option("--precision", help="32-true, 16-mixed or bf16-mixed.")] = "32-true",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,

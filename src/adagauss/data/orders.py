@@ -24,7 +24,7 @@ def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -
     [68, 56, 78, 8, 23]
     """
     if isinstance(order, str):
-        if order.lstrip("-").isdigit():
+        if order.isdigit():
             order = int(order)
         elif order == "natural":
             return list(range(classes))
@@ -35,6 +35,8 @@ def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -
         else:
             raise unknown_name("class order", order, NAMES)
     if isinstance(order, int):
+        if not 0 <= order < 2**32:
+            raise ConfigError(f"a class order's seed lies in 0..{2**32 - 1}; got {order}")
         return [int(position) for position in np.random.RandomState(order).permutation(classes)]
     chosen = list(order)
     if len(set(chosen)) != len(chosen) or not set(chosen) <= set(range(classes)):

@@ -25,7 +25,7 @@ class StreamConfig(Config):
     """Classes of each task, when they follow no rule; ``tasks`` and ``first`` are then not used."""
     classes: PositiveInt | None = None
     """Teach only the first so many classes of the order."""
-    class_order: str | tuple[NonNegativeInt, ...] | None = None
+    class_order: str | NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
     """A name, a seed or a list (see `class_order`); None takes the dataset's usual one."""
     class_order_seed: int = 0
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat
 from torch import Tensor, nn
 
 from adagauss.config import Part, State, part_of
-from adagauss.errors import DataError
+from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.representation.expansion import Expansion, NoExpansion
 from adagauss.representation.step import Step, Term
@@ -81,6 +81,8 @@ class Representation(Part):
         objective = _TaskObjective(self, recipe, now, memory, nn.ModuleDict(helpers))
         batch_size = max(1, recipe.batch_size // self.expansion.copies(now.first))
         batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
+        if not self.terms:
+            raise ConfigError("there is nothing to train towards: give representation.terms at least cross_entropy")
         if len(now.data) < 2:
             raise DataError(f"{now.name} has a single image: give at least two to train on")
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
