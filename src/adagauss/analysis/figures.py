@@ -46,6 +46,7 @@ def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure
         axes.annotate(f"{mean[-1]:.1f}", (tasks[-1], mean[-1]), textcoords="offset points", xytext=(7, -3))
     axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
     axes.set_xticks(tasks)
+    axes.margins(x=0.12)
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

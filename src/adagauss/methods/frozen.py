@@ -22,7 +22,7 @@ from adagauss.representation.terms import CrossEntropy
     title="Frozen + nearest mean",
     family="reference",
     stores="mean of each class",
-    paper="",
+    paper="lower bound of frozen methods",
 )
 def frozen() -> Method:
     """The network of the first task with the nearest mean of all classes."""

@@ -1,0 +1,62 @@
+"""Every drift with every classifier on finished runs: `python -m benchmarks.drift_grid OUT RUN [RUN ...]`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from adagauss.analysis.replay import Replay, as_data, replay, table
+from adagauss.benchmark import RunConfig, RunFolder
+from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
+from adagauss.data.dataset import ReadOptions, load_dataset
+from adagauss.drift import Adapter, Drift, NoDrift
+from adagauss.training import Recipe
+
+RECIPE = Recipe(epochs=40, batch_size=128, learning_rate=0.01, clip_norm=1.0)
+
+
+def adapter(**settings: object) -> Adapter:
+    return Adapter.of({"recipe": RECIPE, "views": 2, **settings})
+
+
+DRIFTS: dict[str, Drift] = {
+    "none": NoDrift(),
+    "means only, MLP": adapter(adapt_covariance=False),
+    "covariances only, MLP": adapter(adapt_mean=False),
+    "MLP, sampled (paper)": adapter(),
+    "MLP without anti-collapse": adapter(anti_collapse=0.0),
+    "MLP + residual": adapter(residual_covariance=1.0),
+    "means only, affine": adapter(network="affine", adapt_covariance=False),
+    "affine": adapter(network="affine"),
+    "affine + half residual": adapter(network="affine", residual_covariance=0.5),
+    "affine + residual": adapter(network="affine", residual_covariance=1.0),
+}
+CLASSIFIERS: dict[str, Classifier] = {
+    "nearest mean": NearestMean(),
+    "reference (shrink 3, correlation, L2)": Bayes(shrinkage=3, correlation=True, normalise=True, log_det=False),
+    "Mahalanobis": Bayes(log_det=False),
+    "Bayes (paper)": Bayes(),
+    "Bayes, diagonal": Bayes(covariance="diagonal"),
+    "tied (LDA)": Bayes(tied=1.0),
+    "half tied (RDA 0.5)": Bayes(tied=0.5),
+    "RDA 0.7": Bayes(tied=0.7),
+    "linear on samples": SampledLinear(),
+}
+
+
+def main() -> None:
+    out, *runs = map(Path, sys.argv[1:])
+    results: list[Replay] = []
+    for run in runs:
+        config = RunConfig.of(RunFolder(run).config)
+        dataset = load_dataset(config.stream.dataset, ReadOptions(root=Path(os.environ.get("ADAGAUSS_DATA", "data"))))
+        results.append(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS))
+        out.with_suffix(".md").write_text(table(results))
+        out.with_suffix(".json").write_text(json.dumps(as_data(results), indent=1))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
