@@ -74,6 +74,12 @@ class Learner:
         """What the memory keeps of one class."""
         return self.memory.numbers_per_class * self.memory.means.element_size() if len(self.memory) else 0
 
+    @property
+    def other_state_bytes(self) -> int:
+        """What the representation and the classifier keep beside the network and the memory (Fisher, ridge sums)."""
+        states = (self.method.representation.state_dict(), self.method.classifier.state_dict())
+        return sum(tensor.numel() * tensor.element_size() for state in states for tensor in state.values())
+
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1.
 

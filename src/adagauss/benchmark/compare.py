@@ -60,6 +60,7 @@ def comparison_rows(results: Results) -> list[dict[str, str]]:
                 "training, min": f"{statistics.fmean(seconds) / 60:.1f}",
                 "inference, images/s": f"{statistics.fmean(run['images_per_second'] for run in runs):.0f}",
                 "bytes a class": f"{one['bytes_per_class']:,}",
+                "other state, MiB": f"{one['other_state_bytes'] / 2**20:.1f}",
                 "config": one["config"],
             }
         )

@@ -167,6 +167,7 @@ def _evaluate(
         "seconds": {**report.seconds, "evaluation": seconds},
         "images_per_second": len(test) / seconds,
         "bytes_per_class": learner.bytes_per_class,
+        "other_state_bytes": learner.other_state_bytes,
         "history": report.history,
     }
     folder.write_evaluation(index, evaluation, facts)
@@ -196,6 +197,7 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[
         "seconds": {name: sum(task[name] for task in seconds) for name in seconds[0]},
         "images_per_second": facts["images_per_second"],
         "bytes_per_class": facts["bytes_per_class"],
+        "other_state_bytes": facts["other_state_bytes"],
     }
     folder.write_json("metrics.json", result)
     return result

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from adagauss.classifiers.base import Classifier
 from adagauss.config import State
 from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import safe_cholesky
+from adagauss.sampling import Sampler
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe, batch_bounds, train
 
@@ -60,23 +60,23 @@ class LearnedHead(LinearClassifier):
 
 
 class _SampledBatches:
-    """Batches of fresh draws; the covariances are factored once."""
+    """Fresh draws for every epoch, made at once: a matrix product a class, from factors computed once."""
 
     def __init__(self, memory: ClassGaussians, samples: int, recipe: Recipe) -> None:
-        self.means = memory.means.float()
-        self.factors = safe_cholesky(memory.covariances).factor.float()
+        self.classes = len(memory)
+        self.samples = samples
+        self.sampler = Sampler(memory)
         self.bounds = batch_bounds(samples, recipe.batch_size, recipe.drop_last)
 
     def __len__(self) -> int:
         return len(self.bounds)
 
     def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        device = self.means.device
+        targets = torch.randint(self.classes, (self.samples,), generator=generator)
+        draws = self.sampler.draw(targets, generator)
+        targets = targets.to(draws.device)
         for start, stop in self.bounds:
-            targets = torch.randint(len(self.means), (stop - start,), generator=generator).to(device)
-            noise = torch.randn(stop - start, self.means.shape[1], generator=generator).to(device)
-            draws = self.means[targets] + torch.einsum("nij,nj->ni", self.factors[targets], noise)
-            yield draws, targets
+            yield draws[start:stop], targets[start:stop]
 
 
 class HeadObjective:

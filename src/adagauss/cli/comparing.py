@@ -9,7 +9,7 @@ import typer
 
 from adagauss.cli.options import (
     DataRoot,
-    Dataset,
+    DatasetName,
     Device,
     ProtocolName,
     Quiet,
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def compare(
     methods: Annotated[str, typer.Option("--methods", "-m", help="Names separated by commas, or all.")] = "all",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds separated by commas.")] = "0,1,2",
-    dataset: Dataset = "digits",
+    dataset: DatasetName = "digits",
     tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
     protocol: ProtocolName = None,
     recipe: Annotated[

@@ -81,6 +81,7 @@ def facts(learner: Learner) -> dict[str, Any]:
         "kept per class": f"{learner.bytes_per_class:,} bytes ({memory.covariance} covariance)"
         if len(memory)
         else "nothing",
+        "other state": f"{learner.other_state_bytes / 2**20:.2f} MiB of the representation and the classifier",
         "not stored": "images, features of single images, or anything else of a single example",
     }
     if len(memory) and memory.covariance != "none":

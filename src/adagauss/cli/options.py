@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DataRoot = Annotated[
     Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
 ]
-Dataset = Annotated[str, typer.Option("--dataset", "-d", help="Dataset by name; see `adagauss datasets`.")]
+DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="Dataset by name; see `adagauss datasets`.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.tied=0.5. Repeatable."),

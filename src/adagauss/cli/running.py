@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from adagauss.cli.options import (
     DataRoot,
-    Dataset,
+    DatasetName,
     Device,
     ProtocolName,
     Quiet,
@@ -25,6 +26,7 @@ from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
     from adagauss.benchmark import RunConfig
+    from adagauss.data.dataset import Dataset, ReadOptions
 
 NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "workers", "skip_bad_images"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
@@ -49,7 +51,7 @@ def register(app: typer.Typer) -> None:
 def run(
     context: typer.Context,
     method: Annotated[str, typer.Option("--method", "-m", help="Method by name; see `adagauss methods`.")] = "adagauss",
-    dataset: Dataset = "digits",
+    dataset: DatasetName = "digits",
     tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
     protocol: ProtocolName = None,
     first: Annotated[int | None, typer.Option("--first", help="Classes in the first task; the rest equally.")] = None,
@@ -86,58 +88,63 @@ def run(
     Kill it at any moment: with --resume it goes on and ends with the same numbers.
     """
     from adagauss.analysis.figures import write_figures
-    from adagauss.benchmark import RunConfig, RunFolder, make_config
+    from adagauss.benchmark import RunFolder
     from adagauss.benchmark import run as run_benchmark
-    from adagauss.benchmark.protocols import protocol as protocol_by_name
     from adagauss.cli import tables
-    from adagauss.data.dataset import load_dataset
-    from adagauss.data.stream import StreamConfig
-    from adagauss.runtime import RuntimeConfig
 
-    chosen = protocol_by_name(protocol) if protocol else None
-    options = read_options(data_root, workers, skip_bad_images, chosen.size if chosen else None)
-    reporter = make_reporter(quiet)
-    if resume and out is not None and RunFolder(out).exists() and not _configures(context):
-        resolved = RunConfig.of(RunFolder(out).config)
-        data = load_dataset(resolved.stream.dataset, options)
-    else:
-        stream = (
-            chosen.stream
-            if chosen
-            else StreamConfig.of(
-                {
-                    "dataset": dataset,
-                    "tasks": tasks,
-                    "first": first,
-                    "sizes": parse_numbers(sizes, "--sizes") if sizes else None,
-                    "classes": classes,
-                    "class_order": _class_order(class_order),
-                    "class_order_seed": class_order_seed,
-                },
-                where="stream.",
-            )
-        )
-        data = load_dataset(stream.dataset, options)
-        resolved = make_config(
-            method,
-            stream,
-            data,
-            preset=preset,
-            settings={**_settings_file(config), **parse_settings(settings)},
-            epochs=epochs,
-            seed=seed,
-            runtime=RuntimeConfig.of({"device": device, "precision": precision, "compile": compile_}, "runtime."),
-            diagnostics=_diagnostics(diagnostics),
-            protocol=chosen,
-        )
+    resolved, data, options = _resolve(context)
     place = protocol or f"{dataset.replace('/', '_')}-{tasks}"
     out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
     if not quiet:
         show_config(resolved)
+    reporter = make_reporter(quiet)
     result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)
     figures = write_figures(RunFolder(out))
     tables.show({resolved.method_name: [result]}, result)
     typer.echo(f"Run folder: {out}; figures: " + ", ".join(path.name for path in figures))
+
+
+def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
+    """The configuration that the options ask for, or that of the folder when it is only resumed; and its dataset."""
+    from adagauss.benchmark import RunConfig, RunFolder, make_config
+    from adagauss.benchmark.protocols import protocol as protocol_by_name
+    from adagauss.data.dataset import load_dataset
+    from adagauss.data.stream import StreamConfig
+    from adagauss.runtime import RuntimeConfig
+
+    given = context.params
+    protocol = protocol_by_name(given["protocol"]) if given["protocol"] else None
+    size = protocol.size if protocol else None
+    options = read_options(given["data_root"], given["workers"], given["skip_bad_images"], size)
+    out = given["out"]
+    if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
+        stored = RunConfig.of(RunFolder(out).config)
+        return stored, load_dataset(stored.stream.dataset, options), options
+    stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
+    runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
+    data = load_dataset(stream.dataset, options)
+    config = make_config(
+        given["method"],
+        stream,
+        data,
+        preset=given["preset"],
+        settings={**_settings_file(given["config"]), **parse_settings(given["settings"])},
+        epochs=given["epochs"],
+        seed=given["seed"],
+        runtime=RuntimeConfig.of(runtime, "runtime."),
+        diagnostics=_diagnostics(given["diagnostics"]),
+        protocol=protocol,
+    )
+    return config, data, options
+
+
+def _stream_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("dataset", "tasks", "first", "classes", "class_order_seed")
+    sizes = parse_numbers(given["sizes"], "--sizes") if given["sizes"] else None
+    order = given["class_order"]
+    if order and "," in order:
+        order = parse_numbers(order, "--class-order")
+    return {**{name: given[name] for name in names}, "sizes": sizes, "class_order": order}
 
 
 def show_config(config: RunConfig) -> None:
@@ -155,10 +162,6 @@ def _configures(context: typer.Context) -> bool:
     """Whether any option was given that says what to compute."""
     given = {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
     return bool(given - NOT_CONFIGURATION)
-
-
-def _class_order(text: str | None) -> Any:
-    return parse_numbers(text, "--class-order") if text and "," in text else text
 
 
 def _diagnostics(text: str) -> Any:
