@@ -1,0 +1,107 @@
+"""Protocols, the paper's numbers beside ours, and the tables of a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adagauss.benchmark import compare, make_config
+from adagauss.benchmark.grid import run_grid, shared_recipe
+from adagauss.benchmark.protocols import PROTOCOLS, protocol
+from adagauss.benchmark.published import Published, published
+from adagauss.config import existing, plain
+from adagauss.data.dataset import dataset_info, load_dataset
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import ConfigError
+from adagauss.methods import make_method, methods
+
+CIFAR_10_TASKS = [10] * 10
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> None:
+    chosen = protocol(name)
+    assert dataset_info(chosen.stream.dataset)
+    spec = plain(make_method("adagauss"))
+    for preset in (None, "paper", "reference"):
+        wishes = chosen.wishes(preset)
+        assert existing(spec, wishes) == wishes
+        make_method("adagauss", preset, wishes=wishes)
+
+
+def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
+    full = {name for name in PROTOCOLS if not name.endswith("-cpu")}
+    assert {f"{name}-cpu" for name in full} == PROTOCOLS.keys() - full
+    assert all((chosen.scale == "cpu") == name.endswith("-cpu") for name, chosen in PROTOCOLS.items())
+
+
+def test_the_published_code_distils_less_on_birds() -> None:
+    assert protocol("cub-10").wishes("reference")["representation.terms.distillation.weight"] == 0.3
+    assert "representation.terms.distillation.weight" not in protocol("cub-10").wishes("paper")
+
+
+def test_unknown_protocol_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'cifar100-10'"):
+        protocol("cifar100-1O")
+
+
+def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
+    assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "paper") == Published(46.1, 60.2)
+    assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "cpu") is None
+    assert published("AdaGauss", "adagauss", "cifar100", [50, 10, 10, 10, 10, 10], "paper") is None
+    assert published("SDC", "sdc", "cifar100", CIFAR_10_TASKS, "paper") is None
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+def test_the_shared_recipe_reaches_every_method(name: str) -> None:
+    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), wishes=shared_recipe(), settings=None)
+    assert config.method.representation.first.epochs == 200
+    assert config.method.representation.first.learning_rate == 0.1
+
+
+def _without_wishes() -> Any:
+    from dataclasses import replace
+
+    return replace(load_dataset("digits"), settings={})
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+    out = tmp_path_factory.mktemp("grid")
+    return out, _run_grid(out)
+
+
+def _run_grid(out: Path) -> dict[str, list[dict[str, Any]]]:
+    stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
+    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3)
+
+
+def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
+    grid: tuple[Path, dict[str, list[dict[str, Any]]]],
+) -> None:
+    _, results = grid
+    last = {name: compare.summarise(runs)["A_last"].mean for name, runs in results.items()}
+    assert last["joint"] > max(last["finetune"], last["frozen"])
+    assert all(run["accuracy_matrix"][1][0] < 0.1 for run in results["finetune"])
+
+
+def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:
+    out, results = grid
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")}
+    assert _run_grid(out) == results
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")} == before
+
+
+def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:
+    _, results = grid
+    rows = compare.comparison_rows(results)
+    assert rows[0]["method"] == "joint"
+    for text in (compare.markdown(rows), compare.latex(rows), compare.csv(rows)):
+        assert all(text.count(name) == 1 for name in results)
+
+
+def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="recipe"):
+        run_grid("finetune", [0], StreamConfig(dataset="digits"), tmp_path, recipe="mine")
