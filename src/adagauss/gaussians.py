@@ -143,32 +143,32 @@ class ClassGaussians:
     ) -> ClassGaussians:
         """Push every Gaussian through ``mapping`` by ``samples`` draws a class and re-estimate it (Algorithm 1).
 
-        Draws are made, mapped and reduced in blocks, in float32, with moments summed in float64: memory does not
-        depend on ``samples``.
+        All classes are drawn, mapped and reduced together, block by block, in float32, with moments summed in
+        float64: memory does not depend on ``samples``.
         """
         if samples < 2:
             raise ConfigError(f"{samples} samples have no covariance: draw at least two a class, better thousands")
         if not len(self):
             return self._like([], self.counts, self.means, self.packed)
         factors = linalg.safe_cholesky(self.covariances).factor.float()
-        means = torch.empty_like(self.means)
-        covariances = torch.empty_like(factors, dtype=torch.float64)
-        blocks = [min(TRANSPORT_ROWS, samples - start) for start in range(0, samples, TRANSPORT_ROWS)]
+        means = self.means.float()
+        block = max(1, TRANSPORT_ROWS // len(self))
         with torch.inference_mode():
-            for index, (mean, factor) in enumerate(zip(self.means.float(), factors, strict=True)):
-                # Moments about the image of the mean: exact merging across blocks with no second pass.
-                centre = mapping(mean.unsqueeze(0)).double()
-                total = torch.zeros_like(centre[0])
-                scatter = torch.zeros_like(covariances[index])
-                for rows in blocks:
-                    noise = torch.randn(rows, self.size, generator=generator).to(factor.device)
-                    mapped = mapping(torch.addmm(mean, noise, factor.T)).double() - centre
-                    total += mapped.sum(0)
-                    scatter.addmm_(mapped.T, mapped)
-                shift = total / samples
-                means[index] = centre[0] + shift
-                covariances[index] = (scatter - samples * torch.outer(shift, shift)) / (samples - 1)
-        return self.with_statistics(means, covariances)
+            # Moments about the images of the means: blocks add up exactly, with no second pass.
+            centres = mapping(means).double().unsqueeze(1)
+            totals = torch.zeros_like(centres)
+            scatters = torch.zeros_like(factors, dtype=torch.float64)
+            for start in range(0, samples, block):
+                shape = (len(self), min(block, samples - start), self.size)
+                noise = torch.randn(shape, generator=generator).to(factors.device)
+                draws = torch.baddbmm(means.unsqueeze(1), noise, factors.mT)
+                mapped = mapping(draws.flatten(0, 1)).view(shape).double() - centres
+                totals += mapped.sum(1, keepdim=True)
+                scatters.baddbmm_(mapped.mT, mapped)
+            shifts = totals / samples
+            covariances = (scatters - samples * shifts.mT @ shifts) / (samples - 1)
+            centres = (centres + shifts).squeeze(1)
+        return self.with_statistics(centres.clone(), covariances.clone())
 
     def transport_affine(self, affine: linalg.Affine) -> ClassGaussians:
         """Exact image under z ↦ zW + b: μW + b and WᵀΣW."""

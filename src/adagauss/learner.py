@@ -56,13 +56,16 @@ class Learner:
         self.shape = shape
         self.mean, self.std = tuple(mean), tuple(std)
         self.runtime = runtime or Runtime()
-        torch.manual_seed(self.runtime.seed_for("network"))
-        extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
+        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
+            torch.manual_seed(self.runtime.seed_for("network"))
+            extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
         head = IncrementalHead(extractor.size, method.representation.head_bias)
         self.network = self.runtime.place(Network(extractor, head)).eval()
         self.memory = method.memory.empty(extractor.size, self.runtime.device)
         self.tasks: list[tuple[Label, ...]] = []
         """The classes of each task learned so far."""
+        self.about: dict[str, Any] = {}
+        """Facts that whoever saves the learner wants to find again."""
 
     @property
     def classes(self) -> list[Label]:
@@ -83,9 +86,15 @@ class Learner:
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1.
 
-        Either the whole task is learned or, on any error, the learner is as it was before.
+        Either the whole task is learned or, on any error, the learner is as it was before. The caller's random
+        numbers are left alone.
         """
         self._check(data)
+        self.method.memory.check(data)
+        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
+            return self._learn(data)
+
+    def _learn(self, data: LabelledImages) -> TaskReport:
         # Parts and network are copies until the task is done; the images are held by `now` alone, and die with it.
         method = copy.deepcopy(self.method)
         previous = self.network.frozen_copy() if self.tasks else None
@@ -159,7 +168,7 @@ class Learner:
             "mean": self.mean,
             "std": self.std,
             "seed": self.runtime.seed,
-            "about": dict(about or {}),
+            "about": dict(about if about is not None else self.about),
         }
         _check_labels(self.classes)
         save_tensors(Path(path), "learner", tensors, facts)
@@ -169,28 +178,32 @@ class Learner:
         """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one)."""
         runtime = runtime or Runtime()
         tensors, facts = load_tensors(Path(path), "learner", runtime.device)
+        try:
+            return cls._restore(tensors, facts, runtime)
+        except (RuntimeError, LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
+
+    @classmethod
+    def _restore(cls, tensors: dict[str, Tensor], facts: dict[str, Any], runtime: Runtime) -> Learner:
         runtime.seed = facts["seed"]
+        method, shape = Method.of(facts["method"]), tuple(facts["shape"])
         # All parameters are in the checkpoint: the weight file the network once started from need not be here.
-        learner = cls(
-            Method.of(facts["method"]), tuple(facts["shape"]), facts["mean"], facts["std"], runtime,
-            initial_weights=False,
-        )  # fmt: skip
-        for classes, auxiliary in facts["head"]:
-            learner.network.head.grow(classes, auxiliary)
+        learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
+        with torch.random.fork_rng(devices=runtime.seeded_devices):
+            for classes, auxiliary in facts["head"]:
+                learner.network.head.grow(classes, auxiliary)
         runtime.place(learner.network)
 
         def state(part: str) -> dict[str, Tensor]:
             prefix = f"{part}/"
             return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
 
-        try:
-            learner.network.load_state_dict(state("network"))
-            learner.method.representation.load_state_dict(state("representation"))
-            learner.method.classifier.load_state_dict(state("classifier"))
-        except (RuntimeError, KeyError) as error:
-            raise CheckpointError(f"{path} does not fit the network it describes: {error}") from error
+        learner.network.load_state_dict(state("network"))
+        method.representation.load_state_dict(state("representation"))
+        method.classifier.load_state_dict(state("classifier"))
         learner.memory = ClassGaussians.from_state(state("memory"), facts["remembered"], learner.memory.covariance)
         learner.tasks = [tuple(task) for task in facts["tasks"]]
+        learner.about = facts["about"]
         if learner.tasks:
             learner.network.extractor.end_first_task()
         learner.network.eval()

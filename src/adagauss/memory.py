@@ -8,6 +8,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from adagauss.config import Part
+from adagauss.data.images import LabelledImages
 from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
@@ -22,6 +23,9 @@ class Memory(Part):
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         """A bank that remembers nothing yet."""
         return ClassGaussians(size, "none", device)
+
+    def check(self, data: LabelledImages) -> None:
+        """Refuse, before anything is trained, a task that could not be remembered."""
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> None:
         """Remember the classes of the current task."""
@@ -59,14 +63,16 @@ class GaussianMemory(Memory):
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         return ClassGaussians(size, self.covariance, device)
 
-    def add(self, bank: ClassGaussians, now: CurrentTask) -> None:
-        counts = now.data.counts()
+    def check(self, data: LabelledImages) -> None:
+        counts = data.counts()
         if self.covariance != "none" and int(counts.min()) < 2:
-            lonely = now.classes[int(counts.argmin())]
+            lonely = data.classes[int(counts.argmin())]
             raise DataError(
                 f"class {lonely!r} has a single image, and a covariance needs two: give more images, "
                 "or keep means only with memory.covariance=none"
             )
+
+    def add(self, bank: ClassGaussians, now: CurrentTask) -> None:
         new = self._estimate(bank, now, None)
         if self.tukey is not None and self.covariance != "none":
             new = new.with_statistics(new.means, self._estimate(bank, now, self.tukey).covariances)

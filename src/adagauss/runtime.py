@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -25,7 +24,7 @@ class RuntimeConfig(Config):
     """How computation is carried out; no setting here changes what is computed, but for rounding."""
 
     device: str = "auto"
-    """``auto`` (an accelerator if there is one), ``cpu``, ``cuda``, ``cuda:1`` or ``mps``."""
+    """``auto`` (a CUDA device if there is one), ``cpu``, ``cuda`` or ``cuda:1``; statistics need float64."""
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     channels_last: bool = True
     """Keep images and convolutions in channels-last memory order: faster on CPUs and tensor cores."""
@@ -34,7 +33,7 @@ class RuntimeConfig(Config):
 
 
 class Snapshots(Protocol):
-    """Where a training in progress is kept, so that a killed run loses at most a few epochs."""
+    """Where trainings are kept until their task is done, so that a killed run goes on near where it was."""
 
     def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and facts saved last for ``stage``, if any."""
@@ -68,10 +67,10 @@ class Runtime:
     def device(self) -> torch.device:
         name = self.config.device
         if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+            name = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            torch.empty(0, device=name)
-        except (RuntimeError, AssertionError) as error:
+            torch.empty(0, device=name, dtype=torch.float64)
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
             raise ConfigError(
                 f"device {name!r} cannot be used here ({str(error).splitlines()[0]}); try device=cpu"
             ) from None
@@ -80,13 +79,17 @@ class Runtime:
     @cached_property
     def fabric(self) -> Fabric:
         """Fabric on this device; imported only now because it costs seconds."""
-        os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
         from lightning_fabric import Fabric
 
-        accelerator = {"cuda": "cuda", "mps": "mps"}.get(self.device.type, "cpu")
+        accelerator = "cuda" if self.device.type == "cuda" else "cpu"
         index = self.device.index or 0
         devices: Any = [index] if accelerator == "cuda" else 1
         return Fabric(accelerator=accelerator, devices=devices, precision=self.config.precision)
+
+    @property
+    def seeded_devices(self) -> list[torch.device]:
+        """Devices beside the CPU whose random state must be put back for the caller."""
+        return [self.device] if self.device.type == "cuda" else []
 
     @property
     def memory_format(self) -> torch.memory_format:

@@ -171,7 +171,7 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
             _check_finite(means, stage, epoch)
             history.append(means)
             advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()))
-            if runtime.snapshots is not None and epoch + 1 < recipe.epochs:
+            if runtime.snapshots is not None:
                 tensors, facts = _snapshot(objective.module, bare, history)
                 runtime.snapshots.offer(stage, tensors, facts)
     objective.module.eval()

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from adagauss.benchmark import RunConfig, RunFolder, make_config, run
+from adagauss.checkpoint import load_tensors
+from adagauss.config import plain
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
@@ -26,13 +29,12 @@ SETTINGS = {
 }
 
 CHILD = """
-import sys
 from adagauss.benchmark import folder
 from adagauss.cli import main
-folder.SNAPSHOT_SECONDS = 0.0
 folder.FileSnapshots.__init__.__defaults__ = (0.0,)
 main()
 """
+"""The command line, with a snapshot after every epoch."""
 
 
 def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
@@ -46,37 +48,56 @@ def comparable(result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run(quick_config(), tmp_path_factory.mktemp("runs") / "whole")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    run(quick_config(), path)
+    return path
 
 
-def test_metrics_name_protocol_and_configuration(uninterrupted: dict[str, Any]) -> None:
-    assert uninterrupted["protocol"]["tasks"] == [2, 2, 1]
-    assert uninterrupted["config"] == quick_config().digest()
-    assert len(uninterrupted["accuracy_matrix"]) == 3
+def metrics_of(path: Path) -> dict[str, Any]:
+    return comparable(RunFolder(path).read_json("metrics.json"))
 
 
-@pytest.mark.parametrize("finished", [0, 1, 2])
-def test_a_killed_run_resumes_to_the_same_numbers(finished: int, tmp_path: Path, uninterrupted: dict[str, Any]) -> None:
-    """SIGKILL in the middle of the training of a task, with snapshots written after every epoch."""
-    out = tmp_path / "killed"
-    folder = RunFolder(out)
+def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
+    metrics = metrics_of(uninterrupted)
+    assert metrics["protocol"]["tasks"] == [2, 2, 1]
+    assert metrics["config"] == quick_config().digest()
+    assert len(metrics["accuracy_matrix"]) == 3
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "snapshots/task-1-training.safetensors",
+        "tasks/01/learner.safetensors",
+        "tasks/01/evaluation.safetensors",
+        "snapshots/task-2-training.safetensors",
+        "snapshots/task-2-adapter.safetensors",
+        "tasks/02/learner.safetensors",
+        "snapshots/task-3-training.safetensors",
+    ],
+)
+def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(
+    moment: str, tmp_path: Path, uninterrupted: Path
+) -> None:
+    """SIGKILL as soon as a file appears: within a training, within an adapter's, between tasks."""
+    folder = RunFolder(tmp_path / "killed")
     folder.path.mkdir()
     folder.write_config(_plain(quick_config()))
-    command = [sys.executable, "-c", CHILD, "run", "--out", str(out), "--resume", "--quiet"]
+    command = [sys.executable, "-c", CHILD, "run", "--out", str(folder.path), "--resume", "--quiet"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    snapshot = out / "snapshot.safetensors"
-    while child.poll() is None and not (folder.finished_tasks() == finished and snapshot.exists()):
-        time.sleep(0.002)
+    while child.poll() is None and not (folder.path / moment).exists():
+        time.sleep(0.001)
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert folder.finished_tasks() < 3, "the child finished before it could be killed"
-    assert comparable(run(quick_config(), out, resume=True)) == comparable(uninterrupted)
+    assert comparable(run(quick_config(), folder.path, resume=True)) == metrics_of(uninterrupted)
+    mine, theirs = (load_tensors(RunFolder(p).checkpoint(2), "learner")[0] for p in (folder.path, uninterrupted))
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 def _plain(config: RunConfig) -> dict[str, Any]:
-    from adagauss.config import plain
-
     data: dict[str, Any] = json.loads(json.dumps(plain(config)))
     return data
 
@@ -99,16 +120,23 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         run(quick_config("finetune"), tmp_path)
 
 
-def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, uninterrupted: dict[str, Any]) -> None:
-    (tmp_path / "snapshot.safetensors").write_bytes(b"not a snapshot")
-    assert comparable(run(quick_config(), tmp_path)) == comparable(uninterrupted)
+def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, uninterrupted: Path) -> None:
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "snapshots" / "task-1-training.safetensors").write_bytes(b"not a snapshot")
+    assert comparable(run(quick_config(), tmp_path)) == metrics_of(uninterrupted)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="choose another"):
+        run(quick_config("finetune"), tmp_path / "file")
 
 
 def test_a_truncated_checkpoint_is_refused_with_the_way_out(tmp_path: Path) -> None:
     run(quick_config("finetune"), tmp_path)
     folder = RunFolder(tmp_path)
     (folder.task(2) / "evaluation.safetensors").unlink()
-    checkpoint = folder.checkpoint(1)
+    checkpoint = folder.checkpoint(2)
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="truncated"):
         run(quick_config("finetune"), tmp_path, resume=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,8 @@ from adagauss.gaussians import ClassGaussians
 
 SNAPSHOT_SECONDS = 30.0
 
+logger = logging.getLogger(__name__)
+
 
 class RunFolder:
     """The files of one run.
@@ -35,7 +39,11 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing here; the system lifts the lock when this process ends, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / "lock").touch()
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be a run folder ({error.strerror}): choose another") from error
         with (self.path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +133,7 @@ class RunFolder:
 
 
 class FileSnapshots:
-    """The training under way, in one file of the run folder that is renewed every half minute."""
+    """Trainings of the task under way: a file a stage, renewed every half minute, all gone when the task is done."""
 
     def __init__(self, path: Path, seconds: float = SNAPSHOT_SECONDS) -> None:
         self.path = path
@@ -133,22 +141,31 @@ class FileSnapshots:
         self._saved = time.monotonic()
 
     def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        if not self.path.exists():
+        self._saved = time.monotonic()
+        path = self._file(stage)
+        if not path.exists():
             return None
         try:
-            tensors, facts = load_tensors(self.path, "snapshot")
-        except CheckpointError:  # a snapshot only saves time: without it the stage starts again
+            return load_tensors(path, "snapshot")
+        except CheckpointError as error:  # a snapshot only saves time: without it the stage starts again
+            logger.warning("%s; the stage starts again", error)
             return None
-        return (tensors, facts) if facts.pop("stage") == stage else None
 
     def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        if time.monotonic() - self._saved >= self.seconds:
-            save_tensors(self.path, "snapshot", tensors, {**facts, "stage": stage})
-            self._saved = time.monotonic()
+        if time.monotonic() - self._saved < self.seconds:
+            return
+        try:
+            save_tensors(self._file(stage), "snapshot", tensors, facts)
+        except CheckpointError as error:
+            logger.warning("no snapshot was saved: %s", error)
+        self._saved = time.monotonic()
 
     def clear(self) -> None:
-        """Forget the snapshot: its task is finished."""
-        self.path.unlink(missing_ok=True)
+        """Forget the snapshots: their task is finished."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _file(self, stage: str) -> Path:
+        return self.path / f"{stage.replace(':', '').replace(' ', '-')}.safetensors"
 
 
 def real_statistics(features: Tensor, targets: Tensor, labels: list[Any]) -> ClassGaussians:

@@ -8,7 +8,7 @@ from typing import Any
 
 from adagauss.benchmark.protocols import Protocol
 from adagauss.benchmark.runner import make_config, run
-from adagauss.config import Config, existing, flatten, plain
+from adagauss.config import Config, flatten, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
@@ -52,6 +52,10 @@ def run_grid(
     names = list(all_methods()) if methods == "all" else methods.split(",")
     for name in names:
         method_info(name)
+    known = {name: flatten(plain(make_method(name))).keys() for name in names}
+    for key in settings or {}:
+        if not any(key in keys for keys in known.values()):
+            raise unknown_name("setting", key, set().union(*known.values()))
     dataset = load_dataset(stream.dataset, options)
     reporter = reporter or Reporter()
     results: dict[str, list[dict[str, Any]]] = {}
@@ -64,7 +68,7 @@ def run_grid(
                     stream,
                     dataset,
                     # Settings of a grid reach the methods that have them; the others cannot follow.
-                    settings=existing(plain(make_method(name)), settings or {}),
+                    settings={key: value for key, value in (settings or {}).items() if key in known[name]},
                     wishes=shared_recipe() if recipe == "shared" else None,
                     epochs=epochs,
                     seed=seed,

@@ -17,7 +17,10 @@ SCRATCH: Settings = {
     "representation.first.batch_size": 256,
     "representation.later.batch_size": 256,
 }
+PLAIN_CROPS: Settings = {"augmentation.policy": "none"}
+"""Only CIFAR is trained with a random policy beside crops and flips, even in the published code."""
 FINE_GRAINED: Settings = {
+    **PLAIN_CROPS,
     "backbone.name": "resnet18",
     "backbone.features": 32,
     "representation.trunk_rate": 0.1,
@@ -51,8 +54,6 @@ class Protocol:
     """Wishes to any method; each takes those that it has."""
     preset_settings: Mapping[str, Settings] = field(default_factory=dict)
     """Further wishes under a preset, such as the λ that the published code uses on this dataset."""
-    size: int | None = None
-    """Side that image files are resized to."""
     scale: str = "paper"
 
     def wishes(self, preset: str | None) -> dict[str, Any]:
@@ -66,10 +67,14 @@ class Protocol:
         return replace(
             self,
             name=f"{self.name}-cpu",
-            stream=self.stream.model_copy(update={"classes": per_task * self.stream.tasks // 2 if limited else None}),
+            stream=self.stream.model_copy(
+                update={
+                    "classes": per_task * self.stream.tasks // 2 if limited else None,
+                    "image_size": 32 if self.stream.image_size else None,
+                }
+            ),
             settings={**self.settings, **CPU},
             preset_settings={},
-            size=None if self.size is None else 32,
             scale="cpu",
         )
 
@@ -78,17 +83,19 @@ def _make() -> dict[str, Protocol]:
     found: list[Protocol] = []
 
     def add(name: str, dataset: str, tasks: int, settings: Settings, **more: Any) -> None:
-        stream = StreamConfig(dataset=dataset, tasks=tasks, first=more.pop("first", None))
+        first, size = more.pop("first", None), more.pop("size", None)
+        stream = StreamConfig(dataset=dataset, tasks=tasks, first=first, image_size=size)
         found.append(Protocol(name, stream, settings, **more))
 
     for tasks in (10, 20):
         add(f"cifar100-{tasks}", "cifar100", tasks, SCRATCH)
-        add(f"tiny-{tasks}", "tiny", tasks, SCRATCH)
-        add(f"imagenet-subset-{tasks}", "imagenet-subset-seed1993", tasks, SCRATCH, size=224)
+        add(f"tiny-{tasks}", "tiny", tasks, {**SCRATCH, **PLAIN_CROPS})
+        add(f"imagenet-subset-{tasks}", "imagenet-subset-seed1993", tasks, {**SCRATCH, **PLAIN_CROPS}, size=224)
     for tasks in (5, 10):
         # T counts the tasks after the first half, as in most papers that start warm.
         add(f"cifar100-half-{tasks}", "cifar100", tasks + 1, SCRATCH, first=50)
-        add(f"imagenet-subset-half-{tasks}", "imagenet-subset-seed1993", tasks + 1, SCRATCH, first=50, size=224)
+        photos = {**SCRATCH, **PLAIN_CROPS}
+        add(f"imagenet-subset-half-{tasks}", "imagenet-subset-seed1993", tasks + 1, photos, first=50, size=224)
     for dataset, batch in (("cub", 128), ("aircraft", 256), ("cars", 256)):
         for tasks in (5, 10, 20):
             slow = dataset == "cub" and tasks == 20
@@ -97,7 +104,8 @@ def _make() -> dict[str, Protocol]:
                 "representation.later.learning_rate": 0.1,
                 "drift.recipe.learning_rate": 0.1 if slow else 0.01,
             }
-            batches = {"representation.first.batch_size": batch, "representation.later.batch_size": batch}
+            batched = ("representation.first", "representation.later", "drift.recipe")
+            batches = {f"{stage}.batch_size": batch for stage in batched}
             add(
                 f"{dataset}-{tasks}",
                 dataset,

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -97,7 +98,7 @@ def run(
         _open(folder, config, resume)
         dataset = dataset or load_dataset(config.stream.dataset, options)
         stream = TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order)
-        snapshots = FileSnapshots(folder.path / "snapshot.safetensors")
+        snapshots = FileSnapshots(folder.path / "snapshots")
         runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
         done = folder.finished_tasks()
         joint = method_info(config.method_name).joint
@@ -107,15 +108,21 @@ def run(
             for _ in range(done):
                 advance("resumed")
             for index in range(done, len(stream)):
-                if joint:
-                    # The upper bound starts anew on all classes seen so far: only the runner can give it old images.
-                    learner = _new_learner(config, dataset, runtime)
-                    report = learner.learn(dataset.train.of_classes(stream.seen(index)))
+                if folder.checkpoint(index).exists():
+                    # Killed between checkpoint and evaluation: the task is learned already.
+                    learner = Learner.load(folder.checkpoint(index), runtime)
+                    report = TaskReport(**learner.about["report"])
                 else:
-                    report = learner.learn(stream[index].train)
-                learner.save(folder.checkpoint(index), about={"dataset": config.stream.dataset})
-                accuracy = _evaluate(learner, stream, folder, index, config, report)
+                    if joint:
+                        # The upper bound starts anew on all classes seen so far: only the runner can give old images.
+                        learner = _new_learner(config, dataset, runtime)
+                        report = learner.learn(dataset.train.of_classes(stream.seen(index)))
+                    else:
+                        report = learner.learn(stream[index].train)
+                    about = {"dataset": config.stream.dataset, "report": asdict(report)}
+                    learner.save(folder.checkpoint(index), about)
                 snapshots.clear()
+                accuracy = _evaluate(learner, stream, folder, index, config, report)
                 advance(f"accuracy {100 * accuracy:.1f} %")
         return _conclude(folder, config, stream)
 

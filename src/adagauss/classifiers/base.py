@@ -16,6 +16,11 @@ class Classifier(Part):
 
     role: ClassVar[str] = "classifier"
 
+    @property
+    def needs_covariances(self) -> bool:
+        """Whether the memory must keep covariances for it."""
+        return False
+
     def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
         """Prepare from the memory after a task; the current task may be used, old ones are not there to be used."""
         raise TypeError(f"{type(self).__name__} must define fit")

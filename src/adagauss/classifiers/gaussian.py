@@ -67,6 +67,10 @@ class Bayes(Classifier):
     _whitening: linalg.Whitening | None = PrivateAttr(None)
     _log_priors: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0))
 
+    @property
+    def needs_covariances(self) -> bool:
+        return self.covariance != "none"
+
     def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
         self.fit_bank(memory)
 

@@ -42,6 +42,10 @@ class SampledLinear(LinearClassifier):
     """Draws an epoch."""
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
 
+    @property
+    def needs_covariances(self) -> bool:
+        return True
+
     def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
         torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
         head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)

@@ -18,6 +18,7 @@ from adagauss.cli.options import (
     parse_numbers,
     parse_settings,
     read_options,
+    refuse_beside_protocol,
 )
 
 EXAMPLES = """**Examples:**
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
+    context: typer.Context,
     methods: Annotated[str, typer.Option("--methods", "-m", help="Names separated by commas, or all.")] = "all",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds separated by commas.")] = "0,1,2",
     dataset: DatasetName = "digits",
@@ -62,6 +64,7 @@ def compare(
     from adagauss.data.stream import StreamConfig
     from adagauss.runtime import RuntimeConfig
 
+    refuse_beside_protocol(context, ("dataset", "tasks"))
     chosen = protocol_by_name(protocol) if protocol else None
     stream = chosen.stream if chosen else StreamConfig.of({"dataset": dataset, "tasks": tasks})
     results: dict[str, list[dict[str, Any]]] = run_grid(
@@ -74,7 +77,7 @@ def compare(
         epochs=epochs,
         settings=parse_settings(settings),
         runtime=RuntimeConfig.of({"device": device}, "runtime."),
-        options=read_options(data_root, size=chosen.size if chosen else None),
+        options=read_options(data_root, stream),
         reporter=make_reporter(quiet),
     )
     rows = comparison.comparison_rows(results)

@@ -12,6 +12,7 @@ from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
+    from adagauss.data.stream import StreamConfig
     from adagauss.progress import Reporter
 
 DataRoot = Annotated[
@@ -27,7 +28,7 @@ ProtocolName = Annotated[
     typer.Option("--protocol", "-P", help="Benchmark by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no configuration; results only.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 or mps.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
 SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad-images", help="Leave out images that do not decode instead of stopping.")
@@ -67,8 +68,20 @@ def make_reporter(quiet: bool) -> Reporter:
     return Reporter() if quiet else TerminalReporter(Console(stderr=True))
 
 
-def read_options(root: Path, workers: int = 2, skip_bad_images: bool = False, size: int | None = None) -> ReadOptions:
-    """Options of the dataset readers."""
+def read_options(root: Path, stream: StreamConfig, workers: int = 2) -> ReadOptions:
+    """Options of the dataset readers: where data lie, and how the stream wants image files."""
     from adagauss.data.dataset import ReadOptions
 
-    return ReadOptions(root=root, workers=workers, skip_bad_images=skip_bad_images, size=size)
+    return ReadOptions(root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size)
+
+
+def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None:
+    """A protocol says which tasks there are; options that say it too would be lost without a word."""
+    if context.params.get("protocol") and (given := set(names) & given_options(context)):
+        option = "--" + sorted(given)[0].replace("_", "-")
+        raise ConfigError(f"{option} and --protocol both say what is taught: give one of them")
+
+
+def given_options(context: typer.Context) -> set[str]:
+    """Options that stand on the command line."""
+    return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}

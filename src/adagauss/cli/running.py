@@ -17,10 +17,12 @@ from adagauss.cli.options import (
     Settings,
     SkipBadImages,
     Workers,
+    given_options,
     make_reporter,
     parse_numbers,
     parse_settings,
     read_options,
+    refuse_beside_protocol,
 )
 from adagauss.errors import ConfigError
 
@@ -28,7 +30,18 @@ if TYPE_CHECKING:
     from adagauss.benchmark import RunConfig
     from adagauss.data.dataset import Dataset, ReadOptions
 
-NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "workers", "skip_bad_images"}
+STREAM_OPTIONS = (
+    "dataset",
+    "tasks",
+    "first",
+    "sizes",
+    "classes",
+    "class_order",
+    "class_order_seed",
+    "image_size",
+    "skip_bad_images",
+)
+NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "workers"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
 EXAMPLES = """**Examples:**
@@ -60,7 +73,12 @@ def run(
     class_order: Annotated[
         str | None, typer.Option("--class-order", help="natural, icarl, seeded, or positions 3,1,2,...")
     ] = None,
-    class_order_seed: Annotated[int, typer.Option("--class-order-seed", help="Seed of the order 'seeded'.")] = 0,
+    class_order_seed: Annotated[
+        int | None, typer.Option("--class-order-seed", min=0, help="Shuffle the classes with this seed.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option("--image-size", min=1, help="Side of image files, in pixels.")
+    ] = None,
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")] = None,
     settings: Settings = None,
     config: Annotated[
@@ -114,13 +132,14 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
 
     given = context.params
     protocol = protocol_by_name(given["protocol"]) if given["protocol"] else None
-    size = protocol.size if protocol else None
-    options = read_options(given["data_root"], given["workers"], given["skip_bad_images"], size)
+    refuse_beside_protocol(context, STREAM_OPTIONS)
     out = given["out"]
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = RunConfig.of(RunFolder(out).config)
+        options = read_options(given["data_root"], stored.stream, given["workers"])
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
+    options = read_options(given["data_root"], stream, given["workers"])
     runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
     data = load_dataset(stream.dataset, options)
     config = make_config(
@@ -139,12 +158,15 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
 
 
 def _stream_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("dataset", "tasks", "first", "classes", "class_order_seed")
+    names = ("dataset", "tasks", "first", "classes", "class_order_seed", "image_size", "skip_bad_images")
     sizes = parse_numbers(given["sizes"], "--sizes") if given["sizes"] else None
     order = given["class_order"]
     if order and "," in order:
         order = parse_numbers(order, "--class-order")
-    return {**{name: given[name] for name in names}, "sizes": sizes, "class_order": order}
+    if order is None and given["class_order_seed"] is not None:
+        order = "seeded"
+    chosen = {name: given[name] for name in names if given[name] is not None}
+    return {**chosen, "sizes": sizes, "class_order": order}
 
 
 def show_config(config: RunConfig) -> None:
@@ -155,13 +177,12 @@ def show_config(config: RunConfig) -> None:
     from adagauss.config import plain
 
     text = yaml.safe_dump(plain(config), sort_keys=False)
-    Console(stderr=True).print(f"[bold]configuration {config.digest()}[/]\n{text}", highlight=False, style="dim")
+    Console(stderr=True).print(f"configuration {config.digest()}\n{text}", highlight=False, markup=False, style="dim")
 
 
 def _configures(context: typer.Context) -> bool:
     """Whether any option was given that says what to compute."""
-    given = {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
-    return bool(given - NOT_CONFIGURATION)
+    return bool(given_options(context) - NOT_CONFIGURATION)
 
 
 def _diagnostics(text: str) -> Any:
@@ -179,7 +200,7 @@ def _settings_file(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         data = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{tied: 0.5}}'")

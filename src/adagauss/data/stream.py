@@ -28,6 +28,10 @@ class StreamConfig(Config):
     class_order: str | NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
     """A name, a seed or a list (see `class_order`); None takes the dataset's usual one."""
     class_order_seed: int = 0
+    image_size: PositiveInt | None = None
+    """Side that image files are resized to; None takes the dataset's usual one."""
+    skip_bad_images: bool = False
+    """Leave out image files that do not decode."""
 
 
 @dataclass(frozen=True)

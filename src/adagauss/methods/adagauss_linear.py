@@ -26,7 +26,10 @@ def _without_bayes(preset: Mapping[str, Any]) -> dict[str, Any]:
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="an ablation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
-    presets={"paper": _without_bayes(PAPER), "reference": _without_bayes(REFERENCE)},
+    presets={
+        "paper": {**_without_bayes(PAPER), "classifier.recipe.clip_norm": None},
+        "reference": _without_bayes(REFERENCE),
+    },
     default_preset="reference",
 )
 def adagauss_linear() -> Method:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import Classifier
 from adagauss.config import Config, existing, override, part_of, plain
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
-from adagauss.errors import unknown_name
+from adagauss.errors import ConfigError, unknown_name
 from adagauss.memory import Memory
 from adagauss.plugins import import_submodules
 from adagauss.representation import Representation
@@ -28,6 +28,16 @@ class Method(Config):
     memory: Annotated[Memory, part_of("memory")]
     drift: Annotated[Drift, part_of("drift")]
     classifier: Annotated[Classifier, part_of("classifier")]
+
+    @model_validator(mode="after")
+    def _memory_serves_classifier(self) -> Method:
+        kept = getattr(self.memory, "covariance", "none")
+        if self.classifier.needs_covariances and kept == "none":
+            raise ConfigError(
+                f"the classifier {self.classifier.kind!r} needs covariances, but the memory keeps none: "
+                "set memory.covariance=full, or another classifier.kind"
+            )
+        return self
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from adagauss.config import Part
+from adagauss.errors import DataError
 
 
 class Expansion(Part):
@@ -52,5 +53,10 @@ class Rotations(Expansion):
         self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         copies = self.copies(first)
+        if copies > 1 and images.shape[2] != images.shape[3]:
+            raise DataError(
+                f"images of {images.shape[2]} x {images.shape[3]} pixels cannot be turned by 90°: make them square, "
+                "or set representation.expansion.kind=none"
+            )
         turned = torch.cat([torch.rot90(images, turns, (2, 3)) for turns in range(copies)])
         return turned, torch.cat([targets + turns * classes for turns in range(copies)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import BeforeValidator, Field, PositiveFloat
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
 from adagauss.config import Part, State, part_of
@@ -14,6 +14,7 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.representation.expansion import Expansion, NoExpansion
 from adagauss.representation.step import Step, Term
+from adagauss.representation.terms.distillation import Distillation
 from adagauss.representation.tuning import FullTuning, Tuning
 from adagauss.task import CurrentTask, ImageBatches
 from adagauss.training import History, Recipe, train
@@ -59,6 +60,13 @@ class Representation(Part):
     """Learning rate of the trunk relative to new layers; below 1 for pretrained weights."""
     full_rate: Literal["bottleneck", "bottleneck_bias"] = "bottleneck"
     """What counts as new beside the head: the bottleneck, or (the published code) its bias alone."""
+
+    @model_validator(mode="after")
+    def _logits_need_heads(self) -> Representation:
+        old_outputs = any(isinstance(term, Distillation) and term.target == "logit" for term in self.terms.values())
+        if old_outputs and self.heads == "discard":
+            raise ConfigError("logit distillation compares old outputs: set representation.heads=keep as well")
+        return self
 
     def fit(self, now: CurrentTask, memory: ClassGaussians) -> History:
         """Train the network in place on the task; returns the losses per epoch."""
