@@ -23,7 +23,7 @@ clean:
 # constraints.txt is what was tested. torch comes first and by itself: pip would otherwise choose a newer one,
 # which brings gigabytes of CUDA.
 $(VENV)/installed: pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "adagauss needs Python 3.11 or newer; use make PYTHON=...")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "adagauss needs Python 3.11.4 or newer; use make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable . -r requirements-dev.txt

@@ -16,6 +16,7 @@ from adagauss.errors import CheckpointError
 
 VERSION = 1
 MAX_HEADER = 100 * 2**20
+REMEDY = "delete it, and --resume goes on from what was saved before it"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -62,7 +63,7 @@ def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> t
         tensors = load(path.read_bytes())
         facts = json.loads(metadata["facts"])
     except Exception as error:  # the safetensors library has exceptions of its own for a damaged body
-        raise CheckpointError(f"{path} is damaged ({error}): go back to an earlier checkpoint") from error
+        raise CheckpointError(f"{path} is damaged ({error}): {REMEDY}") from error
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
@@ -74,9 +75,7 @@ def _metadata(path: Path) -> dict[str, str]:
             prefix = file.read(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
             if not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise CheckpointError(
-                    f"{path} is truncated or not a safetensors file: go back to an earlier checkpoint"
-                )
+                raise CheckpointError(f"{path} is truncated, or not a saved learner or run: {REMEDY}")
             header = json.loads(file.read(length))
         metadata = header.pop("__metadata__", {})
         stop = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
@@ -86,7 +85,7 @@ def _metadata(path: Path) -> dict[str, str]:
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
     if stop > size - 8 - length:
-        raise CheckpointError(f"{path} is truncated: go back to an earlier checkpoint")
+        raise CheckpointError(f"{path} is truncated: {REMEDY}")
     return facts
 
 

@@ -76,6 +76,10 @@ class Runtime:
             ) from None
         return torch.device(name)
 
+    def check(self) -> None:
+        """Raise now if the device cannot be used, rather than when training starts."""
+        _ = self.device
+
     @cached_property
     def fabric(self) -> Fabric:
         """Fabric on this device; imported only now because it costs seconds."""

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from adagauss.backbones import Network
 from adagauss.benchmark.folder import RunFolder, real_statistics
-from adagauss.benchmark.runner import RunConfig
+from adagauss.benchmark.runner import RunConfig, make_stream
 from adagauss.classifiers import Classifier
-from adagauss.data.dataset import Dataset, dataset_info
+from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Drift
 from adagauss.gaussians import ClassGaussians
@@ -64,7 +64,7 @@ def replay(
     """Score every drift with every classifier on the networks of a finished run."""
     config = RunConfig.of(folder.config)
     runtime = Runtime(config.runtime, config.seed, reporter)
-    stream = TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order)
+    stream = make_stream(config, dataset)
     part = config.method.memory
     memories: dict[str, ClassGaussians] = {}
     curves: dict[tuple[str, str], list[float]] = {}

@@ -13,6 +13,8 @@ from adagauss.methods import method_info
 Result = Mapping[str, Any]
 Results = Mapping[str, Sequence[Result]]
 
+PAPER_COLUMN = "paper A_last / A_inc"
+OTHER_PROTOCOL = "other protocol"
 COLUMNS: dict[str, Callable[[Result], float]] = {
     "A_last": lambda result: float(result["a_last"]["task_mean"]),
     "A_inc": lambda result: float(result["a_inc"]["task_mean"]),
@@ -56,7 +58,7 @@ def comparison_rows(results: Results) -> list[dict[str, str]]:
                 "method": name,
                 "runs": str(len(runs)),
                 **{column: str(spread) for column, spread in summarise(runs).items()},
-                "paper A_last / A_inc": f"{paper.a_last} / {paper.a_inc}" if paper else "other protocol",
+                PAPER_COLUMN: f"{paper.a_last} / {paper.a_inc}" if paper else OTHER_PROTOCOL,
                 "training, min": f"{statistics.fmean(seconds) / 60:.1f}",
                 "inference, images/s": f"{statistics.fmean(run['images_per_second'] for run in runs):.0f}",
                 "bytes a class": f"{one['bytes_per_class']:,}",

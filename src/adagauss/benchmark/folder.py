@@ -71,6 +71,10 @@ class RunFolder:
         """Whether a run was begun here."""
         return (self.path / "config.yaml").exists()
 
+    def untouched(self) -> bool:
+        """Whether the run here never got as far as to save anything."""
+        return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
+
     def write_config(self, config: dict[str, Any]) -> None:
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
 

@@ -94,10 +94,11 @@ def run(
     """Teach the stream task by task and evaluate after each; returns the metrics, which the folder holds as well."""
     reporter = reporter or Reporter()
     folder = RunFolder(path)
+    # What the user may have got wrong comes first: a refused run leaves no folder behind.
+    dataset = dataset or load_dataset(config.stream.dataset, options)
+    stream = make_stream(config, dataset)
     with folder.lock():
         _open(folder, config, resume)
-        dataset = dataset or load_dataset(config.stream.dataset, options)
-        stream = TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order)
         snapshots = FileSnapshots(folder.path / "snapshots")
         runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
         done = folder.finished_tasks()
@@ -127,6 +128,11 @@ def run(
         return _conclude(folder, config, stream)
 
 
+def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
+    """The tasks of a run."""
+    return TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order)
+
+
 def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:
     method = config.method.model_copy(deep=True)
     return Learner(method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
@@ -134,7 +140,7 @@ def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learn
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     """Begin a folder, or make sure that the one that is there is the same run."""
-    if not folder.exists():
+    if not folder.exists() or (not resume and folder.untouched()):
         folder.write_json("environment.json", environment())
         folder.write_config(plain(config))
         return

@@ -29,9 +29,9 @@ def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) ->
 
     table = Table(title=f"datasets below {data_root}", title_justify="left")
     for column in ("name", "what", "classes", "images", "expected at", "there", "licence"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "name", overflow="fold")
     for info in datasets().values():
-        there = "yes" if info.present(data_root) else "fetch" if info.fetchable else "no"
+        there = "yes" if info.present(data_root) else "no (fetch)" if info.fetchable else "no"
         classes = str(info.classes) if info.classes else "any"
         table.add_row(info.name, info.title, classes, info.images, info.folder or "-", there, info.licence)
     Console().print(table)

@@ -37,7 +37,11 @@ def predict(
     workers: Workers = 2,
     skip_bad_images: SkipBadImages = False,
 ) -> None:
-    """Name the class of images, with probabilities; one line an image, tab-separated."""
+    """Name the class of images, with probabilities; one line an image, tab-separated.
+
+    Probabilities are a softmax of the classifier's scores: those of the published code's rule (preset reference) are
+    far from sure even where it is right.
+    """
     from adagauss.data.files import FileImages
 
     learner = open_learner(run)

@@ -35,7 +35,7 @@ def methods(
         return
     table = Table(title="methods", title_justify="left")
     for column in ("name", "family", "stored of a class", "presets", "paper"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "name")
     for info in all_methods().values():
         presets = ", ".join(f"{key}*" if key == info.default_preset else key for key in info.presets)
         table.add_row(info.name, info.family, info.stores, presets, info.paper)

@@ -51,12 +51,12 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return settings
 
 
-def parse_numbers(text: str, option: str) -> list[int]:
+def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
     """``"0,1,2"`` as numbers."""
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
-        raise ConfigError(f"{option} takes numbers separated by commas, e.g. 0,1,2; got {text!r}") from None
+        raise ConfigError(f"{option} takes numbers separated by commas, e.g. {example}; got {text!r}") from None
 
 
 def make_reporter(quiet: bool) -> Reporter:

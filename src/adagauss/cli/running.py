@@ -24,7 +24,7 @@ from adagauss.cli.options import (
     read_options,
     refuse_beside_protocol,
 )
-from adagauss.errors import ConfigError
+from adagauss.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from adagauss.benchmark import RunConfig
@@ -87,7 +87,7 @@ def run(
     epochs: Annotated[
         int | None, typer.Option("--epochs", "-e", min=1, help="Epochs a task; an adapter gets half as many.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of everything but the class order.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything but the class order.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     diagnostics: Annotated[
@@ -126,14 +126,17 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
     """The configuration that the options ask for, or that of the folder when it is only resumed; and its dataset."""
     from adagauss.benchmark import RunConfig, RunFolder, make_config
     from adagauss.benchmark.protocols import protocol as protocol_by_name
+    from adagauss.benchmark.runner import make_stream
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
-    from adagauss.runtime import RuntimeConfig
+    from adagauss.runtime import Runtime, RuntimeConfig
 
     given = context.params
     protocol = protocol_by_name(given["protocol"]) if given["protocol"] else None
     refuse_beside_protocol(context, STREAM_OPTIONS)
     out = given["out"]
+    if given["resume"] and out is not None and not RunFolder(out).exists():
+        raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = RunConfig.of(RunFolder(out).config)
         options = read_options(given["data_root"], stored.stream, given["workers"])
@@ -154,12 +157,14 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
         diagnostics=_diagnostics(given["diagnostics"]),
         protocol=protocol,
     )
+    make_stream(config, data)
+    Runtime(config.runtime).check()
     return config, data, options
 
 
 def _stream_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     names = ("dataset", "tasks", "first", "classes", "class_order_seed", "image_size", "skip_bad_images")
-    sizes = parse_numbers(given["sizes"], "--sizes") if given["sizes"] else None
+    sizes = parse_numbers(given["sizes"], "--sizes", "4,3,3") if given["sizes"] else None
     order = given["class_order"]
     if order and "," in order:
         order = parse_numbers(order, "--class-order")

@@ -8,7 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from adagauss.benchmark.compare import Results, summarise
+from adagauss.benchmark.compare import OTHER_PROTOCOL, PAPER_COLUMN, Results, summarise
+
+SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
+"""Columns that fit a narrow terminal; the files hold all of them."""
 
 
 def accuracy_table(results: Results) -> Table:
@@ -56,10 +59,12 @@ def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> Non
     one = next(iter(results.values()))[0]["protocol"]
     scale = " at CPU scale: compare these numbers with each other only" if one["scale"] == "cpu" else ""
     table = Table(title=f"{one['dataset']}, {len(one['tasks'])} tasks, %{scale}", title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, justify="left" if column == "method" else "right")
+    shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
+    shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
+    for column in shown:
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*(row[column] for column in shown))
     Console().print(table)
 
 

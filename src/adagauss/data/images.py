@@ -122,6 +122,8 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
     """Pixels of any common layout as uint8 ``(N, C, H, W)``; floats are taken to lie in 0..1."""
     if pixels.ndim == 3:
         pixels = pixels.unsqueeze(1)
+    if pixels.ndim in (3, 4) and len(pixels) == 0:
+        raise DataError("no images were given")
     if pixels.ndim != 4 or 0 in pixels.shape:
         raise DataError(
             "images must have shape (N, C, H, W), (N, H, W, C) or (N, H, W) with no empty axis; "

@@ -62,7 +62,7 @@ def read_digits(options: ReadOptions) -> Dataset:
             "representation.first.batch_size": 32,
             "representation.later.epochs": 20,
             "representation.later.batch_size": 32,
-            "drift.recipe.epochs": 150,
+            "drift.recipe.epochs": 100,
             "drift.recipe.batch_size": 32,
             "drift.recipe.learning_rate": 0.1,
         },
