@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+# Tests are many small computations: one thread is faster than two, and child processes must compute alike.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 import torch

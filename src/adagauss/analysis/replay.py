@@ -1,4 +1,4 @@
-"""Many drifts and classifiers for the cost of one run: replay a finished run with its networks as they were.
+"""Many drifts and classifiers for the cost of one run: replay its finished tasks with the networks as they were.
 
 A run folder holds the network after every task. Replaying extracts the features of each task once under the network
 before and after it, and carries one memory for each drift through the tasks; every classifier is scored on each.
@@ -69,7 +69,8 @@ def replay(
     memories: dict[str, ClassGaussians] = {}
     curves: dict[tuple[str, str], list[float]] = {}
     previous: Network | None = None
-    for index, task in enumerate(stream):
+    for index in range(folder.finished_tasks()):
+        task = stream[index]
         network = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).network
         now = CurrentTask(index, task.train, network, previous, config.method.augmentation, runtime)
         labels = stream.seen(index)

@@ -14,6 +14,7 @@ Algorithm 1 of the paper, and where each line of it is:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from adagauss.classifiers import Bayes
@@ -50,6 +51,11 @@ REFERENCE: dict[str, Any] = {
     "representation.full_rate": "bottleneck_bias",  # pretrained runs: only the bottleneck's bias counts as new
 }
 """What the published code does."""
+
+
+def without_classifier(preset: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset for a variant of AdaGauss that has a classifier of its own."""
+    return {key: value for key, value in preset.items() if not key.startswith("classifier.")}
 
 
 @register_method(

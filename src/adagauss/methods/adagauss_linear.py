@@ -7,17 +7,9 @@ predict its largest output                                                      
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from adagauss.classifiers import SampledLinear
-from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss
+from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without_classifier
 from adagauss.methods.base import Method, register_method
-
-
-def _without_bayes(preset: Mapping[str, Any]) -> dict[str, Any]:
-    """A preset of AdaGauss without the settings of the rule that is not there."""
-    return {key: value for key, value in preset.items() if not key.startswith("classifier.")}
 
 
 @register_method(
@@ -27,8 +19,8 @@ def _without_bayes(preset: Mapping[str, Any]) -> dict[str, Any]:
     stores="mean and covariance of each class",
     paper="an ablation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
     presets={
-        "paper": {**_without_bayes(PAPER), "classifier.recipe.clip_norm": None},
-        "reference": _without_bayes(REFERENCE),
+        "paper": {**without_classifier(PAPER), "classifier.recipe.clip_norm": None},
+        "reference": without_classifier(REFERENCE),
     },
     default_preset="reference",
 )

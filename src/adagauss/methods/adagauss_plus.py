@@ -1,0 +1,31 @@
+"""AdaGauss+: AdaGauss with the drift and the classifier that did better in our own runs (docs/reproduction.md).
+
+all lines of AdaGauss' Algorithm 1 but:
+the adapter is the ridge regression z ↦ zP + b in closed form                    drift
+old Gaussians move exactly, μP + b and PᵀΣP: nothing is sampled                   drift
+Bayes with covariances drawn half-way to their mean over classes, (Σ_c + Σ̄)/2     classifier
+"""
+
+from __future__ import annotations
+
+from adagauss.classifiers import Bayes
+from adagauss.drift import Adapter
+from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without_classifier
+from adagauss.methods.base import Method, register_method
+
+
+@register_method(
+    "adagauss+",
+    title="AdaGauss+",
+    family="drift compensation",
+    stores="mean and covariance of each class",
+    paper="this library; after Rypesc et al., NeurIPS 2024, and Friedman, 1989",
+    presets={"paper": without_classifier(PAPER), "reference": without_classifier(REFERENCE)},
+    default_preset="reference",
+)
+def adagauss_plus() -> Method:
+    """Exact affine transport and regularised discriminant analysis."""
+    method = adagauss()
+    method.drift = Adapter(network="affine")
+    method.classifier = Bayes(tied=0.5, log_det=True)
+    return method
