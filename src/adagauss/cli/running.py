@@ -48,7 +48,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss run --dataset digits --tasks 5`
 
-`adagauss run --protocol cifar100-10 --preset paper --seed 1 --out runs/cifar`
+`adagauss run --protocol cifar100-10 --seed 1 --out runs/cifar`
 
 `adagauss run -d digits -s drift.network=affine -s classifier.tied=0.5`
 
