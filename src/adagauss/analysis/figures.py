@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_DRAWN_CLASSES = 10
 ELLIPSE_SIGMAS = 2.0
+MANY_LINES, MANY_COLOURS = 6, 10
 
 
 def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
@@ -35,20 +36,29 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
 
 def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Accuracy over all seen classes after each task; a line a method, its band one standard deviation over seeds."""
-    figure = new_figure()
+    crowded = len(results) > MANY_LINES
+    figure = new_figure(8.5 if crowded else 6.0, 5.0 if crowded else 4.0)
     axes = figure.add_subplot()
-    for name, runs in results.items():
-        curves = 100 * np.array([run["accuracy_after_task"]["task_mean"] for run in runs])
-        tasks = np.arange(1, curves.shape[1] + 1)
-        mean, deviation = curves.mean(0), curves.std(0)
-        (line,) = axes.plot(tasks, mean, marker="o", label=name)
-        axes.fill_between(tasks, mean - deviation, mean + deviation, alpha=0.2, color=line.get_color())
-        axes.annotate(f"{mean[-1]:.1f}", (tasks[-1], mean[-1]), textcoords="offset points", xytext=(7, -3))
+    curves = {
+        name: 100 * np.array([run["accuracy_after_task"]["task_mean"] for run in runs])
+        for name, runs in results.items()
+    }
+    # The best ends on top of the legend, as it does in the picture.
+    for index, (name, values) in enumerate(sorted(curves.items(), key=lambda item: -item[1][:, -1].mean())):
+        tasks = np.arange(1, values.shape[1] + 1)
+        mean, deviation = values.mean(0), values.std(0)
+        style = "-" if index < MANY_COLOURS else "--"
+        (line,) = axes.plot(
+            tasks, mean, style, marker="o", markersize=4, label=f"{name}  {mean[-1]:.1f}", color=f"C{index}"
+        )
+        axes.fill_between(tasks, mean - deviation, mean + deviation, alpha=0.15, color=line.get_color(), linewidth=0)
     axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
     axes.set_xticks(tasks)
-    axes.margins(x=0.12)
     axes.grid(alpha=0.3)
-    axes.legend()
+    if crowded:
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), title="accuracy after the last task, %")
+    else:
+        axes.legend(title="accuracy after the last task, %")
     return figure
 
 
