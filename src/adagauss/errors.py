@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LISTED = 30
+"""Names that an error lists in full."""
+
 
 class AdagaussError(Exception):
     """Base of every error raised on purpose; the command line shows its message without a traceback."""
@@ -33,6 +36,9 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'adagaus'; did you mean 'adagauss'? Known: adagauss, finetune."
     """
     choices = sorted(known)
-    nearest = difflib.get_close_matches(str(name).lower(), choices, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name).lower(), choices, n=5, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return ConfigError(f"unknown {kind} {str(name)!r}; {hint}Known: {', '.join(choices)}.")
+    # A wall of names hides the answer: of many, only those near are listed.
+    listed = nearest if nearest and len(choices) > LISTED else choices
+    label = "Near" if listed is nearest else "Known"
+    return ConfigError(f"unknown {kind} {str(name)!r}; {hint}{label}: {', '.join(listed)}.")
