@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, IncrementalHead, Network, build_extractor
 from adagauss.backbones.extractor import BatchNormPolicy
-from adagauss.backbones.registry import TrunkSpec, backbone_info, backbones
+from adagauss.backbones.registry import Stem, TrunkSpec, backbone_info, backbones
 from adagauss.config import Config
 from adagauss.errors import ConfigError
 
@@ -104,6 +104,15 @@ def test_resnet_thin_is_what_its_summary_says() -> None:
     assert "/".join(map(str, widths)) in backbones()["resnet_thin"].summary
 
 
+@pytest.mark.parametrize(("stem", "side"), [("small", 32), ("halved", 16), ("large", 8), ("auto", 16)])
+def test_the_stem_sets_the_resolution_of_the_first_stage(stem: Stem, side: int) -> None:
+    trunk = backbone_info("resnet_thin").build(TrunkSpec(3, 32, stem))
+    seen: list[torch.Size] = []
+    trunk.blocks()[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
+    trunk(images(2, 32))
+    assert seen == [torch.Size([2, 16, side, side])]
+
+
 @pytest.mark.parametrize("name", [name for name, info in backbones().items() if not info.carries_weights])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_own_backbone_gives_features_and_gradients(name: str, channels: int) -> None:
@@ -118,7 +127,7 @@ def test_every_own_backbone_gives_features_and_gradients(name: str, channels: in
 
 def test_without_a_bottleneck_the_trunks_features_remain() -> None:
     network = extractor(features=None)
-    assert network.size == 96
+    assert network.size == 64
     assert (network.eval()(images()) >= 0).all()
 
 

@@ -56,9 +56,12 @@ def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
 
 @pytest.mark.parametrize("name", sorted(methods()))
 def test_the_shared_recipe_reaches_every_method(name: str) -> None:
-    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), wishes=shared_recipe(), settings=None)
+    wishes = shared_recipe(make_method(name))
+    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), wishes=wishes, settings=None)
     assert config.method.representation.first.epochs == 200
     assert config.method.representation.first.learning_rate == 0.1
+    expansion = config.method.representation.expansion
+    assert getattr(expansion, "when", "always") == "always", "the first task is the same for all methods"
 
 
 def _without_wishes() -> Any:

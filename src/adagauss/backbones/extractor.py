@@ -39,7 +39,8 @@ class BackboneConfig(Config):
     """What the trunk starts from: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
     backbone) or ``random``. None takes the weights that come with the backbone, and random ones where none do."""
     stem: Stem = "auto"
-    """First layers of a ResNet: ``small`` (3×3) or ``large`` (7×7, pooling); ``auto`` goes by the images' size."""
+    """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
+    ``auto`` goes by the images' size."""
     input_size: PositiveInt | None = None
     """Side in pixels images are resized to; None takes what the backbone's weights were made for, if it says so."""
     train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adagauss.errors import ConfigError, unknown_name
 
-Stem = Literal["auto", "small", "large"]
+Stem = Literal["auto", "small", "halved", "large"]
 
 
 class Trunk(nn.Module):

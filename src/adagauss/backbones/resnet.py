@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.registry import Stem, Trunk, TrunkSpec, register_backbone
 
 SMALL_IMAGE = 96
-"""Up to this side (in pixels) images get the 3×3 stem without pooling; larger ones the 7×7/2 stem with it."""
+"""Up to this side (in pixels) images get a 3×3 stem without pooling; larger ones the 7×7/2 stem with it."""
 
 
 class BasicBlock(nn.Module):
@@ -41,15 +41,12 @@ class BasicBlock(nn.Module):
 class ResNet(Trunk):
     """Stages of basic blocks, each but the first halving the resolution, then global average pooling."""
 
-    def __init__(self, channels: int, widths: Sequence[int], blocks: Sequence[int], small_stem: bool) -> None:
+    def __init__(self, channels: int, widths: Sequence[int], blocks: Sequence[int], stem: Stem) -> None:
         super().__init__(widths[-1])
-        self.conv1 = (
-            nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False)
-            if small_stem
-            else nn.Conv2d(channels, widths[0], 7, 2, 3, bias=False)
-        )
+        side, stride = {"small": (3, 1), "halved": (3, 2), "large": (7, 2)}[stem]
+        self.conv1 = nn.Conv2d(channels, widths[0], side, stride, side // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
-        self.maxpool = nn.Identity() if small_stem else nn.MaxPool2d(3, 2, 1)
+        self.maxpool = nn.MaxPool2d(3, 2, 1) if stem == "large" else nn.Identity()
         inputs = widths[0]
         self.stages = len(widths)
         for stage, (width, depth) in enumerate(zip(widths, blocks, strict=True)):
@@ -74,8 +71,11 @@ class ResNet(Trunk):
         return x.mean((2, 3))
 
 
-def _small_stem(spec: TrunkSpec) -> bool:
-    return spec.image_size <= SMALL_IMAGE if spec.stem == "auto" else spec.stem == "small"
+def _stem(spec: TrunkSpec, small: Stem = "small") -> Stem:
+    """The stem asked for; ``auto`` is ``small`` or, for larger images, ``large``."""
+    if spec.stem != "auto":
+        return spec.stem
+    return small if spec.image_size <= SMALL_IMAGE else "large"
 
 
 @register_backbone(
@@ -83,16 +83,20 @@ def _small_stem(spec: TrunkSpec) -> bool:
 )
 def resnet18(spec: TrunkSpec) -> Trunk:
     """The network of the paper; the stem follows the image size."""
-    return ResNet(spec.channels, (64, 128, 256, 512), (2, 2, 2, 2), _small_stem(spec))
+    return ResNet(spec.channels, (64, 128, 256, 512), (2, 2, 2, 2), _stem(spec))
 
 
 @register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels", stems=True)
 def resnet32(spec: TrunkSpec) -> Trunk:
     """Three stages of five blocks."""
-    return ResNet(spec.channels, (16, 32, 64), (5, 5, 5), _small_stem(spec))
+    return ResNet(spec.channels, (16, 32, 64), (5, 5, 5), _stem(spec))
 
 
-@register_backbone("resnet_thin", summary="three stages of one block, 24/48/96 channels: minutes on a CPU", stems=True)
+@register_backbone(
+    "resnet_thin",
+    summary="three stages of one block, 16/32/64 channels at half resolution: minutes on a CPU",
+    stems=True,
+)
 def resnet_thin(spec: TrunkSpec) -> Trunk:
-    """The network of the ``-cpu`` scale: 24, 48 and 96 channels, one block a stage."""
-    return ResNet(spec.channels, (24, 48, 96), (1, 1, 1), _small_stem(spec))
+    """The network of the ``-cpu`` scale: its first convolution halves the resolution, a quarter of the work."""
+    return ResNet(spec.channels, (16, 32, 64), (1, 1, 1), _stem(spec, small="halved"))

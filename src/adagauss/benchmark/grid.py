@@ -13,7 +13,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import unknown_name
-from adagauss.methods import make_method, method_info
+from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.progress import Reporter
 from adagauss.runtime import RuntimeConfig
@@ -23,9 +23,14 @@ RECIPES = ("own", "shared")
 SHARED_RATES = {"first": 0.1, "later": 0.05}
 
 
-def shared_recipe() -> dict[str, Any]:
-    """Wishes that give every method the same epochs, optimiser, schedule and augmentation."""
+def shared_recipe(method: Method) -> dict[str, Any]:
+    """Wishes that give every method the same epochs, optimiser, schedule, augmentation and first task.
+
+    Rotations of the first task alone are left out; methods that turn images in every task (PASS) are made of it.
+    """
     wishes = _leaves("augmentation", Augmentation())
+    if getattr(method.representation.expansion, "when", None) == "first":
+        wishes["representation.expansion.kind"] = "none"
     for stage, rate in SHARED_RATES.items():
         recipe = Recipe(learning_rate=rate, clip_norm=1.0)
         wishes.update(_leaves(f"representation.{stage}", recipe))
@@ -69,7 +74,7 @@ def run_grid(
                     dataset,
                     # Settings of a grid reach the methods that have them; the others cannot follow.
                     settings={key: value for key, value in (settings or {}).items() if key in known[name]},
-                    wishes=shared_recipe() if recipe == "shared" else None,
+                    wishes=shared_recipe(make_method(name)) if recipe == "shared" else None,
                     epochs=epochs,
                     seed=seed,
                     runtime=runtime,

@@ -31,10 +31,10 @@ FINE_GRAINED: Settings = {
 CPU: Settings = {
     "backbone.name": "resnet_thin",
     "backbone.features": 32,
-    "representation.first.epochs": 12,
+    "representation.first.epochs": 8,
     "representation.first.batch_size": 128,
     "representation.first.schedule": "one_cycle",
-    "representation.later.epochs": 6,
+    "representation.later.epochs": 4,
     "representation.later.batch_size": 128,
     "representation.later.schedule": "one_cycle",
     "drift.recipe.epochs": 40,

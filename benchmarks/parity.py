@@ -1,0 +1,114 @@
+"""AdaGauss as published, small: `python -m benchmarks.parity OUT SEED [SEED ...]`, and a table of what is in OUT.
+
+CIFAR-100 in iCaRL's order, the first 20 classes as 5 tasks of 4, ResNet-32 with S = 32, 20 epochs a task, batches of
+128, the `reference` preset. Beside accuracy it measures how much of a run is the networks' forward and backward pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from lightning_fabric import Fabric
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from adagauss.backbones import Extractor
+from adagauss.benchmark import RunConfig, make_config, run
+from adagauss.benchmark.compare import Spread, markdown
+from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
+from adagauss.data.stream import StreamConfig
+
+STREAM = StreamConfig(dataset="cifar100", classes=20, tasks=5)
+SETTINGS = {
+    "backbone.name": "resnet32",
+    "backbone.features": 32,
+    "representation.first.batch_size": 128,
+    "representation.later.batch_size": 128,
+    "drift.recipe.batch_size": 128,
+}
+STAGES = ("representation", "drift", "memory", "classifier", "evaluation")
+COST = "network.json"
+
+
+class NetworkClock:
+    """Wall time inside the extractors' forward pass and inside backward, everywhere in the program."""
+
+    def __init__(self) -> None:
+        self.forward = self.backward = 0.0
+        self._since = 0.0
+        register_module_forward_pre_hook(self._enter)
+        register_module_forward_hook(self._leave)
+        inner = Fabric.backward
+
+        def backward(fabric: Fabric, *args: Any, **kwargs: Any) -> None:
+            started = perf_counter()
+            inner(fabric, *args, **kwargs)
+            self.backward += perf_counter() - started
+
+        Fabric.backward = backward  # type: ignore[method-assign, assignment]
+
+    def _enter(self, module: nn.Module, inputs: Any) -> None:
+        if isinstance(module, Extractor):
+            self._since = perf_counter()
+
+    def _leave(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if isinstance(module, Extractor):
+            self.forward += perf_counter() - self._since
+
+
+def configuration(dataset: Dataset, seed: int) -> RunConfig:
+    return make_config(
+        "adagauss", STREAM, dataset, preset="reference", settings=SETTINGS, epochs=20, seed=seed, diagnostics="last"
+    )
+
+
+def measure(folder: Path, dataset: Dataset, seed: int) -> None:
+    """One run; a folder that is finished already is left as it is."""
+    if (folder / COST).exists():
+        return
+    clock, started = NetworkClock(), perf_counter()
+    run(configuration(dataset, seed), folder, resume=True, dataset=dataset)
+    facts = {"wall": perf_counter() - started, "forward": clock.forward, "backward": clock.backward}
+    (folder / COST).write_text(json.dumps(facts, indent=1))
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    """One row a seed, and their mean."""
+    found = [path.parent for path in sorted(out.glob(f"*/{COST}"))]
+    results = [json.loads((folder / "metrics.json").read_text()) for folder in found]
+    table = []
+    for folder, result in zip(found, results, strict=True):
+        cost = json.loads((folder / COST).read_text())
+        table.append(
+            {
+                "seed": str(result["seed"]),
+                "A_last": f"{100 * result['a_last']['task_mean']:.1f}",
+                "A_inc": f"{100 * result['a_inc']['task_mean']:.1f}",
+                **{f"{stage}, s": f"{result['seconds'][stage]:.0f}" for stage in STAGES},
+                "whole run, min": f"{cost['wall'] / 60:.1f}",
+                "in forward and backward": f"{100 * (cost['forward'] + cost['backward']) / cost['wall']:.0f} %",
+                "config": result["config"],
+            }
+        )
+    mean = dict.fromkeys(table[0], "")
+    mean["seed"] = "mean"
+    for column, name in (("A_last", "a_last"), ("A_inc", "a_inc")):
+        mean[column] = str(Spread.of([result[name]["task_mean"] for result in results]))
+    return [*table, mean]
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    dataset = load_dataset("cifar100", ReadOptions(root=Path(os.environ.get("ADAGAUSS_DATA", "data"))))
+    for seed in map(int, sys.argv[2:]):
+        measure(out / f"seed{seed}", dataset, seed)
+    print(markdown(rows(out)))
+
+
+if __name__ == "__main__":
+    main()
