@@ -49,10 +49,19 @@ def test_following_the_drift_is_better_than_staying_and_worse_than_knowing(repla
     assert last["none"] < last["own"] <= last["oracle"]
 
 
-def test_the_table_has_a_line_a_drift_and_a_column_a_classifier(replayed: Replay) -> None:
+def test_the_table_has_a_line_a_classifier_and_a_column_a_drift(replayed: Replay) -> None:
     lines = table([replayed]).splitlines()
-    assert len(lines) == 2 + 3
-    assert lines[0].count("|") == 2 + 4
+    classifiers = {row.classifier for row in replayed.rows}
+    drifts = {row.drift for row in replayed.rows}
+    assert len(lines) == 2 + len(classifiers) + 1
+    assert all(line.count("|") == 2 + len(drifts) for line in lines)
+
+
+def test_the_table_gives_the_spread_over_seeds(replayed: Replay) -> None:
+    better = replayed._replace(rows=[row._replace(accuracy=[1.0] * len(row.accuracy)) for row in replayed.rows])
+    last = replayed.rows[0].a_last
+    shown = table([replayed, better]).splitlines()[2]
+    assert f"{50 * (1 + last):.1f} ± {100 * (1 - last) / 2**0.5:.1f} /" in shown
 
 
 def test_figures_are_drawn_from_the_folder_alone(folder: RunFolder) -> None:

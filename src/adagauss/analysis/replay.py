@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Network
+from adagauss.benchmark.compare import Spread
 from adagauss.benchmark.folder import RunFolder, real_statistics
 from adagauss.benchmark.runner import RunConfig, make_stream
 from adagauss.classifiers import Classifier
@@ -97,19 +98,21 @@ def replay(
 
 
 def table(results: list[Replay]) -> str:
-    """A_last / A_inc in percent as Markdown, drifts down and classifiers across, means over replays (seeds)."""
+    """A_last / A_inc in percent as Markdown, classifiers down, drifts across; mean ± deviation over seeds."""
     cells: dict[str, dict[str, list[Replayed]]] = {}
     for result in results:
         for row in result.rows:
             cells.setdefault(row.drift, {}).setdefault(row.classifier, []).append(row)
     kinds = list(next(iter(cells.values())))
-    lines = ["| drift | " + " | ".join(kinds) + " | log det, task 1 |", "|---|" + "---|" * (len(kinds) + 1)]
-    for drift, by_kind in cells.items():
+    lines = ["| classifier | " + " | ".join(cells) + " |", "|---|" + "---|" * len(cells)]
+    for kind in kinds:
         values = [
-            f"{_percent([r.a_last for r in rows])} / {_percent([r.a_inc for r in rows])}" for rows in by_kind.values()
+            f"{Spread.of([row.a_last for row in rows])} / {Spread.of([row.a_inc for row in rows]).mean:.1f}"
+            for rows in (by_kind[kind] for by_kind in cells.values())
         ]
-        log_det = sum(result.first_task_log_det[drift] for result in results) / len(results)
-        lines.append(f"| {drift} | " + " | ".join(values) + f" | {log_det:.1f} |")
+        lines.append(f"| {kind} | " + " | ".join(values) + " |")
+    log_dets = [sum(result.first_task_log_det[drift] for result in results) / len(results) for drift in cells]
+    lines.append("| *log-determinant, task 1* | " + " | ".join(f"{value:.1f}" for value in log_dets) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -119,10 +122,6 @@ def as_data(results: list[Replay]) -> list[dict[str, Any]]:
         {"rows": [row._asdict() for row in result.rows], "first_task_log_det": result.first_task_log_det}
         for result in results
     ]
-
-
-def _percent(values: list[float]) -> str:
-    return f"{100 * sum(values) / len(values):.1f}"
 
 
 def _task_mean(
