@@ -12,10 +12,12 @@ from adagauss.benchmark.grid import run_grid, shared_recipe
 from adagauss.benchmark.protocols import PROTOCOLS, protocol
 from adagauss.benchmark.published import Published, published
 from adagauss.config import existing, plain
+from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, methods
+from adagauss.training import Recipe
 
 CIFAR_10_TASKS = [10] * 10
 
@@ -56,12 +58,13 @@ def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
 
 @pytest.mark.parametrize("name", sorted(methods()))
 def test_the_shared_recipe_reaches_every_method(name: str) -> None:
-    wishes = shared_recipe(make_method(name))
-    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), wishes=wishes, settings=None)
-    assert config.method.representation.first.epochs == 200
-    assert config.method.representation.first.learning_rate == 0.1
-    expansion = config.method.representation.expansion
-    assert getattr(expansion, "when", "always") == "always", "the first task is the same for all methods"
+    recipe = shared_recipe(make_method(name))
+    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), recipe=recipe, settings=None)
+    part = config.method.representation
+    assert part.first == Recipe(learning_rate=0.1, clip_norm=1.0)
+    assert part.later in (None, Recipe(learning_rate=0.05, clip_norm=1.0))
+    assert config.method.augmentation == Augmentation()
+    assert getattr(part.expansion, "when", "always") == "always", "the first task is the same for all methods"
 
 
 def _without_wishes() -> Any:

@@ -24,17 +24,17 @@ SHARED_RATES = {"first": 0.1, "later": 0.05}
 
 
 def shared_recipe(method: Method) -> dict[str, Any]:
-    """Wishes that give every method the same epochs, optimiser, schedule, augmentation and first task.
+    """The same epochs, optimiser, schedule, clipping, augmentation and first task for every method.
 
     Rotations of the first task alone are left out; methods that turn images in every task (PASS) are made of it.
     """
-    wishes = _leaves("augmentation", Augmentation())
-    if getattr(method.representation.expansion, "when", None) == "first":
-        wishes["representation.expansion.kind"] = "none"
+    recipe = _leaves("augmentation", Augmentation())
     for stage, rate in SHARED_RATES.items():
-        recipe = Recipe(learning_rate=rate, clip_norm=1.0)
-        wishes.update(_leaves(f"representation.{stage}", recipe))
-    return wishes
+        if getattr(method.representation, stage) is not None:
+            recipe.update(_leaves(f"representation.{stage}", Recipe(learning_rate=rate, clip_norm=1.0)))
+    if getattr(method.representation.expansion, "when", None) == "first":
+        recipe["representation.expansion.kind"] = "none"
+    return recipe
 
 
 def run_grid(
@@ -74,7 +74,7 @@ def run_grid(
                     dataset,
                     # Settings of a grid reach the methods that have them; the others cannot follow.
                     settings={key: value for key, value in (settings or {}).items() if key in known[name]},
-                    wishes=shared_recipe(make_method(name)) if recipe == "shared" else None,
+                    recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
                     epochs=epochs,
                     seed=seed,
                     runtime=runtime,

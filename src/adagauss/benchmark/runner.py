@@ -63,13 +63,13 @@ def make_config(
     runtime: RuntimeConfig | None = None,
     diagnostics: Literal["none", "last", "every"] = "last",
     protocol: Protocol | None = None,
-    wishes: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Resolve a method: its composition, its preset, wishes (given, the dataset's, the protocol's), settings."""
+    """Resolve a method: its composition, its preset, a recipe, wishes (the dataset's, the protocol's), settings."""
     chosen = preset or method_info(method).default_preset
-    wished = {**(wishes or {}), **dataset.settings, **(protocol.wishes(chosen) if protocol else {})}
-    base = make_method(method, preset, settings, wished)
-    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), wished)
+    wished = {**dataset.settings, **(protocol.wishes(chosen) if protocol else {})}
+    base = make_method(method, preset, settings, wished, recipe)
+    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), wished, recipe)
     return RunConfig(
         method_name=method,
         preset=chosen,

@@ -98,14 +98,16 @@ def make_method(
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
     wishes: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
 ) -> Method:
-    """A method with its settings resolved: composition ← preset ← a dataset's wishes ← the user's settings.
+    """A method with its settings resolved: composition ← preset ← recipe ← a dataset's wishes ← the user's settings.
 
     Args:
         name: a registered method.
         preset: one of its presets; None takes its default one.
         settings: dotted keys; an unknown one is an error.
-        wishes: dotted keys that are passed over where the method has no such setting.
+        wishes: dotted keys that are passed over where the method has no such setting, or has turned it off.
+        recipe: dotted keys that take the place of the method's own recipe; an unknown one is an error.
 
     >>> make_method("adagauss", settings={"classifier.tied": 0.5}).classifier.tied
     0.5
@@ -117,6 +119,7 @@ def make_method(
         if chosen not in info.presets:
             raise unknown_name(f"preset of {name}", chosen, info.presets)
         spec = override(spec, info.presets[chosen])
+    spec = override(spec, recipe or {})
     spec = override(spec, existing(spec, wishes or {}))
     return Method.of(override(spec, settings or {}))
 
