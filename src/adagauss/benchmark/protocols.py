@@ -42,6 +42,20 @@ CPU: Settings = {
     "drift.views": 2,
 }
 """A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
+PRETRAINED_CPU: Settings = {
+    **CPU,
+    "backbone.name": "efficientnet_lite0",
+    "backbone.train_blocks": "last:6",
+    "representation.first.epochs": 15,
+    "representation.first.batch_size": 64,
+    "representation.later.epochs": 15,
+    "representation.later.batch_size": 64,
+    "drift.recipe.batch_size": 64,
+}
+"""Thirty images a class teach a thin network nothing: the upper blocks of one that knows ImageNet (extra: pretrained)."""
+
+CPU_CLASSES = {"tiny": 50, "cub": 100, "cars": 100}
+"""How many classes are taught at the CPU scale, where it is not all of them."""
 
 
 @dataclass(frozen=True)
@@ -55,26 +69,22 @@ class Protocol:
     preset_settings: Mapping[str, Settings] = field(default_factory=dict)
     """Further wishes under a preset, such as the λ that the published code uses on this dataset."""
     scale: str = "paper"
+    cpu_settings: Settings = field(default_factory=lambda: CPU)
+    cpu_image_size: int = 32
 
     def wishes(self, preset: str | None) -> dict[str, Any]:
         """All settings the protocol asks for under a preset."""
         return {**self.settings, **self.preset_settings.get(preset or "", {})}
 
     def at_cpu_scale(self) -> Protocol:
-        """The same tasks for two CPU cores; image files become 32 pixels wide, and at most 100 classes are taught."""
-        per_task = 5 if self.stream.tasks >= 20 else 10
-        limited = self.stream.dataset.startswith("tiny")
+        """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""
+        classes = CPU_CLASSES.get(self.stream.dataset)
+        size = self.cpu_image_size if self.stream.image_size else None
         return replace(
             self,
             name=f"{self.name}-cpu",
-            stream=self.stream.model_copy(
-                update={
-                    "classes": per_task * self.stream.tasks // 2 if limited else None,
-                    "image_size": 32 if self.stream.image_size else None,
-                }
-            ),
-            settings={**self.settings, **CPU},
-            preset_settings={},
+            stream=self.stream.model_copy(update={"classes": classes, "image_size": size}),
+            settings={**self.settings, **self.cpu_settings},
             scale="cpu",
         )
 
@@ -113,6 +123,8 @@ def _make() -> dict[str, Protocol]:
                 {**FINE_GRAINED, **batches},
                 preset_settings={"reference": reference},
                 size=224,
+                cpu_settings=PRETRAINED_CPU,
+                cpu_image_size=128,
             )
     return {protocol.name: protocol for one in found for protocol in (one, one.at_cpu_scale())}
 
