@@ -52,7 +52,7 @@ PRETRAINED_CPU: Settings = {
     "representation.later.batch_size": 64,
     "drift.recipe.batch_size": 64,
 }
-"""Thirty images a class teach a thin network nothing: the upper blocks of one that knows ImageNet (extra: pretrained)."""
+"""Thirty images a class teach a thin network nothing: upper blocks of one that knows ImageNet (extra: pretrained)."""
 
 CPU_CLASSES = {"tiny": 50, "cub": 100, "cars": 100}
 """How many classes are taught at the CPU scale, where it is not all of them."""
