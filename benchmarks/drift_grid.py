@@ -6,6 +6,9 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor, nn
 
 from adagauss.allocator import keep_freed_memory
 from adagauss.analysis.replay import Replay, as_data, replay, table
@@ -13,6 +16,7 @@ from adagauss.benchmark import RunConfig, RunFolder
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.drift import Adapter, Drift, NoDrift
+from adagauss.task import CurrentTask
 from adagauss.training import Recipe
 
 PUBLISHED = {"shrinkage": 3.0, "correlation": True, "normalise": True, "log_det": False}
@@ -20,8 +24,21 @@ PUBLISHED = {"shrinkage": 3.0, "correlation": True, "normalise": True, "log_det"
 RECIPE = Recipe(epochs=40, batch_size=128, learning_rate=0.01, clip_norm=1.0)
 
 
+class SharedAdapter(Adapter):
+    """An adapter that is trained once a task for all variants that differ only in what they do with it."""
+
+    kind = "shared_adapter"
+    _trained: ClassVar[dict[tuple[int, float], tuple[CurrentTask, nn.Module]]] = {}
+
+    def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
+        key = (now.index, self.anti_collapse)
+        if key not in self._trained or self._trained[key][0] is not now:
+            self._trained[key] = (now, super().train_map(now, old, new))
+        return self._trained[key][1]
+
+
 def adapter(**settings: object) -> Adapter:
-    return Adapter.of({"recipe": RECIPE, "views": 2, **settings})
+    return SharedAdapter.of({"recipe": RECIPE, "views": 2, **settings})
 
 
 DRIFTS: dict[str, Drift] = {

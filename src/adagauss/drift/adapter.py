@@ -66,7 +66,7 @@ class Adapter(Drift):
         if self.network == "affine":
             affine = affine_ridge(old, new, self.ridge)
             return memory.transport_affine(affine), affine.__call__
-        mapping = self._train(now, old, new)
+        mapping = self.train_map(now, old, new)
         with torch.no_grad():
             means = mapping(memory.means.float()).double()
         if memory.covariance == "none":
@@ -76,7 +76,8 @@ class Adapter(Drift):
             moved = moved.with_statistics(means, moved.covariances)
         return moved, mapping
 
-    def _train(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
+    def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
+        """ψ, trained on the features of the current images before and after."""
         size = old.shape[1]
         torch.manual_seed(now.runtime.seed_for(now.name, "adapter initialisation"))
         network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
