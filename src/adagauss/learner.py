@@ -112,7 +112,7 @@ class Learner:
 
         memory = copy.deepcopy(self.memory)
         if previous is not None and method.representation.later is not None:
-            memory = method.memory.after_drift(method.drift.update(memory, now))
+            memory = method.memory.after_drift(memory, method.drift.update(memory, now))
         clock.stop("drift")
 
         method.memory.add(memory, now)

@@ -30,9 +30,9 @@ class Memory(Part):
     def add(self, bank: ClassGaussians, now: CurrentTask) -> None:
         """Remember the classes of the current task."""
 
-    def after_drift(self, bank: ClassGaussians) -> ClassGaussians:
+    def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:
         """What is stored of classes that drift has moved."""
-        return bank
+        return moved
 
 
 class NoMemory(Memory):
@@ -58,7 +58,7 @@ class GaussianMemory(Memory):
     tukey: PositiveFloat | None = None
     """λ: covariances are those of f^λ, while means stay those of f (FeCAM). Needs non-negative features."""
     shrink_after_drift: bool = True
-    """Apply it again whenever drift has moved the stored Gaussians, as the published code does: traces then grow."""
+    """Apply it again whenever drift has changed the covariances, as the published code does: traces then grow."""
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         return ClassGaussians(size, self.covariance, device)
@@ -86,8 +86,9 @@ class GaussianMemory(Memory):
             new.add(features if power is None else tukey(features, power), now.data.labels)
         return new
 
-    def after_drift(self, bank: ClassGaussians) -> ClassGaussians:
-        return self.shrunk(bank) if self.shrink_after_drift else bank
+    def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:
+        adapted = not torch.equal(before.packed, moved.packed)
+        return self.shrunk(moved) if self.shrink_after_drift and adapted else moved
 
     def shrunk(self, bank: ClassGaussians) -> ClassGaussians:
         """A bank with every covariance shrunk to the identity, and its off-diagonal entries to their mean."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from adagauss.config import existing, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import ConfigError
-from adagauss.methods import make_method, methods
+from adagauss.errors import ConfigError, NumericalError
+from adagauss.methods import Method, make_method, methods
 from adagauss.training import Recipe
 
 CIFAR_10_TASKS = [10] * 10
@@ -54,6 +55,13 @@ def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
     assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "cpu") is None
     assert published("AdaGauss", "adagauss", "cifar100", [50, 10, 10, 10, 10, 10], "paper") is None
     assert published("SDC", "sdc", "cifar100", CIFAR_10_TASKS, "paper") is None
+    assert published("AdaGauss", "adagauss", "cifar100", [5] * 10, "paper") is None, "half of the classes"
+
+
+def test_numbers_for_another_imagenet_subset_are_not_quoted() -> None:
+    sizes, dataset = [10] * 10, "imagenet-subset-seed1993"
+    assert published("AdaGauss", "adagauss", dataset, sizes, "paper") == Published(51.1, 65.0)
+    assert published("EFC", "efc", dataset, sizes, "paper") is None
 
 
 @pytest.mark.parametrize("name", sorted(methods()))
@@ -67,9 +75,42 @@ def test_the_shared_recipe_reaches_every_method(name: str) -> None:
     assert getattr(part.expansion, "when", "always") == "always", "the first task is the same for all methods"
 
 
-def _without_wishes() -> Any:
-    from dataclasses import replace
+def resolved(method: str, name: str, recipe: str = "own", dataset: Any = None) -> Method:
+    chosen = protocol(name)
+    shared = shared_recipe(make_method(method)) if recipe == "shared" else None
+    dataset = dataset or _without_wishes()
+    return make_config(method, chosen.stream, dataset, protocol=chosen, recipe=shared).method
 
+
+def test_what_a_method_is_made_of_survives_every_protocol() -> None:
+    for name in PROTOCOLS:
+        assert resolved("pass", name).representation.expansion.kind == "rotations"
+        assert resolved("il2a", name).representation.expansion.kind == "mixtures"
+
+
+@pytest.mark.parametrize("name", ["cifar100-10-cpu", "cub-10", "cub-20-cpu"])
+def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: str) -> None:
+    parts = [resolved(method, name, "shared").representation for method in methods()]
+    assert len({part.first.model_dump_json() for part in parts}) == 1
+    assert len({part.later.model_dump_json() for part in parts if part.later is not None}) == 1
+
+
+def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:
+    later = resolved("efc", "cifar100-10").representation.later
+    assert later is not None
+    assert later.batch_size == 64
+
+
+def test_what_the_authors_set_on_a_dataset_goes_before_the_datasets_wish() -> None:
+    tiny = replace(_without_wishes(), settings={"augmentation.crop_padding": 8})
+    assert resolved("il2a", "tiny-10", dataset=tiny).augmentation.crop_padding == 0
+    assert resolved("efc", "tiny-10", dataset=tiny).augmentation.crop_padding == 8
+    assert resolved("dpcr", "tiny-10").classifier.spec()["gamma"] == 2000
+    assert resolved("dpcr", "cifar100-10").classifier.spec()["gamma"] == 200
+    assert resolved("pass", "imagenet-subset-10").representation.first.optimiser == "sgd"
+
+
+def _without_wishes() -> Any:
     return replace(load_dataset("digits"), settings={})
 
 
@@ -81,7 +122,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list
 
 def _run_grid(out: Path) -> dict[str, list[dict[str, Any]]]:
     stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
-    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3)
+    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3).results
 
 
 def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
@@ -106,6 +147,24 @@ def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[dict[str
     assert rows[0]["method"] == "joint"
     for text in (compare.markdown(rows), compare.latex(rows), compare.csv(rows)):
         assert all(text.count(name) == 1 for name in results)
+
+
+def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:
+    run = grid[1]["finetune"][0]
+    paper = {**run, "protocol": {**run["protocol"], "dataset": "cifar100", "tasks": CIFAR_10_TASKS, "scale": "paper"}}
+    for changed, quoted in ((True, compare.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
+        (row,) = compare.comparison_rows({"adagauss": [paper]}, as_published=not changed)
+        assert row[compare.PAPER_COLUMN] == quoted
+
+
+def test_a_method_that_cannot_run_does_not_end_the_grid(tmp_path: Path) -> None:
+    settings = {"representation.later.learning_rate": 1e30, "representation.later.clip_norm": None}
+    stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
+    grid = run_grid("finetune,frozen", [0], stream, tmp_path, epochs=1, settings=settings)
+    assert list(grid.results) == ["frozen"]
+    assert "lower the learning rate" in grid.failures["finetune"]
+    with pytest.raises(NumericalError):
+        run_grid("finetune", [0], stream, tmp_path, epochs=1, settings=settings)
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:

@@ -102,3 +102,13 @@ def test_a_class_of_one_image_is_refused_before_training() -> None:
     classes = [few.classes[index] for index in sorted(set(few.targets.tolist()))]
     with pytest.raises(DataError, match="single image"):
         toy_learner("adagauss").learn(few.of_classes(classes))
+
+
+def test_shrinkage_is_not_repeated_where_drift_changes_no_covariance() -> None:
+    settings: dict[str, Any] = {"memory.shrinkage": 0.5, "drift.adapt_covariance": False}
+    learner = toy_learner("adagauss", **settings)
+    tasks = toy_tasks()
+    learner.learn(tasks[0])
+    before = learner.memory.packed.clone()
+    learner.learn(tasks[1])
+    assert torch.equal(learner.memory.packed[: len(before)], before)

@@ -230,8 +230,8 @@ def test_learns_uneven_tasks_and_goes_on_after_a_round_trip_as_if_there_were_non
     assert bool(torch.isfinite(here.probabilities(test)).all())
 
 
-def test_ldc_reference_preset_trains_its_map() -> None:
-    trained = learner("ldc", "reference", **{"drift.adam.epochs": 1})
+def test_ldc_adam_preset_trains_its_map() -> None:
+    trained = learner("ldc", "adam", **{"drift.adam.epochs": 1})
     assert isinstance(trained.method.drift, LDC)
     assert trained.method.drift.fit == "adam"
     for task in TASKS[:2]:

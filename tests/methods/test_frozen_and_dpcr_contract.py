@@ -17,7 +17,7 @@ from adagauss.methods import make_method
 from adagauss.runtime import Runtime
 
 FROZEN = [("frozen", None), ("fetril", None), ("fetril", "fc"), ("fecam", None), ("acil", None), ("dsal", None)]
-ALL = [*FROZEN, ("dpcr", "cifar"), ("dpcr", "signed")]
+ALL = [*FROZEN, ("dpcr", None), ("dpcr", "signed")]
 NAMES = ["zero", "one", "two", "three", "four", "five"]
 UNEVEN = [(0, 1), (2,), (3, 4, 5)]
 DIGITS = load_dataset("digits")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -80,8 +82,10 @@ def test_no_replay_while_nothing_is_remembered() -> None:
 
 def test_rotations_keep_their_outputs_and_the_radius_stays_that_of_the_first_task() -> None:
     digits = load_dataset("digits")
-    short = {f"representation.{when}.{key}": n for when in ("first", "later") for key, n in (("epochs", 1),)}
-    learner = Learner(make_method("pass", None, short, digits.settings), (1, 8, 8), digits.mean, digits.std, RUNTIME)
+    short: dict[str, Any] = {f"representation.{when}.epochs": 1 for when in ("first", "later")}
+    plain = {"augmentation.crop_padding": 0, "augmentation.flip": False, "augmentation.brightness": 0.0}
+    method = make_method("pass", None, {**short, **plain}, digits.settings)
+    learner = Learner(method, (1, 8, 8), digits.mean, digits.std, RUNTIME)
     learner.learn(digits.train.of_classes([0, 1]))
     first = learner.method.representation.state_dict()["prototypes.radius"]
     features = learner.features(digits.train.of_classes([0, 1]).images)

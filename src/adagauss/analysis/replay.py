@@ -80,7 +80,7 @@ def replay(
         for name, drift in drifts.items():
             memory = memories.get(name) or part.empty(network.extractor.size, runtime.device)
             if index:
-                memory = part.after_drift(drift.update(memory, now))
+                memory = part.after_drift(memory, drift.update(memory, now))
             part.add(memory, now)
             memories[name] = memory
         train = dataset.train.of_classes(labels)

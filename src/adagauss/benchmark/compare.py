@@ -45,13 +45,17 @@ def summarise(results: Sequence[Result]) -> dict[str, Spread]:
     return {name: Spread.of([column(result) for result in results]) for name, column in COLUMNS.items()}
 
 
-def comparison_rows(results: Results) -> list[dict[str, str]]:
-    """One row a method, best A_last first: accuracy, the paper's numbers where comparable, and cost."""
+def comparison_rows(results: Results, as_published: bool = False) -> list[dict[str, str]]:
+    """One row a method, best A_last first: accuracy, the paper's numbers where comparable, and cost.
+
+    ``as_published`` says that the runs are a protocol of the paper with nothing changed.
+    """
     rows = []
     for name, runs in sorted(results.items(), key=lambda item: -summarise(item[1])["A_last"].mean):
         one = runs[0]
         protocol = one["protocol"]
-        paper = published(method_info(name).title, name, protocol["dataset"], protocol["tasks"], protocol["scale"])
+        quoted = published(method_info(name).title, name, protocol["dataset"], protocol["tasks"], protocol["scale"])
+        paper = quoted if as_published else None
         seconds = [sum(value for stage, value in run["seconds"].items() if stage != "evaluation") for run in runs]
         rows.append(
             {

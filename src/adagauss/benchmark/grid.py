@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adagauss.benchmark.protocols import Protocol
 from adagauss.benchmark.runner import make_config, run
@@ -12,7 +13,7 @@ from adagauss.config import Config, flatten, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import unknown_name
+from adagauss.errors import ConfigError, DataError, NumericalError, unknown_name
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.progress import Reporter
@@ -21,6 +22,15 @@ from adagauss.training import Recipe
 
 RECIPES = ("own", "shared")
 SHARED_RATES = {"first": 0.1, "later": 0.05}
+
+
+class Grid(NamedTuple):
+    """What came of a grid."""
+
+    results: dict[str, list[dict[str, Any]]]
+    """Metrics of every run, by method."""
+    failures: dict[str, str]
+    """Why a method has no results, or not for all seeds."""
 
 
 def shared_recipe(method: Method) -> dict[str, Any]:
@@ -50,8 +60,11 @@ def run_grid(
     runtime: RuntimeConfig | None = None,
     options: ReadOptions | None = None,
     reporter: Reporter | None = None,
-) -> dict[str, list[dict[str, Any]]]:
-    """Metrics of every method over every seed; runs that are in ``out`` already are taken from there."""
+) -> Grid:
+    """Metrics of every method over every seed; runs that are in ``out`` already are taken from there.
+
+    A method that cannot be run, or whose training diverges, is left out and the others go on; if none can, it raises.
+    """
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     names = list(all_methods()) if methods == "all" else methods.split(",")
@@ -63,11 +76,10 @@ def run_grid(
             raise unknown_name("setting", key, set().union(*known.values()))
     dataset = load_dataset(stream.dataset, options)
     reporter = reporter or Reporter()
-    results: dict[str, list[dict[str, Any]]] = {}
+    grid = Grid({}, {})
     with reporter.progress("comparison", len(names) * len(seeds)) as advance:
-        for name in names:
-            results[name] = []
-            for seed in seeds:
+        for name, seed in product(names, seeds):
+            try:
                 config = make_config(
                     name,
                     stream,
@@ -81,9 +93,16 @@ def run_grid(
                     protocol=protocol,
                 )
                 folder = out / f"{name}-{config.digest()}-seed{seed}"
-                results[name].append(run(config, folder, resume=True, reporter=reporter, dataset=dataset))
-                advance(f"{name} {100 * results[name][-1]['a_last']['task_mean']:.1f} %")
-    return results
+                result = run(config, folder, resume=True, reporter=reporter, dataset=dataset)
+            except (ConfigError, DataError, NumericalError) as error:
+                grid.failures[name] = str(error)
+                advance(f"{name} failed")
+                if not grid.results and len(grid.failures) == len(names):
+                    raise
+            else:
+                grid.results.setdefault(name, []).append(result)
+                advance(f"{name} {100 * result['a_last']['task_mean']:.1f} %")
+    return grid
 
 
 def _leaves(prefix: str, config: Config) -> dict[str, Any]:

@@ -14,8 +14,6 @@ Settings = Mapping[str, Any]
 SCRATCH: Settings = {
     "backbone.name": "resnet18",
     "backbone.features": 64,
-    "representation.first.batch_size": 256,
-    "representation.later.batch_size": 256,
 }
 PLAIN_CROPS: Settings = {"augmentation.policy": "none"}
 """Only CIFAR is trained with a random policy beside crops and flips, even in the published code."""
@@ -24,7 +22,6 @@ FINE_GRAINED: Settings = {
     "backbone.name": "resnet18",
     "backbone.features": 32,
     "representation.trunk_rate": 0.1,
-    "representation.expansion.kind": "none",
 }
 """ImageNet-pretrained networks; give the weight file with ``--set backbone.weights=FILE``."""
 
@@ -67,14 +64,15 @@ class Protocol:
     settings: Settings
     """Wishes to any method; each takes those that it has."""
     preset_settings: Mapping[str, Settings] = field(default_factory=dict)
-    """Further wishes under a preset, such as the λ that the published code uses on this dataset."""
+    """Further wishes under a preset of AdaGauss, such as the λ that the published code uses on this dataset."""
     scale: str = "paper"
     cpu_settings: Settings = field(default_factory=lambda: CPU)
     cpu_image_size: int = 32
 
-    def wishes(self, preset: str | None) -> dict[str, Any]:
-        """All settings the protocol asks for under a preset."""
-        return {**self.settings, **self.preset_settings.get(preset or "", {})}
+    def wishes(self, preset: str | None, recipe: Settings | None = None) -> dict[str, Any]:
+        """All settings the protocol asks for under a preset; a recipe for all methods goes before the preset's."""
+        own = self.preset_settings.get(preset or "", {})
+        return {**{key: value for key, value in own.items() if key not in (recipe or {})}, **self.settings}
 
     def at_cpu_scale(self) -> Protocol:
         """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""
@@ -109,19 +107,21 @@ def _make() -> dict[str, Protocol]:
     for dataset, batch in (("cub", 128), ("aircraft", 256), ("cars", 256)):
         for tasks in (5, 10, 20):
             slow = dataset == "cub" and tasks == 20
+            batched = ("representation.first", "representation.later", "drift.recipe")
+            paper = {f"{stage}.batch_size": batch for stage in batched}
             reference = {
+                **paper,
+                "representation.expansion.kind": "none",
                 "representation.terms.distillation.weight": 1.0 if slow else 0.3,
                 "representation.later.learning_rate": 0.1,
                 "drift.recipe.learning_rate": 0.1 if slow else 0.01,
             }
-            batched = ("representation.first", "representation.later", "drift.recipe")
-            batches = {f"{stage}.batch_size": batch for stage in batched}
             add(
                 f"{dataset}-{tasks}",
                 dataset,
                 tasks,
-                {**FINE_GRAINED, **batches},
-                preset_settings={"reference": reference},
+                FINE_GRAINED,
+                preset_settings={"paper": paper, "reference": reference},
                 size=224,
                 cpu_settings=PRETRAINED_CPU,
                 cpu_image_size=128,

@@ -65,11 +65,21 @@ def make_config(
     protocol: Protocol | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Resolve a method: its composition, its preset, a recipe, wishes (the dataset's, the protocol's), settings."""
-    chosen = preset or method_info(method).default_preset
-    wished = {**dataset.settings, **(protocol.wishes(chosen) if protocol else {})}
-    base = make_method(method, preset, settings, wished, recipe)
-    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), wished, recipe)
+    """Resolve a method, each layer over those before it.
+
+    Composition, preset, what its authors set on this dataset, a recipe for all methods, the dataset's and the
+    protocol's wishes, the user's settings. A dataset's wish does not undo what the authors set there, nor the
+    protocol's wish to one preset what the recipe gives to all methods.
+    """
+    info = method_info(method)
+    chosen = preset or info.default_preset
+    authors = info.settings_for(stream.dataset)
+    fixed = flatten(authors)
+    wished = {key: value for key, value in dataset.settings.items() if key not in fixed}
+    wished |= protocol.wishes(chosen, recipe) if protocol else {}
+    layers = wished, {**authors, **(recipe or {})}
+    base = make_method(method, preset, settings, *layers)
+    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), *layers)
     return RunConfig(
         method_name=method,
         preset=chosen,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from adagauss.drift.adc import ADC
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.lwf_base import lwf_with
+from adagauss.methods.lwf_base import DATASETS, lwf_with
 
 
 @register_method(
@@ -28,6 +28,7 @@ from adagauss.methods.lwf_base import lwf_with
     family="drift compensation",
     stores="mean of each class",
     paper="Goswami et al., CVPR 2024, arXiv 2405.19074",
+    datasets=DATASETS,
 )
 def adc() -> Method:
     """LwF, with means whose drift adversarial images show."""

@@ -54,6 +54,14 @@ class MethodInfo:
     default_preset: str | None = None
     joint: bool = False
     """An upper bound: the benchmark runner gives it the images of all tasks at once."""
+    datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings its authors use on some datasets, by the name of the dataset or how the name begins."""
+
+    def settings_for(self, dataset: str) -> dict[str, Any]:
+        """What the authors set on this dataset, beyond the composition."""
+        return {
+            key: value for name, own in self.datasets.items() if dataset.startswith(name) for key, value in own.items()
+        }
 
 
 _METHODS: dict[str, MethodInfo] = {}
@@ -69,11 +77,14 @@ def register_method(
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     default_preset: str | None = None,
     joint: bool = False,
+    datasets: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
     """Put a composition into the registry: every command, and every contract test, then knows it."""
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
-        _METHODS[name] = MethodInfo(name, title, family, stores, paper, build, presets or {}, default_preset, joint)
+        _METHODS[name] = MethodInfo(
+            name, title, family, stores, paper, build, presets or {}, default_preset, joint, datasets or {}
+        )
         return build
 
     return register
@@ -107,7 +118,7 @@ def make_method(
         preset: one of its presets; None takes its default one.
         settings: dotted keys; an unknown one is an error.
         wishes: dotted keys that are passed over where the method has no such setting, or has turned it off.
-        recipe: dotted keys that take the place of the method's own recipe; an unknown one is an error.
+        recipe: dotted keys that come before the wishes; an unknown one is an error.
 
     >>> make_method("adagauss", settings={"classifier.tied": 0.5}).classifier.tied
     0.5

@@ -26,13 +26,12 @@ from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.lwf_base import lwf_with
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "cifar": {},
+DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"classifier.gamma": 2000.0, "representation.later.learning_rate": 0.001},
     "imagenet": {"classifier.gamma": 2000.0, "representation.terms.distillation.weight": 5.0},
     "cub": {"representation.terms.distillation.weight": 20.0},
-    "signed": {"backbone.features": 64, "classifier.gamma": 0.1, "classifier.relative": True},
 }
+SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "classifier.relative": True}
 
 
 @register_method(
@@ -41,8 +40,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="He et al., ICML 2025, arXiv 2503.05423",
-    presets=PRESETS,
-    default_preset="cifar",
+    presets={"signed": SIGNED},
+    datasets=DATASETS,
 )
 def dpcr() -> Method:
     """LwF, with moments that two projections carry along and a ridge regression over them."""

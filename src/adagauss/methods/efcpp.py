@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.efc import efc
+from adagauss.methods.efc import DATASETS, efc
 
 
 @register_method(
@@ -25,6 +25,7 @@ from adagauss.methods.efc import efc
     family="drift compensation",
     stores="mean, covariance and count of each class, outputs of each task, one feature matrix",
     paper="Magistri et al., 2025, arXiv 2503.10439",
+    datasets=DATASETS,
 )
 def efcpp() -> Method:
     """EFC without rehearsal during training, and with re-balancing after it."""

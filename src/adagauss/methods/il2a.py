@@ -7,7 +7,7 @@
                 w_jᵀμ_c + b_j + (ratio/2)(w_j − w_c)ᵀ Σ_c (w_j − w_c)
             + 10 · ‖F_t(X) − F_{t−1}(X)‖_F                                       distillation (from t = 2)
         drop the outputs of the mixtures                                         representation
-        for every new class c: μ_c, Σ_c                                          memory
+        for every new class c: μ_c, Σ_c of its augmented images                  memory
     predict the largest of the C outputs                                         classifier
 
 ``batch_size`` counts mixtures: 320 are 64 images and up to 4 mixtures of each. The published code pairs Σ with the
@@ -53,7 +53,7 @@ TINY: dict[str, Any] = {
     family="prototype replay",
     stores="mean and covariance of each class",
     paper="Zhu et al., NeurIPS 2021",
-    presets={"tiny_imagenet": TINY},
+    datasets={"tiny": TINY},
 )
 def il2a() -> Method:
     """Dual augmentation: of classes and of semantics."""
@@ -72,7 +72,7 @@ def il2a() -> Method:
                 "distillation": Distillation(target="norm", weight=10.0),
             },
         ),
-        memory=GaussianMemory(covariance="full"),
+        memory=GaussianMemory(covariance="full", augmented=True),
         drift=NoDrift(),
         classifier=LearnedHead(),
     )

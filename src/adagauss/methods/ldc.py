@@ -9,7 +9,7 @@
         predict the nearest μ_c among unit vectors                        classifier
 
 The published learner has a cosine head, which is not available here: the outputs are linear. W comes in closed form,
-drawn slightly toward the identity; the preset ``reference`` fits it as the authors do, with 20 epochs of Adam from a
+drawn slightly toward the identity; the preset ``adam`` fits it as the authors do, with 20 epochs of Adam from a
 random start.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from adagauss.drift.ldc import LDC
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.lwf_base import lwf_with
+from adagauss.methods.lwf_base import DATASETS, lwf_with
 
 
 @register_method(
@@ -26,7 +26,8 @@ from adagauss.methods.lwf_base import lwf_with
     family="drift compensation",
     stores="mean of each class",
     paper="Gomez-Villa et al., ECCV 2024, arXiv 2407.08536",
-    presets={"reference": {"drift.fit": "adam"}},
+    presets={"adam": {"drift.fit": "adam"}},
+    datasets=DATASETS,
 )
 def ldc() -> Method:
     """LwF, with means that a linear map carries along."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from adagauss.drift.sdc import SDC
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.lwf_base import lwf_with
+from adagauss.methods.lwf_base import DATASETS, lwf_with
 
 
 @register_method(
@@ -26,6 +26,7 @@ from adagauss.methods.lwf_base import lwf_with
     family="drift compensation",
     stores="mean of each class",
     paper="Yu et al., CVPR 2020, arXiv 2004.00440",
+    datasets=DATASETS,
 )
 def sdc() -> Method:
     """LwF, with means that move as the images around them."""

@@ -8,7 +8,7 @@ for task t = 2 … T:
         + 10 · CE of μ_c for random old classes c                                              prototypes
         + Σ over the batch of s·‖F_t(x) − F_{t−1}(x)‖₂                                         distillation
     fold the 1×1 convolutions into the 3×3 ones                                                tuning
-for every new class c: μ_c                                                                     memory
+for every new class c: μ_c of its augmented images                                             memory
 predict the largest of the C outputs                                                           classifier
 """
 
@@ -65,7 +65,7 @@ def ssre() -> Method:
                 "distillation": SelectiveDistillation(weight=1.0),
             },
         ),
-        memory=GaussianMemory(covariance="none"),
+        memory=GaussianMemory(covariance="none", augmented=True),
         drift=NoDrift(),
         classifier=LearnedHead(),
     )

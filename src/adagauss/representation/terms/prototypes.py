@@ -16,8 +16,8 @@ from adagauss.task import CurrentTask
 class PrototypeReplay(Term):
     """Cross-entropy of old means μ_c + ρ·r·ε, ε ~ N(0, I), under all outputs (PASS, ρ = 1; SSRE, ρ = 0).
 
-    As many old classes as the batch has images are drawn uniformly. The radius r is measured once, after the first
-    task (see `radius`).
+    As many old classes as the batch has images are drawn uniformly. The radius r is measured once, on the
+    augmented images of the first task (see `radius`).
     """
 
     kind = "prototypes"
@@ -39,7 +39,7 @@ class PrototypeReplay(Term):
 
     def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
         if self.noise and self._radius is None:
-            self._radius = radius(now.features("test"), now.targets)
+            self._radius = radius(now.features(0), now.targets)
 
     def state_dict(self) -> State:
         return {} if self._radius is None else {"radius": self._radius}
