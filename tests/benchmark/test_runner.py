@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from adagauss.config import plain
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
+from adagauss.progress import Reporter
 
 SETTINGS = {
     "representation.first.epochs": 4,
@@ -63,6 +65,26 @@ def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
     assert metrics["protocol"]["tasks"] == [2, 2, 1]
     assert metrics["config"] == quick_config().digest()
     assert len(metrics["accuracy_matrix"]) == 3
+
+
+class Listening(Reporter):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.heard.append(text)
+
+
+def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(uninterrupted, path)
+    same, other = Listening(), Listening()
+    run(quick_config(), path, resume=True, reporter=same)
+    facts = RunFolder(path).read_json("environment.json")
+    RunFolder(path).write_json("environment.json", {**facts, "source": "0123456789"})
+    run(quick_config(), path, resume=True, reporter=other)
+    assert same.heard == []
+    assert "begun by other code (0123456789" in other.heard[0]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 
+import adagauss
 from adagauss.benchmark.folder import FileSnapshots, RunFolder, real_statistics, sample_rows
 from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
 from adagauss.benchmark.protocols import Protocol
@@ -109,6 +111,7 @@ def run(
     stream = make_stream(config, dataset)
     with folder.lock():
         _open(folder, config, resume)
+        _warn_of_other_code(folder, reporter)
         snapshots = FileSnapshots(folder.path / "snapshots")
         runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
         done = folder.finished_tasks()
@@ -164,6 +167,15 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
         raise CheckpointError(
             f"{folder.path} was begun with other settings ({len(differing)} differ; {key}: "
             f"{before.get(key)!r} there, {now.get(key)!r} now): use the same, or another --out"
+        )
+
+
+def _warn_of_other_code(folder: RunFolder, reporter: Reporter) -> None:
+    """Numbers of two versions of the code should not meet in one table unnoticed."""
+    begun = folder.read_json("environment.json").get("source") if (folder.path / "environment.json").exists() else None
+    if begun != source_digest():
+        reporter.message(
+            f"{folder.path} was begun by other code ({begun}, now {source_digest()}): its numbers may differ"
         )
 
 
@@ -231,11 +243,22 @@ def environment() -> dict[str, str]:
     packages = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn")
     return {
         **{name: version(name) for name in packages},
+        "source": source_digest(),
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": _processor(),
         "threads": str(torch.get_num_threads()),
     }
+
+
+@cache
+def source_digest() -> str:
+    """A short name for the library's source code as it is installed."""
+    root = Path(adagauss.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:10]
 
 
 def _processor() -> str:
