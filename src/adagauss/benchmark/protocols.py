@@ -37,6 +37,7 @@ CPU: Settings = {
     "drift.recipe.epochs": 40,
     "drift.recipe.batch_size": 128,
     "drift.views": 2,
+    "classifier.buffer": 2048,
 }
 """A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
 PRETRAINED_CPU: Settings = {
