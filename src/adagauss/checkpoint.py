@@ -16,7 +16,7 @@ from adagauss.errors import CheckpointError
 
 VERSION = 1
 MAX_HEADER = 100 * 2**20
-REMEDY = "delete it, and --resume goes on from what was saved before it"
+REMEDY = "if it is part of a run, delete it, and --resume goes on from what was saved before it"
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from adagauss.analysis.figures import accuracy_curve, matrix_figure
 from adagauss.benchmark import compare, make_config
 from adagauss.benchmark.grid import run_grid, shared_recipe
 from adagauss.benchmark.protocols import PROTOCOLS, protocol
 from adagauss.benchmark.published import Published, published
+from adagauss.cli import tables
 from adagauss.config import existing, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
@@ -147,6 +149,27 @@ def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[dict[str
     assert rows[0]["method"] == "joint"
     for text in (compare.markdown(rows), compare.latex(rows), compare.csv(rows)):
         assert all(text.count(name) == 1 for name in results)
+
+
+def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
+    grid: tuple[Path, dict[str, list[dict[str, Any]]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {**grid[1]["finetune"][0], "protocol": {**grid[1]["finetune"][0]["protocol"], "scale": "cpu"}}
+    results = {"finetune": [small]}
+    caption = compare.protocol_title(small["protocol"])
+    rows = compare.comparison_rows(results)
+    for text in (compare.markdown(rows, caption), compare.latex(rows, caption), compare.csv(rows, caption)):
+        assert "CPU scale" in text
+    tables.show(results, small)
+    tables.comparison_table(rows, results)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("CPU scale") == 4
+    for figure in (accuracy_curve(results), matrix_figure(small)):
+        assert "CPU scale" in figure.axes[0].get_title()
+
+
+def test_latex_signs_in_names_are_escaped() -> None:
+    assert r"a\_b\&c\$" in compare.latex([{"name": "a_b&c$"}])
 
 
 def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.benchmark.compare import protocol_title
 from adagauss.benchmark.folder import RunFolder
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
@@ -53,6 +55,7 @@ def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure
         )
         axes.fill_between(tasks, mean - deviation, mean + deviation, alpha=0.15, color=line.get_color(), linewidth=0)
     axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
+    _set_title(axes, protocol_title(next(iter(results.values()))[0]["protocol"]))
     axes.set_xticks(tasks)
     axes.grid(alpha=0.3)
     if crowded:
@@ -76,7 +79,8 @@ def matrix_figure(result: Mapping[str, Any]) -> Figure:
         for column in range(row + 1):
             shade = "white" if values[row, column] < 60 else "black"
             axes.text(column, row, f"{values[row, column]:.0f}", ha="center", va="center", color=shade)
-    axes.set(xlabel="accuracy on task", ylabel="after task", title=_title(result))
+    axes.set(xlabel="accuracy on task", ylabel="after task")
+    _set_title(axes, _title(result))
     ticks = list(range(size))
     axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
     axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
@@ -106,11 +110,13 @@ def gaussians_figure(
         for mean, covariance, colour in zip(means, covariances, colours, strict=True):
             draw_ellipse(axes, mean, covariance, colour, style)
     for mean, label, colour in zip((mine.means - centre) @ plane, labels, colours, strict=True):
-        axes.annotate(str(label), (float(mean[0]), float(mean[1])), color=colour, weight="bold", fontsize=11)
+        place = (float(mean[0]), float(mean[1]))
+        axes.annotate(_plain(str(label)), place, color=colour, weight="bold", fontsize=11)
     axes.plot([], [], "k-", label="memorised (2σ)")
     axes.plot([], [], "k--", label="real (2σ)")
     axes.plot([], [], "k.", alpha=0.4, label="test images")
-    axes.set(title=title, xlabel="first direction between classes", ylabel="second direction")
+    axes.set(xlabel="first direction between classes", ylabel="second direction")
+    _set_title(axes, title)
     axes.legend(loc="best", fontsize=8)
     axes.set_aspect("equal", adjustable="datalim")
     return figure
@@ -152,11 +158,26 @@ def write_figures(folder: RunFolder) -> list[Path]:
     paths = []
     for name, figure in figures.items():
         path = target / f"{name}.png"
-        figure.savefig(path, dpi=130)
+        save_figure(figure, path)
         paths.append(path)
     return paths
 
 
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PNG; letters of class names that the font lacks are drawn as boxes, without a warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(path, dpi=130)
+
+
+def _plain(text: str) -> str:
+    """Text whose dollars are dollars: a folder or a class may be named with them, and is no formula."""
+    return text.replace("$", r"\$")
+
+
+def _set_title(axes: Axes, text: str) -> None:
+    axes.set_title(_plain(text), fontsize=9, wrap=True)
+
+
 def _title(result: Mapping[str, Any]) -> str:
-    protocol = result["protocol"]
-    return f"{result['method']}, {protocol['dataset']}, {len(protocol['tasks'])} tasks, seed {result['seed']}"
+    return f"{result['method']}, seed {result['seed']}: {protocol_title(result['protocol'])}"

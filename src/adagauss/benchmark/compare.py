@@ -40,6 +40,16 @@ class Spread:
         return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
 
 
+def protocol_title(protocol: Mapping[str, Any]) -> str:
+    """What was learned, and a warning where it was made small for a CPU.
+
+    >>> protocol_title({"dataset": "digits", "tasks": [2, 2], "scale": "cpu"})
+    'digits, 2 tasks, CPU scale (compare such numbers with each other only)'
+    """
+    small = ", CPU scale (compare such numbers with each other only)" if protocol["scale"] == "cpu" else ""
+    return f"{protocol['dataset']}, {len(protocol['tasks'])} tasks{small}"
+
+
 def summarise(results: Sequence[Result]) -> dict[str, Spread]:
     """The accuracy columns of a comparison table for the runs of one method."""
     return {name: Spread.of([column(result) for result in results]) for name, column in COLUMNS.items()}
@@ -73,26 +83,34 @@ def comparison_rows(results: Results, as_published: bool = False) -> list[dict[s
     return rows
 
 
-def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+def markdown(rows: Sequence[Mapping[str, str]], caption: str = "") -> str:
     """Rows as a Markdown table."""
     header = list(rows[0])
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    above = [f"*{caption}*", ""] if caption else []
+    lines = [*above, "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join([*lines, *("| " + " | ".join(row.values()) + " |" for row in rows)]) + "\n"
 
 
-def latex(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as a LaTeX tabular."""
+def latex(rows: Sequence[Mapping[str, str]], caption: str = "") -> str:
+    """Rows as a LaTeX tabular, the caption as its last line."""
     header = list(rows[0])
-    lines = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline", _latex_row(header), "\\hline"]
-    return "\n".join([*lines, *(_latex_row(list(row.values())) for row in rows), "\\hline", "\\end{tabular}", ""])
+    below = [f"\\multicolumn{{{len(header)}}}{{l}}{{{_latex_text(caption)}}} \\\\"] if caption else []
+    above = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline", _latex_row(header), "\\hline"]
+    lines = [_latex_row(list(row.values())) for row in rows]
+    return "\n".join([*above, *lines, "\\hline", *below, "\\end{tabular}", ""])
 
 
-def csv(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as comma-separated values, every value quoted."""
+def csv(rows: Sequence[Mapping[str, str]], caption: str = "") -> str:
+    """Rows as comma-separated values, every value quoted; the caption is a column."""
+    rows = [{**row, "protocol": caption} for row in rows] if caption else rows
     quoted = [[f'"{value}"' for value in line] for line in (list(rows[0]), *(list(row.values()) for row in rows))]
     return "\n".join(",".join(line) for line in quoted) + "\n"
 
 
 def _latex_row(values: Sequence[str]) -> str:
-    escaped = [value.replace("_", "\\_").replace("±", "$\\pm$").replace("%", "\\%") for value in values]
-    return " & ".join(escaped) + " \\\\"
+    return " & ".join(map(_latex_text, values)) + " \\\\"
+
+
+def _latex_text(text: str) -> str:
+    escapes = {**{sign: f"\\{sign}" for sign in "_%&#${}"}, "\\": "\\textbackslash{}", "±": "$\\pm$"}
+    return "".join(escapes.get(letter, letter) for letter in text)

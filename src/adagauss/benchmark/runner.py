@@ -109,14 +109,16 @@ def run(
     # What the user may have got wrong comes first: a refused run leaves no folder behind.
     dataset = dataset or load_dataset(config.stream.dataset, options)
     stream = make_stream(config, dataset)
+    snapshots = FileSnapshots(folder.path / "snapshots")
+    runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
+    learner = _new_learner(config, dataset, runtime)
     with folder.lock():
         _open(folder, config, resume)
         _warn_of_other_code(folder, reporter)
-        snapshots = FileSnapshots(folder.path / "snapshots")
-        runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
         done = folder.finished_tasks()
         joint = method_info(config.method_name).joint
-        learner = Learner.load(folder.checkpoint(done - 1), runtime) if done else _new_learner(config, dataset, runtime)
+        if done:
+            learner = Learner.load(folder.checkpoint(done - 1), runtime)
         title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
         with reporter.progress(title, len(stream)) as advance:
             for _ in range(done):

@@ -14,6 +14,8 @@ from adagauss.cli.options import (
     ProtocolName,
     Quiet,
     Settings,
+    SkipBadImages,
+    Workers,
     make_reporter,
     parse_numbers,
     parse_settings,
@@ -42,10 +44,16 @@ def compare(
     tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
     protocol: ProtocolName = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="own: each method's epochs and rates; shared: AdaGauss' for all.")
+        str, typer.Option("--recipe", help="own: each method's epochs, rates and images; shared: the same for all.")
     ] = "own",
     epochs: Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs a task, for all.")] = None,
     settings: Settings = None,
+    classes: Annotated[int | None, typer.Option("--classes", help="Teach only the first so many classes.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option("--image-size", min=1, help="Side of image files, in pixels.")
+    ] = None,
+    skip_bad_images: SkipBadImages = False,
+    workers: Workers = 2,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of all runs and tables.")] = Path("runs/compare"),
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -56,7 +64,7 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, beside the paper's numbers where the protocol is the
     same. Settings given with --set go to the methods that have them.
     """
-    from adagauss.analysis.figures import accuracy_curve
+    from adagauss.analysis.figures import accuracy_curve, save_figure
     from adagauss.benchmark import compare as comparison
     from adagauss.benchmark.grid import run_grid
     from adagauss.benchmark.protocols import protocol as protocol_by_name
@@ -64,9 +72,11 @@ def compare(
     from adagauss.data.stream import StreamConfig
     from adagauss.runtime import RuntimeConfig
 
-    refuse_beside_protocol(context, ("dataset", "tasks"))
+    told = {"dataset": dataset, "tasks": tasks, "classes": classes, "image_size": image_size}
+    told["skip_bad_images"] = skip_bad_images
+    refuse_beside_protocol(context, list(told))
     chosen = protocol_by_name(protocol) if protocol else None
-    stream = chosen.stream if chosen else StreamConfig.of({"dataset": dataset, "tasks": tasks})
+    stream = chosen.stream if chosen else StreamConfig.of(told)
     results, failures = run_grid(
         methods,
         parse_numbers(seeds, "--seeds"),
@@ -77,14 +87,16 @@ def compare(
         epochs=epochs,
         settings=parse_settings(settings),
         runtime=RuntimeConfig.of({"device": device}, "runtime."),
-        options=read_options(data_root, stream),
+        options=read_options(data_root, stream, workers),
         reporter=make_reporter(quiet),
     )
     changed = recipe != "own" or epochs is not None or bool(settings)
     rows = comparison.comparison_rows(results, as_published=chosen is not None and not changed)
+    one = next(iter(results.values()))[0]
+    caption = f"{comparison.protocol_title(one['protocol'])}; recipe: {recipe}"
     for name, text in (("md", comparison.markdown), ("tex", comparison.latex), ("csv", comparison.csv)):
-        (out / f"table.{name}").write_text(text(rows))
-    accuracy_curve(results).savefig(out / "accuracy.png", dpi=130)
+        (out / f"table.{name}").write_text(text(rows, caption))
+    save_figure(accuracy_curve(results), out / "accuracy.png")
     comparison_table(rows, results)
     typer.echo(f"Tables and figure: {out}/table.md, table.tex, table.csv, accuracy.png")
     for name, reason in failures.items():

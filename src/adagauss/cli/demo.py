@@ -23,7 +23,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.analysis.figures import accuracy_curve, write_figures
+    from adagauss.analysis.figures import accuracy_curve, save_figure, write_figures
     from adagauss.benchmark import RunFolder, make_config, run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
@@ -45,6 +45,6 @@ def demo(
                 shown, drawn = results[method][0], figures
     tables.show(results, shown)
     curve = out / "accuracy.png"
-    accuracy_curve(results).savefig(curve, dpi=130)
+    save_figure(accuracy_curve(results), curve)
     typer.echo(f"Figures: {curve}, " + ", ".join(str(path) for path in drawn[1:]))
     typer.echo(f"Ask the learner: adagauss info {drawn[0].parent.parent}")

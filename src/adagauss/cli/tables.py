@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from adagauss.benchmark.compare import OTHER_PROTOCOL, PAPER_COLUMN, Results, summarise
+from adagauss.benchmark.compare import OTHER_PROTOCOL, PAPER_COLUMN, Results, protocol_title, summarise
 
 SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 """Columns that fit a narrow terminal; the files hold all of them."""
@@ -16,8 +16,9 @@ SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 
 def accuracy_table(results: Results) -> Table:
     """Accuracy over all seen classes after each task, mean over seeds."""
-    table = Table(title="Accuracy on all seen classes, % (task mean)", title_justify="left")
-    table.add_column("method")
+    title = f"Accuracy on all seen classes, % (task mean); {_protocol(results)}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("method", no_wrap=True)
     tasks = len(next(iter(results.values()))[0]["accuracy_matrix"])
     for task in range(tasks):
         table.add_column(f"task {task + 1}", justify="right")
@@ -29,10 +30,8 @@ def accuracy_table(results: Results) -> Table:
 
 def matrix_table(result: Mapping[str, Any]) -> Table:
     """The accuracy matrix of one run."""
-    table = Table(
-        title=f"Accuracy matrix of {result['method']}, seed {result['seed']}, %: row after task, column on task",
-        title_justify="left",
-    )
+    title = f"Accuracy matrix of {result['method']}, seed {result['seed']}, %: row after task, column on task; "
+    table = Table(title=title + protocol_title(result["protocol"]), title_justify="left")
     rows = result["accuracy_matrix"]
     table.add_column("after")
     for task in range(len(rows)):
@@ -44,8 +43,9 @@ def matrix_table(result: Mapping[str, Any]) -> Table:
 
 def summary_table(results: Results) -> Table:
     """The metrics of each method over its seeds."""
-    table = Table(title="Over all tasks, % (mean ± standard deviation over seeds)", title_justify="left")
-    table.add_column("method")
+    title = f"Over all tasks, % (mean ± standard deviation over seeds); {_protocol(results)}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("method", no_wrap=True)
     table.add_column("seeds", justify="right")
     for column in ("A_last", "A_inc", "forgetting", "plasticity"):
         table.add_column(column, justify="right")
@@ -56,9 +56,7 @@ def summary_table(results: Results) -> Table:
 
 def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> None:
     """Print the table of a comparison."""
-    one = next(iter(results.values()))[0]["protocol"]
-    scale = " at CPU scale: compare these numbers with each other only" if one["scale"] == "cpu" else ""
-    table = Table(title=f"{one['dataset']}, {len(one['tasks'])} tasks, %{scale}", title_justify="left")
+    table = Table(title=f"%; {_protocol(results)}", title_justify="left")
     shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
     shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
     for column in shown:
@@ -66,6 +64,10 @@ def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> Non
     for row in rows:
         table.add_row(*(row[column] for column in shown))
     Console().print(table)
+
+
+def _protocol(results: Results) -> str:
+    return protocol_title(next(iter(results.values()))[0]["protocol"])
 
 
 def show(results: Results, matrix_of: Mapping[str, Any]) -> None:
