@@ -16,7 +16,7 @@ SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 
 def accuracy_table(results: Results) -> Table:
     """Accuracy over all seen classes after each task, mean over seeds."""
-    title = f"Accuracy on all seen classes, % (task mean); {_protocol(results)}"
+    title = f"{_protocol(results)}: accuracy on all seen classes, % (task mean)"
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     tasks = len(next(iter(results.values()))[0]["accuracy_matrix"])
@@ -30,8 +30,8 @@ def accuracy_table(results: Results) -> Table:
 
 def matrix_table(result: Mapping[str, Any]) -> Table:
     """The accuracy matrix of one run."""
-    title = f"Accuracy matrix of {result['method']}, seed {result['seed']}, %: row after task, column on task; "
-    table = Table(title=title + protocol_title(result["protocol"]), title_justify="left")
+    run = f"accuracy matrix of {result['method']}, seed {result['seed']}, %, row after task, column on task"
+    table = Table(title=f"{protocol_title(result['protocol'])}: {run}", title_justify="left")
     rows = result["accuracy_matrix"]
     table.add_column("after")
     for task in range(len(rows)):
@@ -43,7 +43,7 @@ def matrix_table(result: Mapping[str, Any]) -> Table:
 
 def summary_table(results: Results) -> Table:
     """The metrics of each method over its seeds."""
-    title = f"Over all tasks, % (mean ± standard deviation over seeds); {_protocol(results)}"
+    title = f"{_protocol(results)}: % over all tasks (mean ± deviation over seeds)"
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     table.add_column("seeds", justify="right")
@@ -56,7 +56,7 @@ def summary_table(results: Results) -> Table:
 
 def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> None:
     """Print the table of a comparison."""
-    table = Table(title=f"%; {_protocol(results)}", title_justify="left")
+    table = Table(title=f"{_protocol(results)}, %", title_justify="left")
     shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
     shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
     for column in shown:
