@@ -9,7 +9,7 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "plugins", "config", "progress"],
+    ["errors", "plugins", "config", "progress", "allocator"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
     ["checkpoint", "runtime", "data"],
@@ -22,6 +22,7 @@ LAYERS = [
     ["benchmark"],
     ["analysis"],
     ["cli"],
+    ["__main__"],
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 

@@ -176,4 +176,6 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
         return unknown_name(
             "setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields]
         )
-    return ConfigError(f"{where}{path}: {problem['msg']} (got {problem['input']!r})")
+    # Our own validators say what is wrong in a whole sentence, before which pydantic puts the kind of the exception.
+    reason = problem["msg"].removeprefix("Value error, ")
+    return ConfigError(f"{where}{path}: {reason} (got {problem['input']!r})")

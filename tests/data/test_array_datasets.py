@@ -146,3 +146,15 @@ def test_a_damaged_gzip_file(tmp_path: Path) -> None:
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"abc" * 99)[:-12])
     with pytest.raises(DataError, match="damaged"):
         read("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("length", [0, 3, 5, 15, 16, 20])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_an_idx_file_cut_short_is_named(tmp_path: Path, length: int, suffix: str) -> None:
+    content = idx(np.zeros((2, 28, 28), dtype=np.uint8))[:length]
+    file = tmp_path / "mnist" / f"train-images-idx3-ubyte{suffix}"
+    file.parent.mkdir()
+    file.write_bytes(gzip.compress(content) if suffix else content)
+    with pytest.raises(DataError, match="is damaged") as raised:
+        read("mnist", tmp_path)
+    assert f"{file} " in str(raised.value)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, datasets, load_dataset
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, DataError
 
 
@@ -67,3 +68,27 @@ def test_real_data(
     for channel, (mean, std) in enumerate(zip(dataset.mean, dataset.std, strict=True)):
         assert abs(float(sample[:, channel].mean()) - mean) < 0.1
         assert abs(float(sample[:, channel].std()) - std) < 0.1
+
+
+def test_an_empty_or_half_filled_folder_is_not_a_dataset(tmp_path: Path) -> None:
+    for info in datasets().values():
+        if info.folder:
+            (tmp_path / info.folder).mkdir(exist_ok=True)
+            assert not info.present(tmp_path), info.name
+    mnist = datasets()["mnist"]
+    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        assert not mnist.present(tmp_path)
+        (tmp_path / "mnist" / f"{name}-ubyte.gz").touch()
+    assert mnist.present(tmp_path)
+
+
+def test_a_stream_names_its_folder_for_every_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert StreamConfig(dataset="folder:images").dataset == f"folder:{tmp_path}/images"
+    assert StreamConfig.of({"dataset": "folder:/some/where"}).dataset == "folder:/some/where"
+    assert StreamConfig(dataset="folder:~/images").dataset == "folder:/home/me/images"
+    for unchanged in ("digits", "folder", "folder:", "cifar100:x", "unheard-of"):
+        assert StreamConfig(dataset=unchanged).dataset == unchanged
+    with pytest.raises(ConfigError, match="unknown dataset 'folder:'"):
+        load_dataset("folder:")

@@ -217,3 +217,27 @@ def test_pooch_downloads_over_http(tmp_path: Path, server: Path) -> None:
         fetching.retrieve(Download(url, f"md5:{hashlib.md5(content).hexdigest()}"), tmp_path / "a.bin")
         web.shutdown()
     assert (tmp_path / "a.bin").read_bytes() == content
+
+
+def test_a_failed_fetch_leaves_no_empty_dataset_behind(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="could not be downloaded"):
+        fetch("mnist", tmp_path / "new" / "data", retriever=offline)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "own.txt").touch()
+    with pytest.raises(DataError, match="could not be downloaded"):
+        fetch("mnist", tmp_path, retriever=offline)
+    assert (tmp_path / "mnist" / "own.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("digits", "digits needs no download"),
+        ("folder", "images of your own.*folder:path/to/images"),
+        ("folder:some/where", "images of your own"),
+    ],
+)
+def test_what_needs_no_fetching_says_so(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fetch(name, tmp_path)

@@ -8,8 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adagauss.data import files
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.listing import seeded_split
+from adagauss.data.pixel_cache import user_cache as user_cache_folder
 from adagauss.errors import DataError
 
 SMALL = 8
@@ -126,3 +128,81 @@ def test_a_seeded_split_is_a_partition(count: int, share: float, seed: int) -> N
     assert train
     assert test
     assert (train, test) == seeded_split(count, share, seed)
+
+
+@pytest.mark.parametrize("stray", ["train/preview.png", "test/preview.png"])
+def test_stray_images_beside_class_folders_make_no_class(
+    tmp_path: Path, write_image: Any, stray: str, check: Any
+) -> None:
+    write_classes(tmp_path / "train", write_image, ("a", "b"), images=3)
+    write_classes(tmp_path / "test", write_image, ("a", "b"), images=1)
+    write_image(tmp_path / stray)
+    dataset = load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL))
+    assert dataset.classes == ("a", "b")
+    check(dataset, (3, SMALL, SMALL), [0, 0, 0, 1, 1, 1], [0, 1])
+
+
+@pytest.mark.parametrize("there", [("test", "val"), ("test",), ("val",)])
+@pytest.mark.parametrize("train", ["absent", "empty", "flat"])
+def test_a_split_without_training_images_is_refused(
+    tmp_path: Path, write_image: Any, there: tuple[str, ...], train: str
+) -> None:
+    for part in there:
+        write_classes(tmp_path / part, write_image, ("a", "b"), images=2)
+    if train == "empty":
+        (tmp_path / "train" / "a").mkdir(parents=True)
+    if train == "flat":
+        write_image(tmp_path / "train" / "0.png")
+    with pytest.raises(DataError, match=rf"has {there[0]}/ but no train/ with class folders, expected at .*train"):
+        load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL))
+
+
+def test_test_may_be_a_class(tmp_path: Path, write_image: Any) -> None:
+    write_classes(tmp_path, write_image, ("control", "test"), images=2)
+    assert load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL)).classes == ("control", "test")
+
+
+def test_without_a_data_root_decoded_images_are_kept_for_the_user(
+    tmp_path: Path, write_image: Any, user_cache: Path
+) -> None:
+    write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
+    load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path / "absent"))
+    assert len(list(user_cache.glob("*.npy"))) == 4
+    assert user_cache.stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "absent").exists()
+
+
+def test_the_users_cache_is_below_home_unless_named_by_an_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for relative in ("", "somewhere"):
+        monkeypatch.setenv("XDG_CACHE_HOME", relative)
+        assert user_cache_folder() == tmp_path / ".cache" / "adagauss"
+
+
+def test_a_user_without_a_writable_cache_goes_without(
+    tmp_path: Path, write_image: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    dataset = load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path / "absent"))
+    assert len(dataset.train) == 8
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet_reading_shows_no_progress(
+    tmp_path: Path, write_image: Any, monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    shown: list[int] = []
+
+    def progress(items: Any, total: int) -> Any:
+        shown.append(total)
+        return items
+
+    monkeypatch.setattr(files, "show_progress", progress)
+    write_classes(tmp_path, write_image, ("a", "b"), images=5)
+    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, quiet=quiet))
+    assert shown == ([] if quiet else [8, 2])

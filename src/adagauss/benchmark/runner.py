@@ -162,7 +162,8 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     if not resume:
         raise CheckpointError(f"{folder.path} holds a run already: continue it with --resume, or choose another --out")
     # JSON makes tuples lists on both sides, so that equal configurations compare equal.
-    before, now = (flatten(json.loads(json.dumps(data))) for data in (folder.config, plain(config)))
+    stored = RunConfig.of(folder.config)
+    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored, config))
     differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differing:
         key = differing[0]

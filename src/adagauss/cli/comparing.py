@@ -87,7 +87,7 @@ def compare(
         epochs=epochs,
         settings=parse_settings(settings),
         runtime=RuntimeConfig.of({"device": device}, "runtime."),
-        options=read_options(data_root, stream, workers),
+        options=read_options(data_root, stream, workers, quiet),
         reporter=make_reporter(quiet),
     )
     changed = recipe != "own" or epochs is not None or bool(settings)

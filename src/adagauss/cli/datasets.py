@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagauss.cli.options import DataRoot
+from adagauss.cli.options import DataRoot, given_options
+
+if TYPE_CHECKING:
+    from adagauss.data.dataset import DatasetInfo
+
+UNFOLDED = 10_000
+"""Width of lines that go into a file or another program, which are for `grep` rather than for a screen."""
+NARROWEST = 60
 
 app = typer.Typer(
     help="List the datasets, or fetch one.",
@@ -22,27 +30,63 @@ def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) ->
     """List the datasets: size, licence, where each is expected, and whether it is there."""
     if context.invoked_subcommand is not None:
         return
-    from rich.console import Console
-    from rich.table import Table
+    import shutil
 
     from adagauss.data.dataset import datasets
 
-    table = Table(title=f"datasets below {data_root}", title_justify="left")
-    for column in ("name", "what", "classes", "images", "expected at", "there", "licence"):
-        table.add_column(column, no_wrap=column == "name", overflow="fold")
-    for info in datasets().values():
-        there = "yes" if info.present(data_root) else "no (fetch)" if info.fetchable else "no"
-        classes = str(info.classes) if info.classes else "any"
-        table.add_row(info.name, info.title, classes, info.images, info.folder or "-", there, info.licence)
-    Console().print(table)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNFOLDED
+    typer.secho(f"datasets below {data_root}", italic=True)
+    infos = list(datasets().values())
+    names = max(len(info.name) for info in infos)
+    typer.secho(row("name", "classes", "there", "images", names, width), bold=True)
+    for info in infos:
+        typer.echo(row(info.name, str(info.classes or "any"), there(info, data_root), info.images, names, width))
+        typer.secho(details(info, width), dim=True)
+
+
+def there(info: DatasetInfo, root: Path) -> str:
+    """Whether a dataset is there, and if not, whether it can be had by a command."""
+    if info.takes_path:
+        return "-"
+    if info.present(root):
+        return "yes"
+    return "no (fetch)" if info.fetchable else "no"
+
+
+def row(name: str, classes: str, there: str, images: str, names: int, width: int) -> str:
+    """What one looks for first in columns, ``names`` being the width of the first, the last one folded by words."""
+    return _folded(f"{name:{names}}  {classes:>7}  {there:10}  ", images, width)
+
+
+def details(info: DatasetInfo, width: int) -> str:
+    """The rest about a dataset, indented below its row."""
+    place = f"in {info.folder}/; " if info.folder else ""
+    return _folded("    ", f"{info.title}; {place}licence: {info.licence}", width)
+
+
+def _folded(start: str, text: str, width: int) -> str:
+    import textwrap
+
+    return textwrap.fill(
+        text,
+        max(width, NARROWEST),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 @app.command(epilog="**Example:** `adagauss datasets fetch cifar100`")
 def fetch(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="A dataset; see `adagauss datasets`.")],
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Download a dataset, check it and unpack it below the data root."""
     from adagauss.data.fetch import fetch as download
 
+    # The option may stand before `fetch` as well as after it.
+    if context.parent is not None and "data_root" not in given_options(context):
+        data_root = context.parent.params["data_root"]
     typer.echo(f"{name} is at {download(name, data_root)}")

@@ -45,9 +45,15 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
         if not sign or not key:
             raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.tied=0.5; got {pair!r}")
         try:
-            settings[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {pair}: the value is not readable ({error})") from error
+            read = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
+            # The full text of a YAML error is a drawing of several lines.
+            reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+            raise ConfigError(
+                f"--set {pair}: the value is not readable ({reason}): close its brackets, or quote it if it is text"
+            ) from error
+        # A name with nothing after its colon, such as timm:, is a name that lacks something, not a mapping.
+        settings[key.strip()] = value.strip() if isinstance(read, dict) and value.rstrip().endswith(":") else read
     return settings
 
 
@@ -68,11 +74,13 @@ def make_reporter(quiet: bool) -> Reporter:
     return Reporter() if quiet else TerminalReporter(Console(stderr=True))
 
 
-def read_options(root: Path, stream: StreamConfig, workers: int = 2) -> ReadOptions:
+def read_options(root: Path, stream: StreamConfig, workers: int = 2, quiet: bool = False) -> ReadOptions:
     """Options of the dataset readers: where data lie, and how the stream wants image files."""
     from adagauss.data.dataset import ReadOptions
 
-    return ReadOptions(root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size)
+    return ReadOptions(
+        root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size, quiet=quiet
+    )
 
 
 def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None:

@@ -139,10 +139,10 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = RunConfig.of(RunFolder(out).config)
-        options = read_options(given["data_root"], stored.stream, given["workers"])
+        options = read_options(given["data_root"], stored.stream, given["workers"], given["quiet"])
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
-    options = read_options(given["data_root"], stream, given["workers"])
+    options = read_options(given["data_root"], stream, given["workers"], given["quiet"])
     runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
     data = load_dataset(stream.dataset, options)
     config = make_config(

@@ -45,9 +45,14 @@ class ReadOptions:
     workers: int = 2
     skip_bad_images: bool = False
     cache_dir: Path | None = None
-    """Where decoded file images are kept for the next run; None: ``.cache`` below the root, if it exists."""
+    """Where decoded file images are kept for the next run; None: ``.cache`` below the root, if it exists.
+
+    Without a root, those of ``folder:PATH`` are kept in the user's cache, ``~/.cache/adagauss``.
+    """
     path: Path | None = None
     """What follows the colon in a name such as ``folder:PATH``."""
+    quiet: bool = False
+    """Show no progress bar while image files are decoded."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ class DatasetInfo:
     """Name of the class order benchmarks use when none is asked for."""
     takes_path: bool = False
     """Whether it is named with a path, as ``folder:PATH`` is."""
+    markers: tuple[str, ...] = ("*",)
+    """Patterns below the folder, each of which a file or folder fits where the dataset is there."""
 
     @property
     def fetchable(self) -> bool:
@@ -73,8 +80,11 @@ class DatasetInfo:
         return self.name in SOURCES
 
     def present(self, root: Path) -> bool:
-        """Whether its files seem to be there."""
-        return not self.folder or (root / self.folder).exists()
+        """Whether its files seem to be there; reading them tells for certain."""
+        if not self.folder:
+            return True
+        folder = root / self.folder
+        return folder.is_dir() and (self.takes_path or all(any(folder.glob(marker)) for marker in self.markers))
 
 
 _DATASETS: dict[str, DatasetInfo] = {}
@@ -90,11 +100,14 @@ def register_dataset(
     folder: str,
     class_order: str = "icarl",
     takes_path: bool = False,
+    markers: tuple[str, ...] = ("*",),
 ) -> Callable[[Callable[[ReadOptions], Dataset]], Callable[[ReadOptions], Dataset]]:
     """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
 
     def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
-        _DATASETS[name] = DatasetInfo(name, title, classes, images, licence, folder, read, class_order, takes_path)
+        _DATASETS[name] = DatasetInfo(
+            name, title, classes, images, licence, folder, read, class_order, takes_path, markers
+        )
         return read
 
     return register
@@ -113,12 +126,21 @@ def dataset_info(name: str) -> DatasetInfo:
     True
     """
     known = datasets()
-    prefix, _, location = name.partition(":")
+    prefix, _, location = absolute_name(name).partition(":")
     if location and prefix in known and known[prefix].takes_path:
-        return _at_path(known[prefix], Path(location).expanduser().absolute())
+        return _at_path(known[prefix], Path(location))
     if name not in known:
         raise unknown_name("dataset", name, known)
     return known[name]
+
+
+def absolute_name(name: str) -> str:
+    """A name that means the same from every working directory: the path in ``folder:PATH`` made absolute."""
+    prefix, _, location = name.partition(":")
+    known = datasets() if location else {}
+    if prefix not in known or not known[prefix].takes_path:
+        return name
+    return f"{prefix}:{Path(location).expanduser().absolute()}"
 
 
 def _at_path(info: DatasetInfo, path: Path) -> DatasetInfo:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adagauss.data.archives import extract
+from adagauss.data.dataset import datasets
 from adagauss.data.sources import BY_HAND, SOURCES, Download
-from adagauss.errors import DataError, unknown_name
+from adagauss.errors import AdagaussError, DataError, unknown_name
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -30,9 +32,7 @@ def fetch(name: str, root: Path, *, retriever: Retriever | None = None) -> Path:
     Fetching again mends a dataset that was extracted only in part.
     """
     if name not in SOURCES:
-        if name in BY_HAND:
-            raise DataError(f"{name} cannot be downloaded from here. {BY_HAND[name]}")
-        raise unknown_name("dataset to fetch", name, SOURCES)
+        raise _not_to_be_fetched(name)
     source = SOURCES[name]
     folder = root / source.folder
     place = root / DOWNLOAD_FOLDER if source.extract else folder
@@ -58,13 +58,43 @@ def retrieve(download: Download, file: Path) -> None:
         )
 
 
+def _not_to_be_fetched(name: str) -> AdagaussError:
+    if name in BY_HAND:
+        return DataError(f"{name} cannot be downloaded from here. {BY_HAND[name]}")
+    info = datasets().get(name.partition(":")[0])
+    if info is not None and info.takes_path:
+        return DataError(
+            f"{info.name} is for images of your own, nothing is downloaded: sort them into a folder for each class and "
+            f"name it, as in --dataset {info.name}:path/to/images"
+        )
+    if info is not None and info.name == name and not info.folder:
+        return DataError(f"{name} needs no download: use it as it is, with --dataset {name}")
+    if info is not None and info.name == name:
+        return DataError(f"{name} cannot be downloaded from here: put it into {info.folder}/ below the data root")
+    return unknown_name("dataset to fetch", name, SOURCES)
+
+
+@contextmanager
+def _folder_of(file: Path) -> Iterator[None]:
+    """Make the folder that a file goes to; one that nothing was put into is removed, not to pass for a dataset."""
+    made = [folder for folder in (file.parent, *file.parent.parents) if not folder.exists()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        # The folder for archives stays: after a failure the user is asked to put one there.
+        for folder in made if file.parent.name != DOWNLOAD_FOLDER else ():
+            with suppress(OSError):  # a folder that holds something stays
+                folder.rmdir()
+
+
 def _obtain(name: str, download: Download, file: Path, retriever: Retriever) -> Path:
     if file.is_file() and _has_checksum(file, download.checksum):
         return file
     unsound = " The file that lies there now is another or only a part of it." if file.exists() else ""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        retriever(download, file)
+        with _folder_of(file):
+            retriever(download, file)
     except Exception as error:  # no network, a moved address, a wrong checksum: all have the same way out
         raise DataError(
             f"{name}: {download.url} could not be downloaded ({error}). Download it by other means, put it "

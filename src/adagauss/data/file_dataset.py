@@ -13,6 +13,8 @@ import torch
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
 from adagauss.data.files import load_files
 from adagauss.data.images import Label, LabelledImages
+from adagauss.data.parallel import no_progress
+from adagauss.data.pixel_cache import user_cache
 from adagauss.errors import DataError
 
 PHOTO_SIZE = 224
@@ -64,6 +66,7 @@ def file_dataset(
             cache_bytes=budget,
             cache_dir=_writable_cache(options),
             skip_bad_images=options.skip_bad_images,
+            progress=no_progress if options.quiet else None,
         )
         _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")
         if images.in_memory:
@@ -84,5 +87,7 @@ def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: S
 def _writable_cache(options: ReadOptions) -> Path | None:
     if options.cache_dir is not None:
         return options.cache_dir
-    # Unasked, nothing is written but below a data root that is there already.
-    return options.root / ".cache" if os.access(options.root, os.W_OK) else None
+    # Unasked, no data root is made: who has only images of their own needs none, and gets a cache of their own.
+    if os.access(options.root, os.W_OK):
+        return options.root / ".cache"
+    return user_cache() if options.path is not None else None

@@ -42,14 +42,7 @@ def table(path: Path, dataset: str) -> list[tuple[str, str]]:
 
 def class_folders(folder: Path, dataset: str) -> list[Path]:
     """The folders in ``folder``, sorted by name; at least one."""
-    require(folder, dataset)
-    own = folder.resolve()
-    found = sorted(
-        path
-        for path in folder.iterdir()
-        # A link to this folder or one above it is a loop, not a class.
-        if _visible(path.name) and path.is_dir() and not own.is_relative_to(path.resolve())
-    )
+    found = _folders_in(require(folder, dataset))
     if not found:
         raise DataError(f"{dataset}: {folder} holds no class folders")
     return found
@@ -57,8 +50,7 @@ def class_folders(folder: Path, dataset: str) -> list[Path]:
 
 def images_below(folder: Path, dataset: str) -> list[Path]:
     """All image files in a class folder and its subfolders, sorted by path; at least one."""
-    # Links are followed, but not to where the search came from: a link upwards would bring in other classes.
-    found = sorted(_walk(folder, {_identity(parent) for parent in folder.resolve().parents}))
+    found = sorted(_images(folder))
     if not found:
         raise DataError(f"{dataset}: class folder {folder} holds no images: fill it or remove it")
     return found
@@ -71,9 +63,24 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
 
 
-def has_images(folder: Path) -> bool:
-    """Whether image files lie directly in a folder."""
-    return any(_is_image(path) for path in folder.iterdir())
+def holds_class_folders(folder: Path) -> bool:
+    """Whether there is such a folder and any folder in it holds images, whatever else lies beside."""
+    return folder.is_dir() and any(next(_images(path), None) for path in _folders_in(folder))
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    own = folder.resolve()
+    return sorted(
+        path
+        for path in folder.iterdir()
+        # A link to this folder or one above it is a loop, not a class.
+        if _visible(path.name) and path.is_dir() and not own.is_relative_to(path.resolve())
+    )
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    # Links are followed, but not to where the search came from: a link upwards would bring in other classes.
+    return _walk(folder, {_identity(parent) for parent in folder.resolve().parents})
 
 
 def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,19 @@ from adagauss.data.decode import DECODER, Pixels
 logger = logging.getLogger(__name__)
 
 Indices = npt.NDArray[np.int64]
+
+
+def user_cache() -> Path | None:
+    """This user's cache folder, made if need be and closed to others; None where it cannot be written."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        # The XDG specification has relative paths ignored.
+        folder = (base if base.is_absolute() else Path.home() / ".cache") / "adagauss"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # a home that is read-only, or that cannot be found at all
+        logger.info("decoded images are not kept for the next run: %s", error)
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 @dataclass(frozen=True)
@@ -73,20 +86,20 @@ class PixelCache:
         return self._write(self.kept_file, kept)
 
     def _write(self, file: Path, array: npt.NDArray[Any]) -> bool:
-        temporary: Path | None = None
+        # Written aside and moved into place: no reader ever sees half a file. Not with `tempfile`, whose files
+        # nobody else may read: on a shared data root the cache should serve everybody the umask lets in.
+        temporary = self._folder / f"{file.stem}.{uuid.uuid4().hex}.part"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # Written aside and moved into place: no reader ever sees half a file.
-            with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as stream:
-                temporary = Path(stream.name)
-                np.save(stream, array, allow_pickle=False)
-            temporary.replace(file)
+            try:
+                with temporary.open("xb") as stream:
+                    np.save(stream, array, allow_pickle=False)
+                temporary.replace(file)
+            finally:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             logger.info("decoded images are not kept for the next run: %s", error)
             return False
-        finally:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
         return True
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, field_validator
 
 from adagauss.config import Config
-from adagauss.data.dataset import Dataset
+from adagauss.data.dataset import Dataset, absolute_name
 from adagauss.data.images import Label, LabelledImages
 from adagauss.data.orders import class_order
 from adagauss.errors import ConfigError
@@ -32,6 +32,12 @@ class StreamConfig(Config):
     """Side that image files are resized to; None takes the dataset's usual one."""
     skip_bad_images: bool = False
     """Leave out image files that do not decode."""
+
+    @field_validator("dataset")
+    @classmethod
+    def _absolute(cls, name: str) -> str:
+        # A run is stored under this name, and may be resumed from another directory.
+        return absolute_name(name)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ FOLDER = "fgvc-aircraft-2013b"
     images="6,667 training (official train and val), 3,333 test",
     licence="non-commercial research; images belong to their photographers",
     folder=FOLDER,
+    markers=("data/variants.txt", "data/images"),
 )
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their credit strips."""

@@ -23,6 +23,7 @@ FOLDER = "stanford_cars"
     images="8,144 training, 8,041 test",
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
+    markers=("devkit", "cars_train", "cars_test"),
 )
 def read_cars(options: ReadOptions) -> Dataset:
     """Classes are the model names of ``cars_meta.mat``, in its order."""

@@ -45,6 +45,7 @@ _LICENCE = "none stated; cite Krizhevsky (2009)"
     images="50,000 training, 10,000 test",
     licence=_LICENCE,
     folder="cifar-100-python",
+    markers=("train", "test", "meta"),
 )
 def read_cifar100(options: ReadOptions) -> Dataset:
     """Classes are the fine label names, in the order of the official label numbers."""
@@ -59,6 +60,7 @@ def read_cifar100(options: ReadOptions) -> Dataset:
     images="50,000 training, 10,000 test",
     licence=_LICENCE,
     folder="cifar-10-batches-py",
+    markers=("data_batch_[1-5]", "test_batch", "batches.meta"),
 )
 def read_cifar10(options: ReadOptions) -> Dataset:
     """Classes are the label names, in the order of the official label numbers."""

@@ -18,6 +18,7 @@ FOLDER = "CUB_200_2011"
     images="5,994 training, 5,794 test",
     licence="non-commercial research and education; images belong to their photographers",
     folder=FOLDER,
+    markers=("images.txt", "images"),
 )
 def read_cub(options: ReadOptions) -> Dataset:
     """Classes are named as in ``classes.txt``, e.g. ``001.Black_footed_Albatross``."""

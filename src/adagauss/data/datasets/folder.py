@@ -6,9 +6,10 @@ from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import class_folders, has_images, images_below, seeded_split
+from adagauss.data.listing import class_folders, holds_class_folders, images_below, seeded_split
 from adagauss.errors import DataError
 
+TEST_FOLDERS = ("test", "val")
 TEST_SHARE = 0.2
 SPLIT_SEED = 0
 
@@ -30,17 +31,23 @@ def read_folder(options: ReadOptions) -> Dataset:
     name = f"folder:{folder}"
     if not folder.is_dir():
         raise DataError(f"{name}: there is no such folder")
-    if not _is_split(folder / "train"):
-        return _split_by_seed(name, folder, options)
-    for other in ("test", "val"):
-        if _is_split(folder / other):
-            return _split_by_folders(name, folder / "train", folder / other, options)
-    raise DataError(f"{name}: it has train/ but no test/ with class folders, expected at {folder / 'test'}")
+    # A class may itself be called "train" or "test": then images lie in it, not class folders. Stray images beside
+    # class folders do not make it a class.
+    train = holds_class_folders(folder / "train")
+    tests = [folder / other for other in TEST_FOLDERS if holds_class_folders(folder / other)]
+    if train and tests:
+        return _split_by_folders(name, folder / "train", tests[0], options)
+    if train or tests:
+        raise _half_a_split(name, folder, "train" if train else tests[0].name)
+    return _split_by_seed(name, folder, options)
 
 
-def _is_split(folder: Path) -> bool:
-    # A class may itself be called "train": then images lie in it, not class folders.
-    return folder.is_dir() and not has_images(folder) and any(path.is_dir() for path in folder.iterdir())
+def _half_a_split(name: str, folder: Path, there: str) -> DataError:
+    lacking = "test" if there == "train" else "train"
+    return DataError(
+        f"{name}: it has {there}/ but no {lacking}/ with class folders, expected at {folder / lacking}: add it, or, if "
+        f"{there!r} is itself a class, put its images into {folder / there} without folders between"
+    )
 
 
 def _split_by_folders(name: str, train_folder: Path, test_folder: Path, options: ReadOptions) -> Dataset:

@@ -49,6 +49,7 @@ _LICENCE = "ImageNet terms of access: research and education, not commercial"
     images=_IMAGES,
     licence=_LICENCE,
     folder=FOLDER,
+    markers=("train", "val"),
 )
 def read_first_100(options: ReadOptions) -> Dataset:
     """Classes are wnids in alphabetical order; the official validation images serve as test images."""
@@ -62,6 +63,7 @@ def read_first_100(options: ReadOptions) -> Dataset:
     images=_IMAGES,
     licence=_LICENCE,
     folder=FOLDER,
+    markers=("train", "val"),
 )
 def read_seed_1993(options: ReadOptions) -> Dataset:
     """Classes are wnids in alphabetical order; the official validation images serve as test images."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -28,6 +29,8 @@ FASHION_CLASSES = (
     "Ankle boot",
 )
 _UNSIGNED_BYTES = 8
+# Each file may be gzipped; a download that broke off leaves only some of them.
+_FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 # Policies of random changes are made for colour photographs.
 _GREY = {"augmentation.policy": "none", "augmentation.crop_padding": 2}
 _DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
@@ -40,6 +43,7 @@ _DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
     images="60,000 training, 10,000 test",
     licence="CC BY-SA 3.0",
     folder="mnist",
+    markers=_FILES,
     class_order="natural",
 )
 def read_mnist(options: ReadOptions) -> Dataset:
@@ -55,6 +59,7 @@ def read_mnist(options: ReadOptions) -> Dataset:
     images="60,000 training, 10,000 test",
     licence="MIT",
     folder="fashion-mnist",
+    markers=_FILES,
     class_order="natural",
 )
 def read_fashion_mnist(options: ReadOptions) -> Dataset:
@@ -78,22 +83,26 @@ def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> L
 
 def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
     """An IDX file: two zero bytes, the type, the number of axes, their lengths, then the values."""
-    content = _content(name, file)
+    found = _plain_or_zipped(name, file)
+    content = _content(name, found)
     start = 4 + 4 * axes
-    shape = np.frombuffer(content[4:start], dtype=">u4").tolist()
-    well_formed = content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes)) and len(shape) == axes
-    if not well_formed or len(content) != start + int(np.prod(shape)):
-        raise DataError(f"{name}: {file} is damaged: not an IDX file of {axes} axes. {how_to_get(name)}")
+    # A file may be cut short anywhere, even within the lengths of its axes.
+    well_formed = len(content) >= start and content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes))
+    shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if well_formed else []
+    if not well_formed or len(content) != start + math.prod(shape):
+        raise DataError(f"{name}: {found} is damaged: not a whole IDX file of {axes} axes. {how_to_get(name)}")
     return np.frombuffer(bytearray(content), dtype=np.uint8, offset=start).reshape(shape)
 
 
+def _plain_or_zipped(name: str, file: Path) -> Path:
+    for candidate in (file, file.with_name(file.name + ".gz")):
+        if candidate.is_file():
+            return candidate
+    raise DataError(f"{name}: {file.name} (or .gz) is missing, expected at {file}. {how_to_get(name)}")
+
+
 def _content(name: str, file: Path) -> bytes:
-    zipped = file.with_name(file.name + ".gz")
-    if file.is_file():
-        return file.read_bytes()
-    if not zipped.is_file():
-        raise DataError(f"{name}: {file.name} (or .gz) is missing, expected at {file}. {how_to_get(name)}")
     try:
-        return gzip.decompress(zipped.read_bytes())
+        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: {zipped} is damaged ({error}). {how_to_get(name)}") from error
+        raise DataError(f"{name}: {file} is damaged ({error}). {how_to_get(name)}") from error

@@ -20,6 +20,7 @@ SPLIT_SEED = 0
     images="24,345 training, 8,115 test: 15 and 5 of each character's drawings",
     licence="MIT",
     folder=FOLDER,
+    markers=("images_background", "images_evaluation"),
 )
 def read_omniglot(options: ReadOptions) -> Dataset:
     """Classes are ``alphabet/character``, of the background and the evaluation set alike."""

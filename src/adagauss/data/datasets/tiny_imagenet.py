@@ -19,6 +19,7 @@ SIZE = 64
     images="100,000 training, 10,000 test",
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
+    markers=("wnids.txt", "train", "val"),
 )
 def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     """Classes are the sorted wnids of the training folders, however many there are."""

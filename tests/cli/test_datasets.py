@@ -1,0 +1,58 @@
+"""`adagauss datasets`, within this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adagauss.cli.datasets import app, details, row, there
+from adagauss.data import fetch as fetching
+from adagauss.data.dataset import datasets
+
+
+@pytest.mark.parametrize("before", [["--data-root", "first"], []])
+@pytest.mark.parametrize("after", [["--data-root", "second"], []])
+def test_fetch_heeds_the_data_root_on_either_side(
+    monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str]
+) -> None:
+    roots: list[Path] = []
+
+    def fetch(name: str, root: Path) -> Path:
+        roots.append(root)
+        return root
+
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    monkeypatch.setenv("ADAGAUSS_DATA", "environment")
+    assert CliRunner().invoke(app, [*before, "fetch", "mnist", *after]).exit_code == 0
+    assert [str(root) for root in roots] == [(after or before or ["environment"])[-1]]
+
+
+def test_the_list_fits_80_columns_without_breaking_words(tmp_path: Path) -> None:
+    for info in datasets().values():
+        first = row(info.name, str(info.classes), there(info, tmp_path), info.images, 24, 80)
+        rest = details(info, 80)
+        assert max(map(len, [*first.splitlines(), *rest.splitlines()])) <= 80
+        assert first.split()[0] == info.name
+        assert set(info.images.split()) <= set(first.split())
+        assert info.licence in " ".join(rest.split())
+
+
+def test_piped_the_list_has_two_lines_a_dataset(tmp_path: Path) -> None:
+    lines = CliRunner().invoke(app, ["--data-root", str(tmp_path)]).stdout.splitlines()
+    assert len(lines) == 2 + 2 * len(datasets())
+    (omniglot,) = (index for index, line in enumerate(lines) if line.startswith("omniglot"))
+    assert "no (fetch)" in lines[omniglot]
+    assert lines[omniglot].endswith("of each character's drawings")
+    assert "in omniglot/; licence: MIT" in lines[omniglot + 1]
+
+
+def test_only_datasets_can_be_there(tmp_path: Path) -> None:
+    known = datasets()
+    assert [there(known[name], tmp_path) for name in ("digits", "folder", "mnist", "cars")] == [
+        "yes",
+        "-",
+        "no (fetch)",
+        "no",
+    ]
