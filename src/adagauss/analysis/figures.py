@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MAX_DRAWN_CLASSES = 10
 ELLIPSE_SIGMAS = 2.0
 MANY_LINES, MANY_COLOURS = 6, 10
+STYLES = ("-", "--", ":")
 
 
 def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
@@ -49,7 +50,7 @@ def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure
     for index, (name, values) in enumerate(sorted(curves.items(), key=lambda item: -item[1][:, -1].mean())):
         tasks = np.arange(1, values.shape[1] + 1)
         mean, deviation = values.mean(0), values.std(0)
-        style = "-" if index < MANY_COLOURS else "--"
+        style = STYLES[index // MANY_COLOURS % len(STYLES)]
         (line,) = axes.plot(
             tasks, mean, style, marker="o", markersize=4, label=f"{name}  {mean[-1]:.1f}", color=f"C{index}"
         )
