@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from adagauss.allocator import keep_freed_memory
 from adagauss.analysis.replay import Replay, as_data, replay, table
 from adagauss.benchmark import RunConfig, RunFolder
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
@@ -71,7 +70,6 @@ CLASSIFIERS: dict[str, Classifier] = {
 
 
 def main() -> None:
-    keep_freed_memory()
     out, *runs = map(Path, sys.argv[1:])
     results: list[Replay] = []
     for run in runs:

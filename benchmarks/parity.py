@@ -17,7 +17,6 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from adagauss.allocator import keep_freed_memory
 from adagauss.backbones import Extractor
 from adagauss.benchmark import RunConfig, make_config, run
 from adagauss.benchmark.compare import Spread, markdown
@@ -104,7 +103,6 @@ def rows(out: Path) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    keep_freed_memory()
     out = Path(sys.argv[1])
     dataset = load_dataset("cifar100", ReadOptions(root=Path(os.environ.get("ADAGAUSS_DATA", "data"))))
     for seed in map(int, sys.argv[2:]):

@@ -16,11 +16,9 @@ from .measure import Ratio, best_times, milliseconds
 BATCH = 128
 
 
-def make_step(
-    channels_last: bool, collapse: bool, compiled: bool = False, name: str = "resnet18"
-) -> Callable[[], None]:
+def make_step(channels_last: bool, collapse: bool, compiled: bool = False) -> Callable[[], None]:
     torch.manual_seed(0)
-    network: nn.Module = build_extractor(BackboneConfig(name=name), (3, 32, 32), (0.5,) * 3, (0.25,) * 3)
+    network: nn.Module = build_extractor(BackboneConfig(name="resnet18"), (3, 32, 32), (0.5,) * 3, (0.25,) * 3)
     head = nn.Linear(64, 10)
     images, targets = torch.rand(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
     if channels_last:

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from adagauss.allocator import keep_freed_memory
 from adagauss.analysis.replay import replay
 from adagauss.benchmark import RunFolder, make_config, run
 from adagauss.benchmark.compare import markdown
@@ -106,7 +105,6 @@ def _folder(name: str) -> str:
 
 
 def main() -> None:
-    keep_freed_memory()
     out, *names = sys.argv[1:]
     dataset = load_dataset("cifar100", ReadOptions(root=Path(os.environ.get("ADAGAUSS_DATA", "data"))))
     for name in names or SWITCHES:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from adagauss import __version__
-from adagauss.allocator import keep_freed_memory
 from adagauss.cli import comparing, datasets, demo, learned, listing, running
 from adagauss.errors import AdagaussError
 
@@ -48,7 +47,6 @@ app.add_typer(datasets.app, name="datasets")
 
 def main() -> None:
     """Run a command; a user's mistake is one sentence and exit code 2."""
-    keep_freed_memory()
     try:
         app()
     except AdagaussError as error:
