@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -13,12 +12,15 @@ from torch import Tensor, nn
 from adagauss.analysis.replay import Replay, as_data, replay, table
 from adagauss.benchmark import RunConfig, RunFolder
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
-from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.drift import Adapter, Drift, NoDrift
+from adagauss.methods.adagauss import REFERENCE
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
 
-PUBLISHED = {"shrinkage": 3.0, "correlation": True, "normalise": True, "log_det": False}
+from .real_data import read
+
+CLASSIFIER = "classifier."
+PUBLISHED = {key.removeprefix(CLASSIFIER): value for key, value in REFERENCE.items() if key.startswith(CLASSIFIER)}
 """The classifier of the published code; each switch of it is turned back alone."""
 RECIPE = Recipe(epochs=40, batch_size=128, learning_rate=0.01, clip_norm=1.0)
 
@@ -74,7 +76,7 @@ def main() -> None:
     results: list[Replay] = []
     for run in runs:
         config = RunConfig.of(RunFolder(run).config)
-        dataset = load_dataset(config.stream.dataset, ReadOptions(root=Path(os.environ.get("ADAGAUSS_DATA", "data"))))
+        dataset = read(config.stream.dataset)
         results.append(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS))
         out.with_suffix(".md").write_text(table(results))
         out.with_suffix(".json").write_text(json.dumps(as_data(results), indent=1))

@@ -8,7 +8,6 @@ classifier need no runs of their own: `benchmarks.drift_grid` scores them all on
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,12 @@ from adagauss.benchmark import RunFolder, make_config, run
 from adagauss.benchmark.compare import markdown
 from adagauss.benchmark.protocols import protocol
 from adagauss.classifiers import Bayes
-from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
+from adagauss.data.dataset import Dataset
 from adagauss.drift import Adapter
 from adagauss.errors import NumericalError
+
+from .drift_grid import PUBLISHED
+from .real_data import read
 
 PROTOCOL = protocol("cifar100-10-cpu")
 MEANS = {"representation.terms.distillation.reduction": "mean", "drift.reduction": "mean"}
@@ -29,7 +31,7 @@ SUMS = dict.fromkeys(MEANS, "sum")
 UNCLIPPED = dict.fromkeys(CLIPPED)
 AFFINE = Adapter(network="affine", views=2)
 CLASSIFIERS = {
-    "published": Bayes(shrinkage=3, correlation=True, normalise=True, log_det=False),
+    "published": Bayes.of(PUBLISHED),
     "Bayes": Bayes(),
     "half tied": Bayes(tied=0.5),
 }
@@ -106,7 +108,7 @@ def _folder(name: str) -> str:
 
 def main() -> None:
     out, *names = sys.argv[1:]
-    dataset = load_dataset("cifar100", ReadOptions(root=Path(os.environ.get("ADAGAUSS_DATA", "data"))))
+    dataset = read("cifar100")
     for name in names or SWITCHES:
         if not (Path(out) / _folder(name) / "switch.json").exists():
             measure(Path(out) / _folder(name), dataset, name)

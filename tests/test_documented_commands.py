@@ -1,39 +1,53 @@
-"""Every `adagauss compare` and `adagauss run` in the documents can be said: options, protocols, methods, settings."""
+"""Every `adagauss` command in the documents can be said: options, and for runs protocols, methods and settings."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
-import typer
+import typer.main
 
 from adagauss.benchmark.protocols import protocol
 from adagauss.cli import app
 from adagauss.cli.options import parse_settings
+from adagauss.config import flatten, plain
 from adagauss.methods import make_method, methods
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def _commands() -> list[tuple[str, str]]:
+def _commands() -> list[str]:
     found = []
     for path in DOCUMENTS:
         for block in re.findall(r"```sh\n(.*?)```", path.read_text(), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                if match := re.search(r"\badagauss (run|compare) .*", line):
-                    found.append((path.name, match[0].split(" #")[0]))
+                if match := re.match(r"(?:\w+=\S+ )*(adagauss .*)", line):
+                    found.append(match[1].split(" #")[0].strip())
     return found
 
 
-@pytest.mark.parametrize(("document", "line"), _commands())
-def test_a_documented_command_can_be_said(document: str, line: str) -> None:
+def _parsed(line: str) -> dict[str, Any]:
     _, name, *arguments = shlex.split(line)
-    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
-    given = command.make_context(name, arguments, resilient_parsing=False).params
-    chosen = given.get("methods") or given.get("method") or "adagauss"
+    group: Any = typer.main.get_command(app)
+    parameters: dict[str, Any] = group.commands[name].make_context(name, arguments).params
+    return parameters
+
+
+@pytest.mark.parametrize("line", _commands())
+def test_a_documented_command_parses(line: str) -> None:
+    assert _parsed(line)
+
+
+@pytest.mark.parametrize("line", [line for line in _commands() if line.split()[1] in ("run", "compare")])
+def test_the_methods_of_a_documented_command_take_its_settings(line: str) -> None:
+    given = _parsed(line)
+    chosen = given.get("methods") or given["method"]
+    settings = parse_settings(given["settings"])
     wishes = protocol(given["protocol"]).wishes("reference") if given["protocol"] else {}
-    for method in methods() if chosen == "all" else chosen.split(","):
-        make_method(method, settings=parse_settings(given["settings"]), wishes=wishes)
+    for name in methods() if chosen == "all" else chosen.split(","):
+        resolved = flatten(plain(make_method(name, settings=settings, wishes=wishes)))
+        assert {key: resolved[key] for key in settings} == settings

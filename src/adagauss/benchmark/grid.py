@@ -67,7 +67,8 @@ def run_grid(
     """
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
-    names = list(all_methods()) if methods == "all" else [name.strip() for name in methods.split(",")]
+    asked = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
+    names = list(dict.fromkeys(asked))
     for name in names:
         method_info(name)
     known = {name: flatten(plain(make_method(name))).keys() for name in names}

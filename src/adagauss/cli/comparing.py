@@ -72,11 +72,10 @@ def compare(
     from adagauss.data.stream import StreamConfig
     from adagauss.runtime import RuntimeConfig
 
-    told = {"dataset": dataset, "tasks": tasks, "classes": classes, "image_size": image_size}
-    told["skip_bad_images"] = skip_bad_images
-    refuse_beside_protocol(context, list(told))
+    names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
+    refuse_beside_protocol(context, names)
     chosen = protocol_by_name(protocol) if protocol else None
-    stream = chosen.stream if chosen else StreamConfig.of(told)
+    stream = chosen.stream if chosen else StreamConfig.of({name: context.params[name] for name in names})
     results, failures = run_grid(
         methods,
         parse_numbers(seeds, "--seeds"),
@@ -100,6 +99,6 @@ def compare(
     comparison_table(rows, results)
     typer.echo(f"Tables and figure: {out}/table.md, table.tex, table.csv, accuracy.png")
     for name, reason in failures.items():
-        typer.secho(f"adagauss: {name} is not in the table: {reason}", fg="red", err=True)
+        typer.secho(f"adagauss: {name} did not finish with every seed: {reason}", fg="red", err=True)
     if failures:
         raise typer.Exit(2)
