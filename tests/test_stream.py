@@ -151,6 +151,7 @@ def test_the_order_of_the_field() -> None:
 def test_ways_to_name_an_order() -> None:
     assert class_order("natural", 5) == [0, 1, 2, 3, 4]
     assert class_order(1993, 100) == class_order("1993", 100) == class_order("icarl", 100)
+    assert class_order("per-run", 100, seed=7) == class_order(7, 100)
     assert class_order("seeded", 100, seed=7) == class_order(7, 100) != class_order("seeded", 100, seed=8)
     assert class_order([2, 0, 1], 3) == [2, 0, 1]
 
@@ -164,3 +165,10 @@ def test_a_seed_out_of_range_is_a_readable_error(order: str | int) -> None:
 def test_a_seed_can_be_given_as_a_number_in_the_configuration() -> None:
     stream = TaskStream(letters(), StreamConfig.of({"tasks": 1, "class_order": 7}))
     assert stream.task_classes == [tuple(NAMES[position] for position in class_order(7, 10))]
+
+
+@pytest.mark.parametrize(("order", "run_seed", "expected"), [("per-run", 7, 7), ("seeded", 7, 3)])
+def test_only_a_per_run_order_follows_the_seed_of_the_run(order: str, run_seed: int, expected: int) -> None:
+    config = StreamConfig(tasks=1, class_order=order, class_order_seed=3)
+    stream = TaskStream(letters(), config, run_seed=run_seed)
+    assert stream.task_classes == [tuple(NAMES[position] for position in class_order(expected, 10))]

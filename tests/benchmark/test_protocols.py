@@ -13,6 +13,7 @@ from adagauss.benchmark import compare, make_config
 from adagauss.benchmark.grid import run_grid, shared_recipe
 from adagauss.benchmark.protocols import PROTOCOLS, protocol
 from adagauss.benchmark.published import Published, published
+from adagauss.benchmark.runner import make_stream
 from adagauss.cli import tables
 from adagauss.config import existing, plain
 from adagauss.data.augment import Augmentation
@@ -40,6 +41,26 @@ def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
     full = {name for name in PROTOCOLS if not name.endswith("-cpu")}
     assert {f"{name}-cpu" for name in full} == PROTOCOLS.keys() - full
     assert all((chosen.scale == "cpu") == name.endswith("-cpu") for name, chosen in PROTOCOLS.items())
+
+
+def test_every_benchmark_also_starts_with_half_of_its_classes() -> None:
+    whole = {name.rsplit("-", 1)[0] for name in PROTOCOLS if name.endswith("-10")}
+    assert {f"{name}-half-{tasks}" for name in whole if "half" not in name for tasks in (5, 10)} <= PROTOCOLS.keys()
+    for name in ("tiny-half-5", "tiny-half-5-cpu"):
+        stream = protocol(name).stream
+        assert stream.first == (stream.classes or 200) // 2
+        assert stream.tasks == 6
+
+
+@pytest.mark.parametrize(("name", "fixed"), [("cifar100-10-cpu", True), ("cub-10-cpu", False)])
+def test_class_orders_are_fixed_or_follow_the_seed_as_in_the_paper(name: str, fixed: bool) -> None:
+    chosen = protocol(name)
+    source = load_dataset("digits")
+    stream = chosen.stream.model_copy(update={"tasks": 5, "classes": None})
+    first, second = (make_config("frozen", stream, source, seed=seed) for seed in (0, 1))
+    assert first.digest() == second.digest()
+    orders = [make_stream(config, source).task_classes for config in (first, second)]
+    assert (orders[0] == orders[1]) is fixed
 
 
 def test_the_published_code_distils_less_on_birds() -> None:

@@ -52,6 +52,9 @@ PRETRAINED_CPU: Settings = {
 }
 """Thirty images a class teach a thin network nothing: upper blocks of one that knows ImageNet (extra: pretrained)."""
 
+PER_RUN = "per-run"
+"""The published code keeps one class order of CIFAR-100 and ImageNet-Subset and shuffles the others by the seed."""
+
 CPU_CLASSES = {"tiny": 50, "cub": 100, "cars": 100}
 """How many classes are taught at the CPU scale, where it is not all of them."""
 
@@ -78,55 +81,65 @@ class Protocol:
     def at_cpu_scale(self) -> Protocol:
         """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""
         classes = CPU_CLASSES.get(self.stream.dataset)
+        first = classes // 2 if classes and self.stream.first else self.stream.first
         size = self.cpu_image_size if self.stream.image_size else None
         return replace(
             self,
             name=f"{self.name}-cpu",
-            stream=self.stream.model_copy(update={"classes": classes, "image_size": size}),
+            stream=self.stream.model_copy(update={"classes": classes, "first": first, "image_size": size}),
             settings={**self.settings, **self.cpu_settings},
             scale="cpu",
         )
 
 
+def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
+    """What the three datasets of photographs of one kind of thing share."""
+    stages = ("representation.first", "representation.later", "drift.recipe")
+    paper = {f"{stage}.batch_size": batch for stage in stages}
+    reference = {
+        **paper,
+        "representation.expansion.kind": "none",
+        "representation.terms.distillation.weight": 1.0 if slow else 0.3,
+        "representation.later.learning_rate": 0.1,
+        "drift.recipe.learning_rate": 0.1 if slow else 0.01,
+    }
+    return {
+        "dataset": dataset,
+        "class_order": PER_RUN,
+        "settings": FINE_GRAINED,
+        "preset_settings": {"paper": paper, "reference": reference},
+        "image_size": 224,
+        "cpu_settings": PRETRAINED_CPU,
+        "cpu_image_size": 128,
+    }
+
+
 def _make() -> dict[str, Protocol]:
     found: list[Protocol] = []
 
-    def add(name: str, dataset: str, tasks: int, settings: Settings, **more: Any) -> None:
-        first, size = more.pop("first", None), more.pop("size", None)
-        stream = StreamConfig(dataset=dataset, tasks=tasks, first=first, image_size=size)
-        found.append(Protocol(name, stream, settings, **more))
-
-    for tasks in (10, 20):
-        add(f"cifar100-{tasks}", "cifar100", tasks, SCRATCH)
-        add(f"tiny-{tasks}", "tiny", tasks, {**SCRATCH, **PLAIN_CROPS})
-        add(f"imagenet-subset-{tasks}", "imagenet-subset-seed1993", tasks, {**SCRATCH, **PLAIN_CROPS}, size=224)
-    for tasks in (5, 10):
+    def add(prefix: str, dataset: str, tasks: int, half: int | None = None, **more: Any) -> None:
         # T counts the tasks after the first half, as in most papers that start warm.
-        add(f"cifar100-half-{tasks}", "cifar100", tasks + 1, SCRATCH, first=50)
-        photos = {**SCRATCH, **PLAIN_CROPS}
-        add(f"imagenet-subset-half-{tasks}", "imagenet-subset-seed1993", tasks + 1, photos, first=50, size=224)
-    for dataset, batch in (("cub", 128), ("aircraft", 256), ("cars", 256)):
+        name = f"{prefix}-half-{tasks}" if half else f"{prefix}-{tasks}"
+        shape = {key: more.pop(key, None) for key in ("class_order", "image_size")}
+        stream = StreamConfig(dataset=dataset, tasks=tasks + 1 if half else tasks, first=half, **shape)
+        found.append(Protocol(name, stream, **more))
+
+    photos: Settings = {**SCRATCH, **PLAIN_CROPS}
+    scratch: tuple[tuple[str, int, dict[str, Any]], ...] = (
+        ("cifar100", 100, {"dataset": "cifar100", "settings": SCRATCH}),
+        ("tiny", 200, {"dataset": "tiny", "settings": photos, "class_order": PER_RUN}),
+        ("imagenet-subset", 100, {"dataset": "imagenet-subset-seed1993", "settings": photos, "image_size": 224}),
+    )
+    for prefix, classes, details in scratch:
+        for tasks in (10, 20):
+            add(prefix, tasks=tasks, **details)
+        for tasks in (5, 10):
+            add(prefix, tasks=tasks, half=classes // 2, **details)
+    for prefix, classes, batch in (("cub", 200, 128), ("aircraft", 100, 256), ("cars", 196, 256)):
         for tasks in (5, 10, 20):
-            slow = dataset == "cub" and tasks == 20
-            batched = ("representation.first", "representation.later", "drift.recipe")
-            paper = {f"{stage}.batch_size": batch for stage in batched}
-            reference = {
-                **paper,
-                "representation.expansion.kind": "none",
-                "representation.terms.distillation.weight": 1.0 if slow else 0.3,
-                "representation.later.learning_rate": 0.1,
-                "drift.recipe.learning_rate": 0.1 if slow else 0.01,
-            }
-            add(
-                f"{dataset}-{tasks}",
-                dataset,
-                tasks,
-                FINE_GRAINED,
-                preset_settings={"paper": paper, "reference": reference},
-                size=224,
-                cpu_settings=PRETRAINED_CPU,
-                cpu_image_size=128,
-            )
+            add(prefix, tasks=tasks, **_fine_grained(prefix, batch, slow=prefix == "cub" and tasks == 20))
+        for tasks in (5, 10):
+            add(prefix, tasks=tasks, half=classes // 2, **_fine_grained(prefix, batch, slow=False))
     return {protocol.name: protocol for one in found for protocol in (one, one.at_cpu_scale())}
 
 

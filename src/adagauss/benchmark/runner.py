@@ -145,7 +145,7 @@ def run(
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
     """The tasks of a run."""
-    return TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order)
+    return TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order, config.seed)
 
 
 def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:

@@ -71,7 +71,7 @@ def run(
     sizes: Annotated[str | None, typer.Option("--sizes", help="Classes of each task, e.g. 4,3,3.")] = None,
     classes: Annotated[int | None, typer.Option("--classes", help="Teach only the first so many classes.")] = None,
     class_order: Annotated[
-        str | None, typer.Option("--class-order", help="natural, icarl, seeded, or positions 3,1,2,...")
+        str | None, typer.Option("--class-order", help="natural, icarl, seeded, per-run, or positions 3,1,2,...")
     ] = None,
     class_order_seed: Annotated[
         int | None, typer.Option("--class-order-seed", min=0, help="Shuffle the classes with this seed.")
@@ -87,7 +87,9 @@ def run(
     epochs: Annotated[
         int | None, typer.Option("--epochs", "-e", min=1, help="Epochs a task; an adapter gets half as many.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything but the class order.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of everything; of the class order only if that is per-run.")
+    ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     diagnostics: Annotated[

@@ -9,7 +9,7 @@ import numpy as np
 from adagauss.errors import ConfigError, unknown_name
 
 ICARL_SEED = 1993
-NAMES = ("natural", "icarl", "seeded")
+NAMES = ("natural", "icarl", "seeded", "per-run")
 
 
 def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -> list[int]:
@@ -17,7 +17,8 @@ def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -
 
     - ``"natural"``: as the dataset numbers them;
     - ``"icarl"``: NumPy's legacy permutation with seed 1993, the field's usual order of CIFAR-100;
-    - ``"seeded"``: the same permutation with ``seed``; a number is short for it;
+    - ``"seeded"`` and ``"per-run"``: the same permutation with ``seed``; a number is short for it. A stream takes
+      the seed from its configuration for the first, from the run for the second;
     - a list of positions.
 
     >>> class_order("icarl", 100)[:5]
@@ -30,7 +31,7 @@ def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -
             return list(range(classes))
         elif order == "icarl":
             order = ICARL_SEED
-        elif order == "seeded":
+        elif order in ("seeded", "per-run"):
             order = seed
         else:
             raise unknown_name("class order", order, NAMES)

@@ -28,6 +28,7 @@ class StreamConfig(Config):
     class_order: str | NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
     """A name, a seed or a list (see `class_order`); None takes the dataset's usual one."""
     class_order_seed: int = 0
+    """The seed of the order ``"seeded"``."""
     image_size: PositiveInt | None = None
     """Side that image files are resized to; None takes the dataset's usual one."""
     skip_bad_images: bool = False
@@ -59,13 +60,13 @@ class TaskStream:
     [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
     """
 
-    def __init__(self, dataset: Dataset, config: StreamConfig, default_order: str = "natural") -> None:
+    def __init__(
+        self, dataset: Dataset, config: StreamConfig, default_order: str = "natural", run_seed: int = 0
+    ) -> None:
         self.dataset = dataset
-        order = class_order(
-            config.class_order if config.class_order is not None else default_order,
-            len(dataset.classes),
-            config.class_order_seed,
-        )
+        named = config.class_order if config.class_order is not None else default_order
+        seed = run_seed if named == "per-run" else config.class_order_seed
+        order = class_order(named, len(dataset.classes), seed)
         if config.classes is not None:
             if config.classes > len(order):
                 raise ConfigError(f"{config.classes} classes are asked for, but {dataset.name} has {len(order)}")
