@@ -1,4 +1,7 @@
-"""Every drift with every classifier on finished runs: `python -m benchmarks.drift_grid OUT RUN [RUN ...]`."""
+"""Every drift with every classifier on finished runs: `python -m benchmarks.drift_grid OUT RUN [RUN ...]`.
+
+OUT gets a JSON file a run and a table over all the runs named; a run whose file is there already is not scored again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from adagauss.analysis.replay import Replay, as_data, replay, table
+from adagauss.analysis.replay import Replay, replay, table
 from adagauss.benchmark import RunConfig, RunFolder
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
 from adagauss.drift import Adapter, Drift, NoDrift
@@ -71,16 +74,21 @@ CLASSIFIERS: dict[str, Classifier] = {
 }
 
 
+def scored(run: Path, kept: Path) -> Replay:
+    """All combinations on one run, from the file if it is there."""
+    if not kept.exists():
+        stream = RunConfig.of(RunFolder(run).config).stream
+        dataset = read(stream.dataset, stream.image_size)
+        kept.write_text(json.dumps(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).as_data(), indent=1))
+    return Replay.of(json.loads(kept.read_text()))
+
+
 def main() -> None:
     out, *runs = map(Path, sys.argv[1:])
-    results: list[Replay] = []
-    for run in runs:
-        config = RunConfig.of(RunFolder(run).config)
-        dataset = read(config.stream.dataset)
-        results.append(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS))
-        out.with_suffix(".md").write_text(table(results))
-        out.with_suffix(".json").write_text(json.dumps(as_data(results), indent=1))
-    print(table(results))
+    out.mkdir(parents=True, exist_ok=True)
+    shown = table([scored(run, out / f"{run.name}.json") for run in runs])
+    (out / "table.md").write_text(shown)
+    print(shown)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, replaye
 def test_following_the_drift_is_better_than_staying_and_worse_than_knowing(replayed: Replay) -> None:
     last = {row.drift: row.a_last for row in replayed.rows if row.classifier == "b"}
     assert last["none"] < last["own"] <= last["oracle"]
+
+
+def test_a_replay_survives_its_json(replayed: Replay) -> None:
+    assert Replay.of(json.loads(json.dumps(replayed.as_data()))) == replayed
 
 
 def test_the_table_has_a_line_a_classifier_and_a_column_a_drift(replayed: Replay) -> None:

@@ -54,6 +54,15 @@ class Replay(NamedTuple):
     first_task_log_det: dict[str, float]
     """Mean log-determinant of the first task's covariances after the last task, by drift."""
 
+    def as_data(self) -> dict[str, Any]:
+        """Everything, for a JSON file."""
+        return {"rows": [row._asdict() for row in self.rows], "first_task_log_det": self.first_task_log_det}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Replay:
+        """What `as_data` gave."""
+        return cls([Replayed(**row) for row in data["rows"]], data["first_task_log_det"])
+
 
 def replay(
     folder: RunFolder,
@@ -114,14 +123,6 @@ def table(results: list[Replay]) -> str:
     log_dets = [sum(result.first_task_log_det[drift] for result in results) / len(results) for drift in cells]
     lines.append("| *log-determinant, task 1* | " + " | ".join(f"{value:.1f}" for value in log_dets) + " |")
     return "\n".join(lines) + "\n"
-
-
-def as_data(results: list[Replay]) -> list[dict[str, Any]]:
-    """Everything, for a JSON file."""
-    return [
-        {"rows": [row._asdict() for row in result.rows], "first_task_log_det": result.first_task_log_det}
-        for result in results
-    ]
 
 
 def _task_mean(
