@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from adagauss.backbones import BackboneConfig, build_extractor
 from adagauss.losses import anti_collapse
 
-from .measure import Ratio, best_times, milliseconds
+from .measure import Ratio, Work, best_times, milliseconds
 
 BATCH = 128
 
 
-def make_step(channels_last: bool, collapse: bool, compiled: bool = False) -> Callable[[], None]:
+def make_step(backbone: str, channels_last: bool, collapse: bool = False, compiled: bool = False) -> Work:
     torch.manual_seed(0)
-    network: nn.Module = build_extractor(BackboneConfig(name="resnet18"), (3, 32, 32), (0.5,) * 3, (0.25,) * 3)
+    network: nn.Module = build_extractor(BackboneConfig(name=backbone), (3, 32, 32), (0.5,) * 3, (0.25,) * 3)
     head = nn.Linear(64, 10)
     images, targets = torch.rand(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
     if channels_last:
@@ -39,10 +39,16 @@ def make_step(channels_last: bool, collapse: bool, compiled: bool = False) -> Ca
     return step
 
 
+def forms(backbone: str) -> list[Work]:
+    """Torch's usual memory order, ours, and ours compiled."""
+    return [make_step(backbone, False), make_step(backbone, True), make_step(backbone, True, compiled=True)]
+
+
 def run() -> list[Ratio]:
-    plain, ours, collapse, compiled = best_times(
-        [make_step(False, False), make_step(True, False), make_step(True, True), make_step(True, False, True)], rounds=4
+    plain, ours, compiled, collapse = best_times(
+        [*forms("resnet18"), make_step("resnet18", channels_last=True, collapse=True)], rounds=4
     )
+    narrow_plain, narrow, narrow_compiled = best_times(forms("resnet32"), rounds=4)
     features = torch.randn(256, 64, requires_grad=True)
     (loss_alone,) = best_times([lambda: torch.autograd.backward(anti_collapse(features))], rounds=20)
     return [
@@ -54,6 +60,20 @@ def run() -> list[Ratio]:
             ">= 2",
         ),
         Ratio("the same, compiled", milliseconds(plain), milliseconds(compiled), plain / compiled, ">= 2"),
+        Ratio(
+            "training step, ResNet-32, 32 px, channels last",
+            milliseconds(narrow_plain),
+            milliseconds(narrow),
+            narrow_plain / narrow,
+            ">= 2",
+        ),
+        Ratio(
+            "the same, compiled",
+            milliseconds(narrow_plain),
+            milliseconds(narrow_compiled),
+            narrow_plain / narrow_compiled,
+            ">= 2",
+        ),
         Ratio(
             "anti-collapse loss, share of the step",
             milliseconds(ours),

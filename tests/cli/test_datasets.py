@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from adagauss.cli.datasets import app, details, row, there
 from adagauss.data import fetch as fetching
 from adagauss.data.dataset import datasets
+from adagauss.data.pixel_cache import PixelCache
 
 
 @pytest.mark.parametrize("before", [["--data-root", "first"], []])
@@ -39,13 +41,28 @@ def test_the_list_fits_80_columns_without_breaking_words(tmp_path: Path) -> None
         assert info.licence in " ".join(rest.split())
 
 
-def test_piped_the_list_has_two_lines_a_dataset(tmp_path: Path) -> None:
+def test_piped_the_list_has_two_lines_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     lines = CliRunner().invoke(app, ["--data-root", str(tmp_path)]).stdout.splitlines()
     assert len(lines) == 2 + 2 * len(datasets())
     (omniglot,) = (index for index, line in enumerate(lines) if line.startswith("omniglot"))
     assert "no (fetch)" in lines[omniglot]
     assert lines[omniglot].endswith("of each character's drawings")
     assert "in omniglot/; licence: MIT" in lines[omniglot + 1]
+
+
+def test_cleaning_removes_decoded_images_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    folders = tmp_path / ".cache", tmp_path / "home" / "adagauss"
+    for folder in folders:
+        PixelCache(folder, [tmp_path / "a.png"], 8, 3).store(np.zeros((1, 3, 8, 8), np.uint8), np.zeros(1, np.int64))
+        (folder / "notes.npy").write_text("not ours")
+    where = ["--data-root", str(tmp_path)]
+    assert "kept for the next run: 1 MiB" in CliRunner().invoke(app, where).stdout
+    assert CliRunner().invoke(app, [*where, "clean"]).stdout == "removed 1 MiB of decoded images\n"
+    assert [file.name for folder in folders for file in folder.iterdir()] == ["notes.npy"] * 2
+    assert CliRunner().invoke(app, ["clean", *where]).stdout == "no decoded images are kept\n"
+    assert "kept for the next run" not in CliRunner().invoke(app, where).stdout
 
 
 def test_only_datasets_can_be_there(tmp_path: Path) -> None:

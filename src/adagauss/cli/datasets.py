@@ -18,7 +18,7 @@ UNFOLDED = 10_000
 NARROWEST = 60
 
 app = typer.Typer(
-    help="List the datasets, or fetch one.",
+    help="List the datasets, fetch one, or clean up after them.",
     invoke_without_command=True,
     epilog="**Examples:** `adagauss datasets` · `adagauss datasets fetch cifar100 --data-root data`",
     rich_markup_mode="markdown",
@@ -42,6 +42,8 @@ def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) ->
     for info in infos:
         typer.echo(row(info.name, str(info.classes or "any"), there(info, data_root), info.images, names, width))
         typer.secho(details(info, width), dim=True)
+    if kept := _mebibytes(_decoded(data_root)):
+        typer.secho(f"decoded images kept for the next run: {kept} MiB (`adagauss datasets clean`)", italic=True)
 
 
 def there(info: DatasetInfo, root: Path) -> str:
@@ -86,7 +88,34 @@ def fetch(
     """Download a dataset, check it and unpack it below the data root."""
     from adagauss.data.fetch import fetch as download
 
-    # The option may stand before `fetch` as well as after it.
+    typer.echo(f"{name} is at {download(name, _root(context, data_root))}")
+
+
+@app.command(epilog="**Example:** `adagauss datasets clean --data-root data`")
+def clean(context: typer.Context, data_root: DataRoot = Path("data")) -> None:
+    """Remove decoded images that were kept for the next run; it will decode the image files again."""
+    files = _decoded(_root(context, data_root))
+    freed = _mebibytes(files)
+    for file in files:
+        file.unlink(missing_ok=True)
+    typer.echo(f"removed {freed} MiB of decoded images" if files else "no decoded images are kept")
+
+
+def _root(context: typer.Context, data_root: Path) -> Path:
+    """The data root, which may stand before a subcommand as well as after it."""
     if context.parent is not None and "data_root" not in given_options(context):
-        data_root = context.parent.params["data_root"]
-    typer.echo(f"{name} is at {download(name, data_root)}")
+        root: Path = context.parent.params["data_root"]
+        return root
+    return data_root
+
+
+def _decoded(data_root: Path) -> list[Path]:
+    from adagauss.data.pixel_cache import cached_files, root_cache, user_cache
+
+    folders = [root_cache(data_root), user_cache()]
+    return [file for folder in folders if folder is not None for file in cached_files(folder)]
+
+
+def _mebibytes(files: list[Path]) -> int:
+    """Size of the files, rounded up."""
+    return -(-sum(file.stat().st_size for file in files) // 2**20)

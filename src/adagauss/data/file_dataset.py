@@ -14,7 +14,7 @@ from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOpti
 from adagauss.data.files import load_files
 from adagauss.data.images import Label, LabelledImages
 from adagauss.data.parallel import no_progress
-from adagauss.data.pixel_cache import user_cache
+from adagauss.data.pixel_cache import root_cache, user_cache
 from adagauss.errors import DataError
 
 PHOTO_SIZE = 224
@@ -89,5 +89,5 @@ def _writable_cache(options: ReadOptions) -> Path | None:
         return options.cache_dir
     # Unasked, no data root is made: who has only images of their own needs none, and gets a cache of their own.
     if os.access(options.root, os.W_OK):
-        return options.root / ".cache"
+        return root_cache(options.root)
     return user_cache() if options.path is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,18 @@ from adagauss.data.decode import DECODER, Pixels
 logger = logging.getLogger(__name__)
 
 Indices = npt.NDArray[np.int64]
+OURS = re.compile(r"[0-9a-f]{32}(\.kept)?(\.npy|\.[0-9a-f]{32}\.part)")
+"""Names of the files a cache writes; a folder may hold others, which are never touched."""
+
+
+def root_cache(root: Path) -> Path:
+    """The cache of the datasets below a data root."""
+    return root / ".cache"
+
+
+def cached_files(folder: Path) -> list[Path]:
+    """The files that caches have written into a folder, which need not exist."""
+    return sorted(file for file in folder.glob("*") if OURS.fullmatch(file.name)) if folder.is_dir() else []
 
 
 def user_cache() -> Path | None:
