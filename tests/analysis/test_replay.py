@@ -11,9 +11,11 @@ from adagauss.analysis.figures import write_figures
 from adagauss.analysis.replay import Replay, replay, table
 from adagauss.benchmark import RunConfig, RunFolder, make_config, run
 from adagauss.classifiers import Bayes, NearestMean
+from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
+from adagauss.errors import ConfigError
 
 SETTINGS = {
     "representation.first.epochs": 6,
@@ -43,6 +45,25 @@ def replayed(folder: RunFolder) -> Replay:
 def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, replayed: Replay) -> None:
     own = next(row for row in replayed.rows if (row.drift, row.classifier) == ("own", "own"))
     assert own.accuracy == pytest.approx(folder.read_json("metrics.json")["accuracy_after_task"]["task_mean"])
+
+
+@pytest.mark.parametrize(("method", "why"), [("efc", "its drift reads notes"), ("acil", "its classifier keeps sums")])
+def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, why: str, tmp_path: Path) -> None:
+    source = load_dataset("digits")
+    config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), source, epochs=1)
+    result = run(config, tmp_path, dataset=source)
+    parts = RunConfig.of(RunFolder(tmp_path).config).method
+    replayed = replay(RunFolder(tmp_path), source, {"own": parts.drift}, {"own": parts.classifier})
+    assert replayed.rows[0].accuracy == pytest.approx(result["accuracy_after_task"]["task_mean"]), why
+
+
+def test_what_cannot_be_replayed_is_refused(folder: RunFolder, tmp_path: Path) -> None:
+    source = load_dataset("digits")
+    with pytest.raises(ConfigError, match="'rebalanced' trains the network's own outputs"):
+        replay(folder, source, {"none": NoDrift()}, {"own": Rebalanced()})
+    run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), source, epochs=1), tmp_path)
+    with pytest.raises(ConfigError, match="nothing drifts"):
+        replay(RunFolder(tmp_path), source, {"none": NoDrift()}, {"mean": NearestMean()})
 
 
 def test_following_the_drift_is_better_than_staying_and_worse_than_knowing(replayed: Replay) -> None:

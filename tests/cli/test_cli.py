@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_help_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["demo", "run", "compare", "predict", "info", "methods", "datasets"])
+@pytest.mark.parametrize("command", ["demo", "run", "compare", "replay", "predict", "info", "methods", "datasets"])
 def test_every_command_has_help_with_an_example(adagauss: Command, command: str) -> None:
     result = adagauss(command, "--help")
     assert result.returncode == 0
@@ -89,6 +90,19 @@ def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
     assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.stdout
 
 
+def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
+    result = adagauss("replay", run_folder, "--set", "drift.network=affine", "--set", "classifier.tied=0.5", "--quiet")
+    assert result.returncode == 0, result.stderr
+    rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│")}
+    assert list(rows) == ["none", "as", "changed", "oracle"]
+    metrics = json.loads((run_folder / "metrics.json").read_text())
+    accuracy = metrics["accuracy_after_task"]["task_mean"]
+    assert f"{100 * accuracy[-1]:.1f} / {50 * sum(accuracy):.1f}" in rows["as"]
+    refused = adagauss("replay", run_folder, "--set", "backbone.name=resnet18")
+    assert refused.returncode == 2
+    assert "drift and classifier only" in refused.stderr.replace("\n", " ")
+
+
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
     assert "finetune" in adagauss("methods").stdout
     assert "drift.network" in adagauss("methods", "adagauss").stdout
@@ -109,6 +123,7 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--class-order", "icral"], "did you mean 'icarl'"),
         (["predict", "nowhere", "x.png"], "cannot be read"),
         (["info", "."], "not a run folder"),
+        (["replay", "nowhere"], "not a run folder"),
     ],
 )
 def test_a_users_mistake_is_one_sentence_and_exit_code_2(adagauss: Command, words: list[str], message: str) -> None:

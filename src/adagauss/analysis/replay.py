@@ -22,8 +22,10 @@ from adagauss.classifiers import Classifier
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Drift
+from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
+from adagauss.methods import method_info
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask, extract_features
@@ -73,70 +75,104 @@ def replay(
 ) -> Replay:
     """Score every drift with every classifier on the networks of a finished run."""
     config = RunConfig.of(folder.config)
+    if method_info(config.method_name).joint:
+        raise ConfigError(f"{folder.path}: {config.method_name} learns from all images at every task; nothing drifts")
+    if changing := [part.kind for part in classifiers.values() if part.changes_network]:
+        raise ConfigError(
+            f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
+            "choose another one, e.g. classifier.kind=bayes"
+        )
+    if not folder.finished_tasks():
+        raise CheckpointError(f"{folder.path} has no finished task to replay")
+    reporter = reporter or Reporter()
     runtime = Runtime(config.runtime, config.seed, reporter)
     stream = make_stream(config, dataset)
-    part = config.method.memory
+    part, representation = config.method.memory, config.method.representation
     memories: dict[str, ClassGaussians] = {}
+    fitted: dict[tuple[str, str], Classifier] = {}
     curves: dict[tuple[str, str], list[float]] = {}
     previous: Network | None = None
-    for index in range(folder.finished_tasks()):
-        task = stream[index]
-        network = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).network
-        now = CurrentTask(index, task.train, network, previous, config.method.augmentation, runtime)
-        labels = stream.seen(index)
-        test = dataset.test.of_classes(labels)
-        features = extract_features(network.extractor, test.images, runtime)
-        for name, drift in drifts.items():
-            memory = memories.get(name) or part.empty(network.extractor.size, runtime.device)
-            if index:
-                memory = part.after_drift(memory, drift.update(memory, now))
-            part.add(memory, now)
-            memories[name] = memory
-        train = dataset.train.of_classes(labels)
-        memories[ORACLE] = real_statistics(
-            extract_features(network.extractor, train.images, runtime), train.targets, labels
-        )
-        for name, memory in memories.items():
-            for kind, classifier in classifiers.items():
-                accuracy = _task_mean(classifier, memory, now, features, test.targets, stream, index)
-                curves.setdefault((name, kind), []).append(accuracy)
-        previous = network.frozen_copy()
+    with reporter.progress(f"replay of {folder.path.name}", folder.finished_tasks()) as advance:
+        for index in range(folder.finished_tasks()):
+            task = stream[index]
+            learner = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed))
+            network = learner.network
+            now = CurrentTask(index, task.train, network, previous, config.method.augmentation, runtime)
+            representation.annotate(now)
+            labels = stream.seen(index)
+            test = dataset.test.of_classes(labels)
+            features = extract_features(network.extractor, test.images, runtime)
+            for name, drift in drifts.items():
+                memory = memories.get(name) or part.empty(network.extractor.size, runtime.device)
+                if index and config.method.representation.later is not None:
+                    memory = part.after_drift(memory, drift.update(memory, now))
+                part.add(memory, now)
+                memories[name] = memory
+            train = dataset.train.of_classes(labels)
+            memories[ORACLE] = real_statistics(
+                extract_features(network.extractor, train.images, runtime), train.targets, labels
+            )
+            for name, memory in memories.items():
+                for kind, classifier in classifiers.items():
+                    # Each lives through all tasks: some carry sums of earlier ones.
+                    own = fitted.setdefault((name, kind), copy.deepcopy(classifier))
+                    own.fit(memory, now)
+                    accuracy = _task_mean(own.scores(features), test.targets, stream, index)
+                    curves.setdefault((name, kind), []).append(accuracy)
+            previous, representation = network.frozen_copy(), learner.method.representation
+            advance("")
     first = stream.task_classes[0]
-    log_dets = {name: _mean_log_det(memory.select(first)) for name, memory in memories.items()}
+    log_dets = {
+        name: _mean_log_det(memory.select(first))
+        for name, memory in memories.items()
+        if len(memory) and memory.covariance != "none"
+    }
     return Replay([Replayed(drift, kind, curve) for (drift, kind), curve in curves.items()], log_dets)
+
+
+class Scores(NamedTuple):
+    """A_last and A_inc of one combination over seeds."""
+
+    a_last: Spread
+    a_inc: Spread
+
+    def __str__(self) -> str:
+        return f"{self.a_last} / {self.a_inc.mean:.1f}"
+
+
+def summarise(results: list[Replay]) -> dict[str, dict[str, Scores]]:
+    """Scores by drift and classifier over the replays of several seeds."""
+    found: dict[str, dict[str, list[Replayed]]] = {}
+    for row in (row for result in results for row in result.rows):
+        found.setdefault(row.drift, {}).setdefault(row.classifier, []).append(row)
+    return {
+        drift: {
+            kind: Scores(Spread.of([row.a_last for row in rows]), Spread.of([row.a_inc for row in rows]))
+            for kind, rows in by_kind.items()
+        }
+        for drift, by_kind in found.items()
+    }
 
 
 def table(results: list[Replay]) -> str:
     """A_last / A_inc in percent as Markdown, classifiers down, drifts across; mean ± deviation over seeds."""
-    cells: dict[str, dict[str, list[Replayed]]] = {}
-    for result in results:
-        for row in result.rows:
-            cells.setdefault(row.drift, {}).setdefault(row.classifier, []).append(row)
+    cells = summarise(results)
     kinds = list(next(iter(cells.values())))
     lines = ["| classifier | " + " | ".join(cells) + " |", "|---|" + "---|" * len(cells)]
-    for kind in kinds:
-        values = [
-            f"{Spread.of([row.a_last for row in rows])} / {Spread.of([row.a_inc for row in rows]).mean:.1f}"
-            for rows in (by_kind[kind] for by_kind in cells.values())
-        ]
-        lines.append(f"| {kind} | " + " | ".join(values) + " |")
-    log_dets = [sum(result.first_task_log_det[drift] for result in results) / len(results) for drift in cells]
-    lines.append("| *log-determinant, task 1* | " + " | ".join(f"{value:.1f}" for value in log_dets) + " |")
+    lines += [f"| {kind} | " + " | ".join(str(by_kind[kind]) for by_kind in cells.values()) + " |" for kind in kinds]
+    log_dets = [mean_log_det(results, drift) for drift in cells]
+    lines.append("| *log-determinant, task 1* | " + " | ".join(log_dets) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _task_mean(
-    classifier: Classifier,
-    memory: ClassGaussians,
-    now: CurrentTask,
-    features: Tensor,
-    targets: Tensor,
-    stream: TaskStream,
-    index: int,
-) -> float:
-    fitted = copy.deepcopy(classifier)
-    fitted.fit(memory, now)
-    hits = (fitted.scores(features).argmax(1).cpu() == targets).double()
+def mean_log_det(results: list[Replay], drift: str) -> str:
+    """Mean log-determinant of the first task's covariances over seeds; empty where none are kept."""
+    values = [result.first_task_log_det[drift] for result in results if drift in result.first_task_log_det]
+    return f"{sum(values) / len(values):.1f}" if values else ""
+
+
+def _task_mean(scores: Tensor, targets: Tensor, stream: TaskStream, index: int) -> float:
+    hits = (scores.argmax(1).cpu() == targets).double()
     sizes = torch.tensor([len(classes) for classes in stream.task_classes[: index + 1]])
     tasks = torch.repeat_interleave(torch.arange(index + 1), sizes)[targets]
     return float(torch.stack([hits[tasks == task].mean() for task in range(index + 1)]).mean())

@@ -15,6 +15,8 @@ class Classifier(Part):
     """Scores features against every remembered class, in the order the classes were learned."""
 
     role: ClassVar[str] = "classifier"
+    changes_network: ClassVar[bool] = False
+    """Whether fitting writes into the network, so that it cannot be fitted anew to a network that is finished."""
 
     @property
     def needs_covariances(self) -> bool:

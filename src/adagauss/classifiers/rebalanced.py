@@ -24,6 +24,7 @@ class Rebalanced(LinearClassifier):
     """
 
     kind = "rebalanced"
+    changes_network = True
     recipe: Recipe = Field(
         default_factory=lambda: Recipe(
             epochs=50, batch_size=256, learning_rate=1e-3, schedule="constant", drop_last=False

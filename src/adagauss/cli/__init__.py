@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adagauss import __version__
-from adagauss.cli import comparing, datasets, demo, learned, listing, running
+from adagauss.cli import comparing, datasets, demo, learned, listing, replaying, running
 from adagauss.errors import AdagaussError
 
 app = typer.Typer(
@@ -40,7 +40,7 @@ def options(
     _debug = debug
 
 
-for module in (demo, running, comparing, learned, listing):
+for module in (demo, running, comparing, replaying, learned, listing):
     module.register(app)
 app.add_typer(datasets.app, name="datasets")
 

@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from adagauss.analysis.replay import Replay, mean_log_det
+from adagauss.analysis.replay import summarise as summarise_replays
 from adagauss.benchmark.compare import OTHER_PROTOCOL, PAPER_COLUMN, Results, protocol_title, summarise
 
 SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
@@ -64,6 +66,21 @@ def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> Non
     for row in rows:
         table.add_row(*(row[column] for column in shown))
     Console().print(table)
+
+
+def replay_table(results: list[Replay], run: Mapping[str, Any]) -> Table:
+    """A_last / A_inc of drifts (down) with classifiers (across)."""
+    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
+    title = f"{protocol_title(run['protocol'])}: {run['method']} replayed{seeds}, A_last / A_inc, % (task mean)"
+    table = Table(title=title, title_justify="left")
+    cells = summarise_replays(results)
+    table.add_column("drift", no_wrap=True)
+    for kind in next(iter(cells.values())):
+        table.add_column(f"classifier {kind}", justify="right")
+    table.add_column("log-determinant, task 1", justify="right")
+    for drift, by_kind in cells.items():
+        table.add_row(drift, *map(str, by_kind.values()), mean_log_det(results, drift))
+    return table
 
 
 def _protocol(results: Results) -> str:

@@ -52,6 +52,9 @@ class Term(Part):
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
+    def annotate(self, now: CurrentTask) -> None:
+        """Leave in the task's notes what other parts need to know of earlier tasks. Called before all else."""
+
     def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
         """Called before a task is trained; returns the helper module to train along, if any."""
         return None

@@ -68,8 +68,14 @@ class Representation(Part):
             raise ConfigError("logit distillation compares old outputs: set representation.heads=keep as well")
         return self
 
+    def annotate(self, now: CurrentTask) -> None:
+        """Let the terms leave what they know of earlier tasks in the notes of this one."""
+        for term in self.terms.values():
+            term.annotate(now)
+
     def fit(self, now: CurrentTask, memory: ClassGaussians) -> History:
         """Train the network in place on the task; returns the losses per epoch."""
+        self.annotate(now)
         recipe = self.first if now.first else self.later
         if recipe is None:
             return []

@@ -39,9 +39,12 @@ class FeatureMatrix(Term):
     _matrix: Tensor | None = PrivateAttr(None)
     _metric: Tensor | None = PrivateAttr(None)
 
-    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+    def annotate(self, now: CurrentTask) -> None:
         if self._matrix is not None:
             now.notes["feature_matrix"] = self._matrix
+
+    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
+        if self._matrix is not None:
             identity = torch.eye(len(self._matrix), device=self._matrix.device)
             self._metric = self.importance * self._matrix + self.damping * identity
         return None

@@ -1,0 +1,83 @@
+"""`adagauss replay`: other drifts and classifiers on finished runs, without training a network again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adagauss.cli.options import DataRoot, Quiet, Settings, Workers, make_reporter, parse_settings, read_options
+from adagauss.errors import ConfigError
+
+if TYPE_CHECKING:
+    from adagauss.benchmark import RunConfig
+    from adagauss.methods import Method
+
+AS_RUN, CHANGED, NONE = "as run", "changed", "none"
+EXAMPLES = """
+**Examples:** `adagauss replay runs/digits-5/adagauss-*` ·
+`adagauss replay RUN --set drift.network=affine --set classifier.kind=bayes --set classifier.tied=0.5`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLES)(replay)
+
+
+def replay(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several seeds are averaged.")],
+    settings: Settings = None,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> None:
+    """Score a finished run again with another drift or classifier, beside no drift and the real statistics.
+
+    The networks are those of the run: only adapters and classifiers are made anew, which takes a small part of its
+    time. The real statistics of old classes (oracle) are the ceiling of any drift; no learner may have them.
+    """
+    from rich.console import Console
+
+    from adagauss.analysis.replay import replay as replay_run
+    from adagauss.benchmark import RunFolder
+    from adagauss.cli import tables
+    from adagauss.data.dataset import load_dataset
+    from adagauss.drift import NoDrift
+
+    config = _common_config(runs)
+    metrics = [RunFolder(path).read_json("metrics.json") for path in runs]
+    changed = _changed(config.method, parse_settings(settings))
+    drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
+    classifiers = {AS_RUN: config.method.classifier}
+    if changed.drift != config.method.drift:
+        drifts[CHANGED] = changed.drift
+    if changed.classifier != config.method.classifier:
+        classifiers[CHANGED] = changed.classifier
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, quiet))
+    reporter = make_reporter(quiet)
+    results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter) for path in runs]
+    Console().print(tables.replay_table(results, metrics[0]))
+
+
+def _common_config(runs: list[Path]) -> RunConfig:
+    from adagauss.benchmark import RunConfig, RunFolder
+
+    configs = [RunConfig.of(RunFolder(path).config) for path in runs]
+    others = [path for path, config in zip(runs, configs, strict=True) if config.digest() != configs[0].digest()]
+    if others:
+        raise ConfigError(f"{others[0]} has other settings than {runs[0]}: replay them by themselves")
+    return configs[0]
+
+
+def _changed(method: Method, settings: dict[str, Any]) -> Method:
+    from adagauss.config import override, plain
+    from adagauss.methods import Method
+
+    for key in settings:
+        if key.partition(".")[0] not in ("drift", "classifier"):
+            raise ConfigError(
+                f"--set {key}: a replay changes drift and classifier only; `adagauss run` changes all else"
+            )
+    return Method.of(override(plain(method), settings))
