@@ -1,8 +1,9 @@
-"""Text against published code, one switch at a time: `python -m benchmarks.switches OUT [NAME ...]`.
+"""Text against published code, one switch at a time: `python -m benchmarks.switches OUT SEED [NAME ...]`.
 
-CIFAR-100 in 10 tasks at the CPU scale, seed 0. Switches of the representation are runs of their own, scored with one
-drift (the exact affine map) and three classifiers, so that representations compare; drifts and the switches of the
-classifier need no runs of their own: `benchmarks.drift_grid` scores them all on one representation.
+CIFAR-100 in 10 tasks at the CPU scale; all switches or those named, and a table over every seed in OUT. Switches of the
+representation are runs of their own, scored with one drift (the exact affine map) and three classifiers, so that
+representations compare; drifts and the switches of the classifier need no runs of their own: `benchmarks.drift_grid`
+scores them all on one representation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from adagauss.analysis.replay import replay
 from adagauss.benchmark import RunFolder, make_config, run
-from adagauss.benchmark.compare import markdown
+from adagauss.benchmark.compare import Spread, markdown
 from adagauss.benchmark.protocols import protocol
 from adagauss.classifiers import Bayes
 from adagauss.data.dataset import Dataset
@@ -30,6 +31,7 @@ CLIPPED = {f"{stage}.clip_norm": 1.0 for stage in ("representation.first", "repr
 SUMS = dict.fromkeys(MEANS, "sum")
 UNCLIPPED = dict.fromkeys(CLIPPED)
 AFFINE = Adapter(network="affine", views=2)
+FACTS = "switch.json"
 CLASSIFIERS = {
     "published": Bayes.of(PUBLISHED),
     "Bayes": Bayes(),
@@ -50,7 +52,7 @@ SWITCHES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def measure(folder: Path, dataset: Dataset, name: str) -> None:
+def measure(folder: Path, dataset: Dataset, name: str, seed: int) -> None:
     """One run and its replay; what is finished already is left as it is."""
     preset, settings = SWITCHES[name]
     config = make_config(
@@ -60,6 +62,7 @@ def measure(folder: Path, dataset: Dataset, name: str) -> None:
         preset=preset,
         settings={**settings, "drift.network": "affine"},
         protocol=PROTOCOL,
+        seed=seed,
         diagnostics="none",
     )
     facts: dict[str, Any] = {"config": config.digest()}
@@ -71,35 +74,38 @@ def measure(folder: Path, dataset: Dataset, name: str) -> None:
         scored = replay(RunFolder(folder), dataset, {"affine": AFFINE}, CLASSIFIERS)
         facts |= {f"{row.drift}, {row.classifier}": [row.a_last, row.a_inc] for row in scored.rows}
         facts["task 1"] = next(row.accuracy[0] for row in scored.rows if row.classifier == "half tied")
-    (folder / "switch.json").write_text(json.dumps(facts, indent=1))
+    (folder / FACTS).write_text(json.dumps(facts, indent=1))
 
 
 def rows(out: Path) -> list[dict[str, str]]:
     table = []
     for name in SWITCHES:
-        path = out / _folder(name) / "switch.json"
-        if path.exists():
-            facts = json.loads(path.read_text())
-            scores = {kind: _pair(facts.get(f"affine, {kind}")) for kind in CLASSIFIERS}
+        seeds = [json.loads(path.read_text()) for path in sorted(out.glob(f"seed*/{_folder(name)}/{FACTS}"))]
+        if seeds:
             table.append(
                 {
                     "AdaGauss": name,
-                    "half tied, task 1": _percent(facts.get("task 1")),
-                    **scores,
-                    "half tied, real statistics": _pair(facts.get("oracle, half tied")),
-                    "note": facts.get("diverged", ""),
-                    "config": facts["config"],
+                    "seeds": str(len(seeds)),
+                    "half tied, task 1": _first_task(seeds),
+                    **{kind: _pair(seeds, f"affine, {kind}") for kind in CLASSIFIERS},
+                    "half tied, real statistics": _pair(seeds, "oracle, half tied"),
+                    "config": seeds[0]["config"],
                 }
             )
     return table
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"
+def _first_task(seeds: list[dict[str, Any]]) -> str:
+    known = [facts["task 1"] for facts in seeds if "task 1" in facts]
+    return str(Spread.of(known)) if known else ""
 
 
-def _pair(values: list[float] | None) -> str:
-    return " / ".join(map(_percent, values or []))
+def _pair(seeds: list[dict[str, Any]], key: str) -> str:
+    """A_last / A_inc over seeds."""
+    pairs = [facts[key] for facts in seeds if key in facts]
+    lost = len(seeds) - len(pairs)
+    scores = " / ".join(str(Spread.of(values)) for values in zip(*pairs, strict=True))
+    return scores + (f" ({lost} diverged)" if scores and lost else "") or "diverged"
 
 
 def _folder(name: str) -> str:
@@ -107,11 +113,12 @@ def _folder(name: str) -> str:
 
 
 def main() -> None:
-    out, *names = sys.argv[1:]
+    out, seed, *names = sys.argv[1:]
     dataset = read("cifar100")
     for name in names or SWITCHES:
-        if not (Path(out) / _folder(name) / "switch.json").exists():
-            measure(Path(out) / _folder(name), dataset, name)
+        folder = Path(out) / f"seed{seed}" / _folder(name)
+        if not (folder / FACTS).exists():
+            measure(folder, dataset, name, int(seed))
     print(markdown(rows(Path(out))))
 
 
