@@ -103,6 +103,15 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
     assert "drift and classifier only" in refused.stderr.replace("\n", " ")
 
 
+def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
+    plus = ["--set", "drift.network=affine", "--set", "drift.views=4", "--set", "classifier.tied=0.5"]
+    plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
+    plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalise=false"]
+    by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
+    assert by_name.returncode == 0, by_name.stderr
+    assert by_name.stdout == adagauss("replay", run_folder, *plus, "--quiet").stdout
+
+
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
     assert "finetune" in adagauss("methods").stdout
     assert "drift.network" in adagauss("methods", "adagauss").stdout

@@ -12,12 +12,13 @@ from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
     from adagauss.benchmark import RunConfig
+    from adagauss.data.dataset import Dataset
     from adagauss.methods import Method
 
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
-**Examples:** `adagauss replay runs/digits-5/adagauss-*` ·
-`adagauss replay RUN --set drift.network=affine --set classifier.kind=bayes --set classifier.tied=0.5`
+**Examples:** `adagauss replay runs/demo/adagauss-* --like adagauss+` ·
+`adagauss replay RUN --set drift.network=affine --set classifier.tied=0.5`
 """
 
 
@@ -28,6 +29,9 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several seeds are averaged.")],
+    like: Annotated[
+        str | None, typer.Option("--like", "-l", metavar="METHOD", help="Take drift and classifier of this method.")
+    ] = None,
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
@@ -48,14 +52,14 @@ def replay(
 
     config = _common_config(runs)
     metrics = [RunFolder(path).read_json("metrics.json") for path in runs]
-    changed = _changed(config.method, parse_settings(settings))
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, quiet))
+    changed = _changed(_like(like, config, data) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
     classifiers = {AS_RUN: config.method.classifier}
     if changed.drift != config.method.drift:
         drifts[CHANGED] = changed.drift
     if changed.classifier != config.method.classifier:
         classifiers[CHANGED] = changed.classifier
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, quiet))
     reporter = make_reporter(quiet)
     results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter) for path in runs]
     Console().print(tables.replay_table(results, metrics[0]))
@@ -69,6 +73,14 @@ def _common_config(runs: list[Path]) -> RunConfig:
     if others:
         raise ConfigError(f"{others[0]} has other settings than {runs[0]}: replay them by themselves")
     return configs[0]
+
+
+def _like(name: str, config: RunConfig, data: Dataset) -> Method:
+    """The run's method with drift and classifier of another one, as that would be set on this dataset."""
+    from adagauss.benchmark import make_config
+
+    other = make_config(name, config.stream, data).method
+    return config.method.model_copy(update={"drift": other.drift, "classifier": other.classifier})
 
 
 def _changed(method: Method, settings: dict[str, Any]) -> Method:
