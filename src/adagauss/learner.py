@@ -167,6 +167,7 @@ class Learner:
             "shape": self.shape,
             "mean": self.mean,
             "std": self.std,
+            "input": self.network.extractor.input_facts(),
             "seed": self.runtime.seed,
             "about": dict(about if about is not None else self.about),
         }
@@ -192,6 +193,8 @@ class Learner:
         with torch.random.fork_rng(devices=runtime.seeded_devices):
             for classes, auxiliary in facts["head"]:
                 learner.network.head.grow(classes, auxiliary)
+        if "input" in facts:
+            learner.network.extractor.restore_input(facts["input"])
         runtime.place(learner.network)
 
         def state(part: str) -> dict[str, Tensor]:

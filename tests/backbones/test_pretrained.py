@@ -18,7 +18,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, extras, families
-from adagauss.backbones.extras import find_blocks
+from adagauss.backbones.extras import find_blocks, parts_that_learn
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.weights import read_weights
 from adagauss.data.images import ArrayImages, LabelledImages
@@ -238,6 +238,36 @@ def test_weights_that_lack_parameters_are_refused(tmp_path: Path) -> None:
         build(f"hf:{tmp_path}")
 
 
+class _Malice:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return Path.touch, (self.marker,)
+
+
+def test_a_models_pickle_with_code_in_it_is_refused(tmp_path: Path) -> None:
+    folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
+    torch.save({"embeddings.cls_token": _Malice(tmp_path / "run")}, folder / "pytorch_model.bin")
+    with pytest.raises(ConfigError) as caught:
+        build(f"hf:{folder}")
+    assert "weights_only" not in str(caught.value), "no advice to run it"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_models_own_code_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
+    facts = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
+    (folder / "own.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'run')!r}).touch()\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(ConfigError, match="could not be loaded"):
+        build(f"hf:{folder}")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_of_words_is_refused(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8, "num_hidden_layers": 1}
     with pytest.raises(ConfigError, match="does not take images"):
@@ -314,6 +344,14 @@ def test_a_timm_weight_file(timm: Any, tmp_path: Path) -> None:
 def test_an_unknown_timm_model(timm: Any) -> None:
     with pytest.raises(ConfigError, match=r"no model 'test_vi'; similar: .*test_vit"):
         build("timm:test_vi")
+    with pytest.raises(ConfigError, match=r"no weights 'test_vit.nothing'; those of this model are: test_vit\."):
+        build("timm:test_vit.nothing")
+
+
+def test_parts_without_parameters_are_no_blocks() -> None:
+    learns, pools = nn.Linear(2, 2), nn.Identity()
+    network = nn.Sequential(nn.Sequential(learns), pools)
+    assert parts_that_learn(network) == [network[0]]
 
 
 def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:

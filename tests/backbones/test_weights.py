@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,14 +81,57 @@ def test_torchvisions_resnet18_loads_for_large_images(tmp_path: Path) -> None:
     assert torch.equal(network.trunk.get_parameter("layer4.1.conv2.weight"), state["layer4.1.conv2.weight"])
 
 
-@pytest.mark.parametrize(("made_for", "used_for", "stem"), [(224, 32, "large"), (32, 224, "small")])
-def test_another_stem_is_named_with_the_remedy(made_for: int, used_for: int, stem: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("made_for", "used_for", "remedy"), [(224, 32, {"input_size": 224}), (32, 224, {"stem": "small"})]
+)
+def test_another_stem_is_named_with_the_remedy(
+    made_for: int, used_for: int, remedy: dict[str, Any], tmp_path: Path
+) -> None:
     path = tmp_path / "weights.safetensors"
     save_file(state_of(size=made_for), path)
-    with pytest.raises(ConfigError, match=f"set backbone.stem={stem}") as caught:
+    ((key, value),) = remedy.items()
+    with pytest.raises(ConfigError, match=f"set backbone.{key}={value}") as caught:
         build(path, used_for)
     assert "1 of another shape (conv1.weight" in str(caught.value)
-    build(path, used_for, stem=stem)
+    build(path, used_for, **remedy)
+
+
+def test_a_file_of_large_images_brings_imagenets_normalisation_and_size(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    save_file(state_of(size=224), path)
+    photos, small, grey = build(path, 128), build(path, 32, stem="large"), build(path, 128, channels=1)
+    for network in (photos, small):
+        assert network.mean.flatten().tolist() == pytest.approx([0.485, 0.456, 0.406])
+        assert network.std.flatten().tolist() == pytest.approx([0.229, 0.224, 0.225])
+    assert grey.mean.flatten().tolist() == pytest.approx([0.449], abs=1e-3)
+    assert (photos.input_size, small.input_size) == (None, 224)
+    assert build(None, 128).mean.flatten().tolist() == [0.5] * 3, "without a file the dataset's"
+
+
+def test_names_below_another_name_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    state = state_of()
+    save_file({f"backbone.{name}": value for name, value in state.items() if not name.startswith("fc.")}, path)
+    assert torch.equal(build(path).trunk.get_parameter("conv1.weight"), state["conv1.weight"])
+
+
+def test_a_saved_learner_prepares_images_as_when_it_was_taught(tmp_path: Path) -> None:
+    settings = {"backbone.name": "resnet_thin", "backbone.features": 8}
+    learner = Learner(make_method("frozen", settings=settings), (3, 8, 8), (0.5,) * 3, (0.25,) * 3)
+    learner.network.extractor.restore_input({"mean": [0.1] * 3, "std": [0.2] * 3, "size": 16})
+    learner.save(tmp_path / "learner.safetensors")
+    loaded = Learner.load(tmp_path / "learner.safetensors").network.extractor
+    assert loaded.input_facts() == learner.network.extractor.input_facts()
+    assert loaded.input_size == 16
+
+
+def test_files_are_found_from_another_directory(thin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = BackboneConfig(weights=thin.name)
+    assert config.weights == str(thin)
+    (tmp_path / "vit").mkdir()
+    assert BackboneConfig(name="hf:vit").name == f"hf:{tmp_path / 'vit'}"
+    assert BackboneConfig(name="hf:google/vit", weights="random").name == "hf:google/vit"
 
 
 def test_another_architecture_is_refused_with_a_short_list(thin: Path) -> None:

@@ -68,6 +68,32 @@ def test_the_published_code_distils_less_on_birds() -> None:
     assert "representation.terms.distillation.weight" not in protocol("cub-10").wishes("paper")
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "papers"),
+    [
+        ("cifar100-10", {}, True),
+        ("cifar100-10", {"classifier.tied": 0.5}, False),
+        ("cifar100-10", {"backbone.weights": "other.pth"}, False),
+        ("cub-10", {}, False),
+        ("cub-10", {"backbone.weights": "resnet18.pth"}, True),
+        ("cub-10", {"backbone.weights": "random"}, False),
+    ],
+)
+def test_a_protocol_is_the_papers_with_its_weights_and_nothing_else_changed(
+    name: str, settings: dict[str, Any], papers: bool
+) -> None:
+    assert protocol(name).is_papers(settings) is papers
+
+
+def test_a_pretrained_protocol_does_not_start_from_nothing_unasked() -> None:
+    with pytest.raises(ConfigError, match=r"cub-10 starts from ImageNet weights.*backbone.weights=random"):
+        protocol("cub-10").check_weights(resolved("adagauss", "cub-10"))
+    for settings in ({"backbone.weights": "random"}, {"backbone.name": "efficientnet_lite0"}):
+        protocol("cub-10").check_weights(make_method("adagauss", settings=settings))
+    for name in ("cub-10-cpu", "cifar100-10"):
+        protocol(name).check_weights(resolved("adagauss", name))
+
+
 def test_unknown_protocol_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'cifar100-10'"):
         protocol("cifar100-1O")
@@ -76,7 +102,8 @@ def test_unknown_protocol_names_the_nearest() -> None:
 def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
     assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "paper") == Published(46.1, 60.2)
     assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "cpu") is None
-    assert published("AdaGauss", "adagauss", "cifar100", [50, 10, 10, 10, 10, 10], "paper") is None
+    assert published("AdaGauss", "adagauss", "cifar100", [50, *[10] * 5], "paper") == Published(58.9, 65.7)
+    assert published("AdaGauss", "adagauss", "cifar100", [40, *[20] * 3], "paper") is None
     assert published("SDC", "sdc", "cifar100", CIFAR_10_TASKS, "paper") is None
     assert published("AdaGauss", "adagauss", "cifar100", [5] * 10, "paper") is None, "half of the classes"
 

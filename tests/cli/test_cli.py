@@ -50,7 +50,9 @@ def test_help_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["demo", "run", "compare", "replay", "predict", "info", "methods", "datasets"])
+@pytest.mark.parametrize(
+    "command", ["demo", "run", "compare", "replay", "predict", "info", "methods", "protocols", "backbones", "datasets"]
+)
 def test_every_command_has_help_with_an_example(adagauss: Command, command: str) -> None:
     result = adagauss(command, "--help")
     assert result.returncode == 0
@@ -115,6 +117,8 @@ def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder:
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
     assert "finetune" in adagauss("methods").stdout
     assert "drift.network" in adagauss("methods", "adagauss").stdout
+    assert "50 + 10" in adagauss("protocols").stdout
+    assert "timm:NAME" in adagauss("backbones").stdout
     assert "digits" in adagauss("datasets").stdout
 
 
@@ -130,6 +134,8 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--tasks", "11"], "only 10 classes"),
         (["run", "--device", "cuda:7"], "device=cpu"),
         (["run", "--class-order", "icral"], "did you mean 'icarl'"),
+        (["run", "--class-order", "icarl", "--class-order-seed", "5"], "give one"),
+        (["run", "--train-blocks", "last:99"], "use all, or fewer"),
         (["predict", "nowhere", "x.png"], "cannot be read"),
         (["info", "."], "not a run folder"),
         (["replay", "nowhere"], "not a run folder"),

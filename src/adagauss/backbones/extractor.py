@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import AfterValidator, PositiveInt
+from pydantic import AfterValidator, PositiveInt, field_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import COLOUR
@@ -18,6 +19,8 @@ from adagauss.config import Config
 from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
+NAMED_WEIGHTS = ("imagenet", "random")
+"""Values of `BackboneConfig.weights` that are no files."""
 
 
 def _known_share(value: str) -> str:
@@ -48,6 +51,19 @@ class BackboneConfig(Config):
     what stands before and after the blocks and all batch-norm statistics included."""
     train_bottleneck: bool = True
     """Whether the bottleneck learns; the published ViT runs leave it as it was drawn."""
+
+    @field_validator("weights")
+    @classmethod
+    def _absolute_file(cls, weights: str | None) -> str | None:
+        # A run or a learner may be taken up again from another directory.
+        return weights if weights in (None, *NAMED_WEIGHTS) else str(Path(weights).expanduser().absolute())
+
+    @field_validator("name")
+    @classmethod
+    def _absolute_folder(cls, name: str) -> str:
+        prefix, _, model = name.partition(":")
+        is_folder = prefix == "hf" and model and Path(model).expanduser().is_dir()
+        return f"{prefix}:{Path(model).expanduser().absolute()}" if is_folder else name
 
 
 class Extractor(nn.Module):
@@ -92,6 +108,16 @@ class Extractor(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
         self.mean: Tensor
         self.std: Tensor
+
+    def input_facts(self) -> dict[str, Any]:
+        """How images are prepared, for a checkpoint: files that said so may have changed when it is loaded."""
+        return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
+
+    def restore_input(self, facts: Mapping[str, Any]) -> None:
+        """Prepare images as `input_facts` says."""
+        self.mean = torch.tensor(facts["mean"]).view(1, -1, 1, 1)
+        self.std = torch.tensor(facts["std"]).view(1, -1, 1, 1)
+        self.input_size = facts["size"]
 
     def forward(self, images: Tensor) -> Tensor:
         # Where the trunk sees colour and the images are grey, the mean of three channels repeats them.
@@ -156,7 +182,7 @@ def build_extractor(
     file = _check_weights(config, info)
     pretrained = {"imagenet": True, None: None}.get(config.weights, False) if initial_weights else False
     side = config.input_size or min(height, width)
-    trunk = info.build(TrunkSpec(channels, side, config.stem, pretrained, config.input_size))
+    trunk = info.build(TrunkSpec(channels, side, config.stem, pretrained, config.input_size, file is not None))
     if file and initial_weights:
         load_weights(trunk.named_as_in_files(), file, config.name, trunk.heads)
     if config.batch_norm == "none":
@@ -186,16 +212,18 @@ def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:
             f"backbone {info.name!r} comes without weights: set backbone.weights to a file, e.g. torchvision's "
             "resnet18 weights for resnet18, or choose a pretrained backbone such as efficientnet_lite0"
         )
-    return None if config.weights in (None, "imagenet", "random") else config.weights
+    return None if config.weights in (None, *NAMED_WEIGHTS) else config.weights
 
 
 def _block_count(share: str, trunk: Trunk, name: str) -> int | None:
     """How many of the last blocks learn; None for everything."""
     if share in ("all", "none"):
         return None if share == "all" else 0
-    count, blocks = int(share.partition(":")[2]), len(trunk.blocks())
-    if count > blocks:
-        raise ConfigError(f"backbone.train_blocks={share}: {name} has {blocks} blocks; use all, or a smaller number")
+    count, blocks = int(share.partition(":")[2]), trunk.blocks()
+    if count > len(blocks):
+        raise ConfigError(f"backbone.train_blocks={share}: {name} has {len(blocks)} blocks; use all, or fewer")
+    if not any(True for block in blocks[-count:] for _ in block.parameters()):
+        raise ConfigError(f"backbone.train_blocks={share}: nothing can learn in these blocks of {name}; use more")
     return count
 
 

@@ -61,5 +61,10 @@ def find_blocks(network: nn.Module, levels: int = 2) -> list[nn.Module]:
     return [block for member in members for block in find_blocks(member, levels)]
 
 
+def parts_that_learn(network: nn.Module) -> list[nn.Module]:
+    """The children of a network without runs of blocks, pooling and the like left out."""
+    return [child for child in network.children() if any(True for _ in child.parameters())]
+
+
 def _alike(modules: list[nn.Module]) -> bool:
     return len({type(module) for module in modules}) == 1 and all(list(module.children()) for module in modules)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from adagauss.backbones.extras import find_blocks, import_extra, measured_width, require_colour
+from adagauss.backbones.extras import find_blocks, import_extra, measured_width, parts_that_learn, require_colour
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_family
 from adagauss.errors import ConfigError
 
@@ -43,7 +44,7 @@ class HfTrunk(Trunk):
             self.mean, self.std = tuple(preprocessing["image_mean"]), tuple(preprocessing["image_std"])
 
     def blocks(self) -> list[nn.Module]:
-        return find_blocks(self.model) or list(self.model.children())
+        return find_blocks(self.model) or parts_that_learn(self.model)
 
     def named_as_in_files(self) -> nn.Module:
         network: nn.Module = self.model
@@ -76,15 +77,22 @@ def hf_model(model: str, spec: TrunkSpec) -> Trunk:
         _LOG.warning("%s has no weight file: the network starts from random weights", folder)
         pretrained = False
     try:
-        config = transformers.AutoConfig.from_pretrained(source)
+        # A model folder may bring Python code of its own: it is never run, nor is the user asked to let it.
+        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, lost = _network(transformers.AutoModel, source, config, pretrained)
         preprocessing = _preprocessing(transformers, source)
-    except (OSError, ValueError, RuntimeError) as error:
+    except pickle.UnpicklingError as error:
         raise ConfigError(
-            f"{name} could not be loaded ({str(error).splitlines()[0]}). Without a connection, copy config.json, "
-            "preprocessor_config.json and model.safetensors of the model into a folder and write "
-            "backbone.name=hf:FOLDER"
+            f"the weights of {name} were refused: there is more in their pickle than tensors, and loading it could run "
+            "code hidden in it. Use a model with a model.safetensors file"
         ) from error
+    except (OSError, ValueError, RuntimeError, ImportError, TypeError, LookupError, AttributeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        advice = (
+            ". Without a connection, copy config.json, preprocessor_config.json and model.safetensors of the model "
+            "into a folder and write backbone.name=hf:FOLDER"
+        )
+        raise ConfigError(f"{name} could not be loaded ({reason}){'' if folder.is_dir() else advice}") from error
     if lost:
         raise ConfigError(f"the weights of {name} lack {len(lost)} parameters of its network, e.g. {lost[0]}")
     if getattr(network, "main_input_name", "") != "pixel_values":
@@ -95,8 +103,8 @@ def hf_model(model: str, spec: TrunkSpec) -> Trunk:
 def _network(auto: Any, source: str, config: Any, pretrained: bool) -> tuple[Any, list[str]]:
     """The network, and the names of parameters its weights should have had but do not."""
     if not pretrained:
-        return auto.from_config(config), []
-    network, report = auto.from_pretrained(source, config=config, output_loading_info=True)
+        return auto.from_config(config, trust_remote_code=False), []
+    network, report = auto.from_pretrained(source, config=config, output_loading_info=True, trust_remote_code=False)
     return network, sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
 
 

@@ -55,6 +55,8 @@ class TrunkSpec:
     """Load the weights that come with the backbone: True, False, or None for 'if there are any'."""
     input_size: int | None = None
     """Side the images will be resized to, if the user says so."""
+    from_file: bool = False
+    """Whether a weight file of the user's will be loaded into it."""
 
 
 Builder = Callable[[TrunkSpec], Trunk]

@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagauss.backbones.registry import Stem, Trunk, TrunkSpec, register_backbone
+from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 
+IMAGENET_SIDE = 224
 SMALL_IMAGE = 96
 """Up to this side (in pixels) images get a 3×3 stem without pooling; larger ones the 7×7/2 stem with it."""
 
@@ -71,11 +73,19 @@ class ResNet(Trunk):
         return x.mean((2, 3))
 
 
-def _stem(spec: TrunkSpec, small: Stem = "small") -> Stem:
-    """The stem asked for; ``auto`` is ``small`` or, for larger images, ``large``."""
-    if spec.stem != "auto":
-        return spec.stem
-    return small if spec.image_size <= SMALL_IMAGE else "large"
+def _resnet(spec: TrunkSpec, widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> ResNet:
+    """With the stem asked for; ``auto`` is ``small`` or, for larger images, ``large``.
+
+    Weight files with the large stem are torchvision's: they were made on ImageNet, with its normalisation.
+    """
+    stem = spec.stem
+    if stem == "auto":
+        stem = small if spec.image_size <= SMALL_IMAGE else "large"
+    network = ResNet(spec.channels, widths, blocks, stem)
+    if spec.from_file and stem == "large":
+        network.mean, network.std = IMAGENET_MEAN, IMAGENET_STD
+        network.input_size = IMAGENET_SIDE if spec.image_size <= SMALL_IMAGE else None
+    return network
 
 
 @register_backbone(
@@ -83,13 +93,13 @@ def _stem(spec: TrunkSpec, small: Stem = "small") -> Stem:
 )
 def resnet18(spec: TrunkSpec) -> Trunk:
     """The network of the paper; the stem follows the image size."""
-    return ResNet(spec.channels, (64, 128, 256, 512), (2, 2, 2, 2), _stem(spec))
+    return _resnet(spec, (64, 128, 256, 512), (2, 2, 2, 2))
 
 
 @register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels", stems=True)
 def resnet32(spec: TrunkSpec) -> Trunk:
     """Three stages of five blocks."""
-    return ResNet(spec.channels, (16, 32, 64), (5, 5, 5), _stem(spec))
+    return _resnet(spec, (16, 32, 64), (5, 5, 5))
 
 
 @register_backbone(
@@ -99,4 +109,4 @@ def resnet32(spec: TrunkSpec) -> Trunk:
 )
 def resnet_thin(spec: TrunkSpec) -> Trunk:
     """The network of the ``-cpu`` scale: its first convolution halves the resolution, a quarter of the work."""
-    return ResNet(spec.channels, (16, 32, 64), (1, 1, 1), _stem(spec, small="halved"))
+    return _resnet(spec, (16, 32, 64), (1, 1, 1), small="halved")

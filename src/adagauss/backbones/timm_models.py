@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 
-from adagauss.backbones.extras import find_blocks, import_extra, measured_width, require_colour
+from adagauss.backbones.extras import find_blocks, import_extra, measured_width, parts_that_learn, require_colour
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_family
 from adagauss.errors import ConfigError
 
@@ -24,7 +25,7 @@ class TimmTrunk(Trunk):
         self.std = tuple(settings.std)
 
     def blocks(self) -> list[nn.Module]:
-        return find_blocks(self.model) or list(self.model.children())
+        return find_blocks(self.model) or parts_that_learn(self.model)
 
     def named_as_in_files(self) -> nn.Module:
         network: nn.Module = self.model
@@ -41,11 +42,17 @@ def timm_model(model: str, spec: TrunkSpec) -> Trunk:
     name = f"timm:{model}"
     require_colour(spec, name)
     timm = import_extra("timm", "timm", name)
+    architecture = model.partition(".")[0]
     if not timm.is_model(model):
-        near = timm.list_models(f"*{model.partition('.')[0]}*")[:5]
+        known = timm.list_models()
+        near = get_close_matches(architecture, known, 5) or [other for other in known if architecture in other][:5]
         hint = f"; similar: {', '.join(near)}" if near else "; timm.list_models() gives all"
         raise ConfigError(f"timm has no model {model!r}{hint}")
-    settings = timm.get_pretrained_cfg(model)
+    try:
+        settings = timm.get_pretrained_cfg(model)
+    except RuntimeError as error:  # what follows the dot
+        tagged = ", ".join(timm.list_pretrained(f"{architecture}.*")) or "none"
+        raise ConfigError(f"timm has no weights {model!r}; those of this model are: {tagged}") from error
     if settings is None:
         raise ConfigError(f"timm says nothing about the input of {model!r}: choose a model it has weights for")
     side = spec.input_size or settings.input_size[-1]

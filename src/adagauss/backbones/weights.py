@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
             loaded = loaded[wrapper]
     if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
         raise CheckpointError(f"{path} is not a state dict: it should hold tensors by parameter name and nothing else")
-    state = {str(name): value for name, value in loaded.items()}
-    if state and all(name.startswith("module.") for name in state):  # what DataParallel writes
-        state = {name.removeprefix("module."): value for name, value in state.items()}
-    return state
+    return {str(name): value for name, value in loaded.items()}
 
 
 def load_weights(network: nn.Module, path: Path | str, backbone: str, heads: Sequence[str] = ("fc.",)) -> None:
@@ -42,8 +40,8 @@ def load_weights(network: nn.Module, path: Path | str, backbone: str, heads: Seq
     A first convolution made for colour is summed over its channels where the network sees grey images, which is the
     same as showing it the grey image three times.
     """
-    state = read_weights(path)
     own = network.state_dict()
+    state = _without_prefix(read_weights(path), own)
     state = {name: _as_grey(value, own[name]) if name in own else value for name, value in state.items()}
     missing = [name for name in own if name not in state and not name.endswith(_COUNTER)]
     unexpected = [
@@ -74,13 +72,31 @@ def _read_torch(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} was refused: there is more in it than tensors, or it is no weight file at all, and loading it "
-            "could run code hidden in it (weights_only=True forbids that). If you trust where it comes from, load it "
-            "yourself and save the network's state_dict() as .safetensors."
+            f"{path} was refused: there is more in it than tensors{_found(error)}, or it is no weight file at all, and "
+            "loading it could run code hidden in it (weights_only=True forbids that). If you trust where it comes "
+            "from, load it yourself and save the network's state_dict() as .safetensors."
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # The text of a KeyError is a mere key.
+        text = "" if isinstance(error, KeyError) else str(error)
+        reason = text.splitlines()[0] if text else "it is no weight file"
         raise CheckpointError(f"{path} cannot be read ({reason}): download or save it anew") from error
+
+
+def _without_prefix(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names as the network has them, where those in the file stand below one more name (``vit.``, ``module.``)."""
+    wanted = [name for name in own if not name.endswith(_COUNTER)]
+    prefixes = {name.removesuffix(wanted[0]) for name in state if name.endswith(f".{wanted[0]}")}
+    for prefix in prefixes:
+        if all(prefix + name in state for name in wanted):
+            return {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def _found(error: Exception) -> str:
+    """What torch found and refused, e.g. `posix.system`, where it says so."""
+    named = re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))
+    return f" ({named.group(1)})" if named else ""
 
 
 def _as_grey(value: Tensor, own: Tensor) -> Tensor:
@@ -101,5 +117,6 @@ def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     ours, theirs = own[name].shape[-1], state[name].shape[-1]
     if {ours, theirs} != {3, 7}:
         return ""
-    kind = "large" if theirs == 7 else "small"
-    return f" The file has the {theirs}x{theirs} stem of {kind} images: set backbone.stem={kind} to build it so."
+    if theirs == 7:
+        return " The file has the 7x7 stem of large images: set backbone.input_size=224, so that images are enlarged."
+    return " The file has the 3x3 stem of small images: set backbone.stem=small to build it so."

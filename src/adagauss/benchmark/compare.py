@@ -45,9 +45,14 @@ def protocol_title(protocol: Mapping[str, Any]) -> str:
 
     >>> protocol_title({"dataset": "digits", "tasks": [2, 2], "scale": "cpu"})
     'digits, 2 tasks, CPU scale (compare such numbers with each other only)'
+    >>> protocol_title({"dataset": "cifar100", "tasks": [50, 10, 10, 10, 10, 10], "scale": "paper"})
+    'cifar100, 50 classes first, then 5 tasks'
     """
+    sizes = protocol["tasks"]
+    warm = len(sizes) > 1 and sizes[0] >= 2 * sizes[1]
+    tasks = f"{sizes[0]} classes first, then {len(sizes) - 1} tasks" if warm else f"{len(sizes)} tasks"
     small = ", CPU scale (compare such numbers with each other only)" if protocol["scale"] == "cpu" else ""
-    return f"{protocol['dataset']}, {len(protocol['tasks'])} tasks{small}"
+    return f"{protocol['dataset']}, {tasks}{small}"
 
 
 def summarise(results: Sequence[Result]) -> dict[str, Spread]:

@@ -93,6 +93,8 @@ def run_grid(
                     runtime=runtime,
                     protocol=protocol,
                 )
+                if protocol is not None:
+                    protocol.check_weights(config.method)
                 folder = out / f"{name}-{config.digest()}-seed{seed}"
                 result = run(config, folder, resume=True, reporter=reporter, dataset=dataset)
             except (ConfigError, DataError, NumericalError) as error:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from adagauss.backbones.registry import backbone_info
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import unknown_name
+from adagauss.errors import ConfigError, unknown_name
+from adagauss.methods import Method
 
 Settings = Mapping[str, Any]
 
@@ -15,8 +17,8 @@ SCRATCH: Settings = {
     "backbone.name": "resnet18",
     "backbone.features": 64,
 }
-PLAIN_CROPS: Settings = {"augmentation.policy": "none"}
-"""Only CIFAR is trained with a random policy beside crops and flips, even in the published code."""
+PLAIN_CROPS: Settings = {"augmentation.policy": "none", "augmentation.brightness": 0.0}
+"""Only CIFAR is trained with more than crops and flips, even in the published codes."""
 FINE_GRAINED: Settings = {
     **PLAIN_CROPS,
     "backbone.name": "resnet18",
@@ -72,6 +74,25 @@ class Protocol:
     scale: str = "paper"
     cpu_settings: Settings = field(default_factory=lambda: CPU)
     cpu_image_size: int = 32
+    needs_weights: bool = False
+    """Whether the network starts from a weight file of the user's."""
+
+    def is_papers(self, settings: Settings) -> bool:
+        """Whether, with these settings of a user's, it is still the paper's protocol.
+
+        One that starts from a weight file is so only with one; which file it is cannot be told.
+        """
+        from_file = settings.get("backbone.weights") not in (None, "random")
+        return settings.keys() <= {"backbone.weights"} and from_file == self.needs_weights
+
+    def check_weights(self, method: Method) -> None:
+        """Refuse a network that would start from nothing where the protocol means a pretrained one."""
+        backbone = method.backbone
+        if self.needs_weights and backbone.weights is None and not backbone_info(backbone.name).carries_weights:
+            raise ConfigError(
+                f"{self.name} starts from ImageNet weights: give torchvision's file, "
+                "--set backbone.weights=resnet18-f37072fd.pth, or say that you mean none, --set backbone.weights=random"
+            )
 
     def wishes(self, preset: str | None, recipe: Settings | None = None) -> dict[str, Any]:
         """All settings the protocol asks for under a preset; a recipe for all methods goes before the preset's."""
@@ -89,6 +110,7 @@ class Protocol:
             stream=self.stream.model_copy(update={"classes": classes, "first": first, "image_size": size}),
             settings={**self.settings, **self.cpu_settings},
             scale="cpu",
+            needs_weights=False,
         )
 
 
@@ -111,6 +133,7 @@ def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
         "image_size": 224,
         "cpu_settings": PRETRAINED_CPU,
         "cpu_image_size": 128,
+        "needs_weights": True,
     }
 
 

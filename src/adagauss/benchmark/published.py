@@ -19,7 +19,8 @@ CLASSES = {"TinyImageNet": 200, "CUB200": 200}
 FROM_EFC = {"EWC", "LwF", "PASS", "FeTrIL", "SSRE", "EFC"}
 """Rows copied from EFC's tables, whose ImageNet-Subset is another set of classes than AdaGauss'."""
 TITLES = {"adagauss-linear": "AdaGauss (lin. head)"}
-TABLES = ("main_from_scratch_mean", "finegrained_mean")
+EQUAL_TASKS = ("main_from_scratch_mean", "finegrained_mean")
+HALF_FIRST = ("half_dataset",)
 
 
 class Published(NamedTuple):
@@ -30,15 +31,20 @@ class Published(NamedTuple):
 
 
 def published(title: str, method: str, dataset: str, sizes: list[int], scale: str) -> Published | None:
-    """The paper's numbers for a method, if it has them under this protocol: equal tasks, all classes, its scale."""
-    if scale != "paper" or len(set(sizes)) != 1 or dataset not in DATASETS:
+    """The paper's numbers for a method, if it has them under this protocol: its tasks, all classes, its scale."""
+    if scale != "paper" or dataset not in DATASETS or sum(sizes) != CLASSES.get(DATASETS[dataset], 100):
         return None
-    if sum(sizes) != CLASSES.get(DATASETS[dataset], 100):
+    tables: tuple[str, ...]
+    if len(set(sizes)) == 1:
+        tables, tasks = EQUAL_TASKS, len(sizes)
+    elif sizes[0] == sum(sizes[1:]) and len(set(sizes[1:])) == 1:
+        tables, tasks = HALF_FIRST, len(sizes) - 1
+    else:
         return None
     if dataset.startswith("imagenet") and title in FROM_EFC:
         return None
     for row in _paper()["results"]:
-        same_run = row["table"] in TABLES and row["dataset"] == DATASETS[dataset] and row["tasks"] == len(sizes)
+        same_run = row["table"] in tables and row["dataset"] == DATASETS[dataset] and row["tasks"] == tasks
         if same_run and row["method"] == TITLES.get(method, title):
             return Published(row["a_last"], row["a_inc"])
     return None

@@ -111,14 +111,14 @@ def run(
     stream = make_stream(config, dataset)
     snapshots = FileSnapshots(folder.path / "snapshots")
     runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
-    learner = _new_learner(config, dataset, runtime)
+    # A run that has begun needs no weight file any more: its checkpoints hold the network.
+    fresh = None if folder.finished_tasks() else _new_learner(config, dataset, runtime)
     with folder.lock():
         _open(folder, config, resume)
         _warn_of_other_code(folder, reporter)
         done = folder.finished_tasks()
         joint = method_info(config.method_name).joint
-        if done:
-            learner = Learner.load(folder.checkpoint(done - 1), runtime)
+        learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
         with reporter.progress(title, len(stream)) as advance:
             for _ in range(done):

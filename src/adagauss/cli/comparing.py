@@ -75,6 +75,7 @@ def compare(
     names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
     refuse_beside_protocol(context, names)
     chosen = protocol_by_name(protocol) if protocol else None
+    given = parse_settings(settings)
     stream = chosen.stream if chosen else StreamConfig.of({name: context.params[name] for name in names})
     results, failures = run_grid(
         methods,
@@ -84,13 +85,13 @@ def compare(
         protocol=chosen,
         recipe=recipe,
         epochs=epochs,
-        settings=parse_settings(settings),
+        settings=given,
         runtime=RuntimeConfig.of({"device": device}, "runtime."),
         options=read_options(data_root, stream, workers, quiet),
         reporter=make_reporter(quiet),
     )
-    changed = recipe != "own" or epochs is not None or bool(settings)
-    rows = comparison.comparison_rows(results, as_published=chosen is not None and not changed)
+    as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
+    rows = comparison.comparison_rows(results, as_published)
     one = next(iter(results.values()))[0]
     caption = f"{comparison.protocol_title(one['protocol'])}; recipe: {recipe}"
     for name, text in (("md", comparison.markdown), ("tex", comparison.latex), ("csv", comparison.csv)):

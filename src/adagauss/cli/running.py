@@ -80,6 +80,9 @@ def run(
         int | None, typer.Option("--image-size", min=1, help="Side of image files, in pixels.")
     ] = None,
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")] = None,
+    train_blocks: Annotated[
+        str | None, typer.Option("--train-blocks", help="Blocks of the network that learn: all, none or last:N.")
+    ] = None,
     settings: Settings = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="YAML file of settings, nested or dotted.")
@@ -152,16 +155,23 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
         stream,
         data,
         preset=given["preset"],
-        settings={**_settings_file(given["config"]), **parse_settings(given["settings"])},
+        settings={**_settings_file(given["config"]), **_named_settings(given), **parse_settings(given["settings"])},
         epochs=given["epochs"],
         seed=given["seed"],
         runtime=RuntimeConfig.of(runtime, "runtime."),
         diagnostics=_diagnostics(given["diagnostics"]),
         protocol=protocol,
     )
+    if protocol is not None:
+        protocol.check_weights(config.method)
     make_stream(config, data)
     Runtime(config.runtime).check()
     return config, data, options
+
+
+def _named_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that have options of their own."""
+    return {"backbone.train_blocks": given["train_blocks"]} if given["train_blocks"] else {}
 
 
 def _stream_settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,7 +180,9 @@ def _stream_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     order = given["class_order"]
     if order and "," in order:
         order = parse_numbers(order, "--class-order")
-    if order is None and given["class_order_seed"] is not None:
+    if given["class_order_seed"] is not None:
+        if order not in (None, "seeded"):
+            raise ConfigError(f"--class-order-seed shuffles the classes, and --class-order {order} does not: give one")
         order = "seeded"
     chosen = {name: given[name] for name in names if given[name] is not None}
     return {**chosen, "sizes": sizes, "class_order": order}

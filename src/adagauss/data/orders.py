@@ -25,7 +25,7 @@ def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -
     [68, 56, 78, 8, 23]
     """
     if isinstance(order, str):
-        if order.isdigit():
+        if order.isdecimal():
             order = int(order)
         elif order == "natural":
             return list(range(classes))

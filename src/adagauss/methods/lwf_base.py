@@ -26,7 +26,7 @@ from adagauss.training import Recipe
 # On pretrained weights the trunk learns at a tenth of the rates: 0.01 and 0.005, as published for CUB.
 FINE_GRAINED: dict[str, Any] = {"representation.terms.distillation.weight": 20.0}
 DATASETS: dict[str, dict[str, Any]] = {
-    "tiny": {"representation.later.learning_rate": 0.001},
+    "tiny": {"representation.later.learning_rate": 0.001, "augmentation.crop_padding": 4},
     "cub": FINE_GRAINED,
     "cars": FINE_GRAINED,
 }
