@@ -1,4 +1,4 @@
-"""One training step of ResNet-18: memory order, compilation, and the share of the anti-collapse loss."""
+"""One training step: memory order, compilation, and the share of the anti-collapse loss."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from .measure import Ratio, Work, best_times, milliseconds
 BATCH = 128
 
 
-def make_step(backbone: str, channels_last: bool, collapse: bool = False, compiled: bool = False) -> Work:
+def make_step(
+    backbone: str, channels_last: bool, collapse: bool = False, compiled: bool = False, side: int = 32
+) -> Work:
     torch.manual_seed(0)
-    network: nn.Module = build_extractor(BackboneConfig(name=backbone), (3, 32, 32), (0.5,) * 3, (0.25,) * 3)
+    network: nn.Module = build_extractor(
+        BackboneConfig(name=backbone, input_size=side), (3, side, side), (0.5,) * 3, (0.25,) * 3
+    )
     head = nn.Linear(64, 10)
-    images, targets = torch.rand(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+    images, targets = torch.rand(BATCH, 3, side, side), torch.randint(0, 10, (BATCH,))
     if channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = images.contiguous(memory_format=torch.channels_last)

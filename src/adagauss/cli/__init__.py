@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from adagauss import __version__
+from adagauss.allocator import keep_freed_memory
 from adagauss.cli import comparing, datasets, demo, learned, listing, replaying, running
 from adagauss.errors import AdagaussError
 
@@ -47,6 +48,7 @@ app.add_typer(datasets.app, name="datasets")
 
 def main() -> None:
     """Run a command; a user's mistake is one sentence and exit code 2."""
+    keep_freed_memory()
     try:
         app()
     except AdagaussError as error:

@@ -1,0 +1,35 @@
+"""Memory that is freed stays with the process, so that a training step need not ask the system for it again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
+"""Parameters of ``mallopt``, as glibc's malloc.h numbers them."""
+NEVER = -1
+GROWTH = 256 * 2**20
+OWN_CHOICE = ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep what is freed, and torch use huge pages; returns whether this could be done.
+
+    A step on a CPU allocates and frees every activation. By default glibc maps each large block anew and unmaps it
+    again, and the kernel clears its pages each time: a third of a step of EfficientNet-Lite0 at 128 pixels
+    (docs/performance.md). This changes the whole process, so it is for programs, not for libraries: the command line
+    calls it, nothing else does. Whoever chose an allocator or set it up in the environment is left alone.
+    """
+    if any(name in os.environ for name in OWN_CHOICE) or not _on_glibc():
+        return False
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    mallopt = ctypes.CDLL(None).mallopt
+    wishes = ((MMAP_MAX, 0), (TRIM_THRESHOLD, NEVER), (TOP_PAD, GROWTH))
+    return all(mallopt(parameter, value) == 1 for parameter, value in wishes)
+
+
+def _on_glibc() -> bool:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, ValueError, OSError):
+        return False
