@@ -16,6 +16,7 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
+from adagauss.memory import GaussianMemory
 
 SETTINGS = {
     "representation.first.epochs": 6,
@@ -55,6 +56,14 @@ def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, wh
     parts = RunConfig.of(RunFolder(tmp_path).config).method
     replayed = replay(RunFolder(tmp_path), source, {"own": parts.drift}, {"own": parts.classifier})
     assert replayed.rows[0].accuracy == pytest.approx(result["accuracy_after_task"]["task_mean"]), why
+
+
+def test_more_may_be_remembered_than_the_run_did(folder: RunFolder) -> None:
+    source, drifts, classifiers = load_dataset("digits"), {"none": NoDrift()}, {"bayes": Bayes()}
+    with pytest.raises(ConfigError, match="keeps means only"):
+        replay(folder, source, drifts, classifiers, memory=GaussianMemory(covariance="none"))
+    diagonal = replay(folder, source, drifts, classifiers, memory=GaussianMemory(covariance="diagonal"))
+    assert diagonal.rows[0].accuracy != replay(folder, source, drifts, classifiers).rows[0].accuracy
 
 
 def test_what_cannot_be_replayed_is_refused(folder: RunFolder, tmp_path: Path) -> None:

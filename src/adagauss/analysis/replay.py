@@ -25,7 +25,8 @@ from adagauss.drift import Drift
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
-from adagauss.methods import method_info
+from adagauss.memory import Memory
+from adagauss.methods import Method, method_info
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask, extract_features
@@ -72,60 +73,52 @@ def replay(
     drifts: Mapping[str, Drift],
     classifiers: Mapping[str, Classifier],
     reporter: Reporter | None = None,
+    memory: Memory | None = None,
 ) -> Replay:
-    """Score every drift with every classifier on the networks of a finished run."""
+    """Score every drift with every classifier on the networks of a finished run.
+
+    ``memory`` says what is kept of each class, for all of them; None takes what the run kept.
+    """
     config = RunConfig.of(folder.config)
-    if method_info(config.method_name).joint:
-        raise ConfigError(f"{folder.path}: {config.method_name} learns from all images at every task; nothing drifts")
-    if changing := [part.kind for part in classifiers.values() if part.changes_network]:
-        raise ConfigError(
-            f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
-            "choose another one, e.g. classifier.kind=bayes"
-        )
-    if not folder.finished_tasks():
-        raise CheckpointError(f"{folder.path} has no finished task to replay")
+    method = config.method.model_copy(update={"memory": memory or config.method.memory})
+    _check(folder, config, classifiers)
     reporter = reporter or Reporter()
     runtime = Runtime(config.runtime, config.seed, reporter)
     stream = make_stream(config, dataset)
-    part, representation = config.method.memory, config.method.representation
+    representation = method.representation
     memories: dict[str, ClassGaussians] = {}
     fitted: dict[tuple[str, str], Classifier] = {}
     curves: dict[tuple[str, str], list[float]] = {}
     previous: Network | None = None
     with reporter.progress(f"replay of {folder.path.name}", folder.finished_tasks()) as advance:
         for index in range(folder.finished_tasks()):
-            task = stream[index]
             learner = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed))
             network = learner.network
-            now = CurrentTask(index, task.train, network, previous, config.method.augmentation, runtime)
+            now = CurrentTask(index, stream[index].train, network, previous, method.augmentation, runtime)
             representation.annotate(now)
             labels = stream.seen(index)
             test = dataset.test.of_classes(labels)
             features = extract_features(network.extractor, test.images, runtime)
             for name, drift in drifts.items():
-                memory = memories.get(name) or part.empty(network.extractor.size, runtime.device)
-                if index and config.method.representation.later is not None:
-                    memory = part.after_drift(memory, drift.update(memory, now))
-                part.add(memory, now)
-                memories[name] = memory
+                memories[name] = _followed(memories.get(name), drift, method, now)
             train = dataset.train.of_classes(labels)
             memories[ORACLE] = real_statistics(
                 extract_features(network.extractor, train.images, runtime), train.targets, labels
             )
-            for name, memory in memories.items():
+            for name, bank in memories.items():
                 for kind, classifier in classifiers.items():
                     # Each lives through all tasks: some carry sums of earlier ones.
                     own = fitted.setdefault((name, kind), copy.deepcopy(classifier))
-                    own.fit(memory, now)
+                    own.fit(bank, now)
                     accuracy = _task_mean(own.scores(features), test.targets, stream, index)
                     curves.setdefault((name, kind), []).append(accuracy)
             previous, representation = network.frozen_copy(), learner.method.representation
             advance("")
     first = stream.task_classes[0]
     log_dets = {
-        name: _mean_log_det(memory.select(first))
-        for name, memory in memories.items()
-        if len(memory) and memory.covariance != "none"
+        name: _mean_log_det(bank.select(first))
+        for name, bank in memories.items()
+        if len(bank) and bank.covariance != "none"
     }
     return Replay([Replayed(drift, kind, curve) for (drift, kind), curve in curves.items()], log_dets)
 
@@ -169,6 +162,28 @@ def mean_log_det(results: list[Replay], drift: str) -> str:
     """Mean log-determinant of the first task's covariances over seeds; empty where none are kept."""
     values = [result.first_task_log_det[drift] for result in results if drift in result.first_task_log_det]
     return f"{sum(values) / len(values):.1f}" if values else ""
+
+
+def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Classifier]) -> None:
+    if method_info(config.method_name).joint:
+        raise ConfigError(f"{folder.path}: {config.method_name} learns from all images at every task; nothing drifts")
+    if changing := [part.kind for part in classifiers.values() if part.changes_network]:
+        raise ConfigError(
+            f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
+            "choose another one, e.g. classifier.kind=bayes"
+        )
+    if not folder.finished_tasks():
+        raise CheckpointError(f"{folder.path} has no finished task to replay")
+
+
+def _followed(bank: ClassGaussians | None, drift: Drift, method: Method, now: CurrentTask) -> ClassGaussians:
+    """What is remembered after a task, as `Learner.learn` would have it with this drift."""
+    if bank is None:
+        bank = method.memory.empty(now.network.extractor.size, now.runtime.device)
+    elif method.representation.later is not None:
+        bank = method.memory.after_drift(bank, drift.update(bank, now))
+    method.memory.add(bank, now)
+    return bank
 
 
 def _task_mean(scores: Tensor, targets: Tensor, stream: TaskStream, index: int) -> float:

@@ -30,7 +30,8 @@ def register(app: typer.Typer) -> None:
 def replay(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several seeds are averaged.")],
     like: Annotated[
-        str | None, typer.Option("--like", "-l", metavar="METHOD", help="Take drift and classifier of this method.")
+        str | None,
+        typer.Option("--like", "-l", metavar="METHOD", help="Take memory, drift and classifier of this method."),
     ] = None,
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
@@ -40,7 +41,8 @@ def replay(
     """Score a finished run again with another drift or classifier, beside no drift and the real statistics.
 
     The networks are those of the run: only adapters and classifiers are made anew, which takes a small part of its
-    time. The real statistics of old classes (oracle) are the ceiling of any drift; no learner may have them.
+    time. The real statistics of old classes (oracle) are the ceiling of any drift; no learner may have them. What is
+    kept of each class may be changed as well, and then is changed for all lines of the table.
     """
     from rich.console import Console
 
@@ -61,7 +63,7 @@ def replay(
     if changed.classifier != config.method.classifier:
         classifiers[CHANGED] = changed.classifier
     reporter = make_reporter(quiet)
-    results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter) for path in runs]
+    results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter, changed.memory) for path in runs]
     Console().print(tables.replay_table(results, metrics[0]))
 
 
@@ -76,11 +78,12 @@ def _common_config(runs: list[Path]) -> RunConfig:
 
 
 def _like(name: str, config: RunConfig, data: Dataset) -> Method:
-    """The run's method with drift and classifier of another one, as that would be set on this dataset."""
+    """The run's method with all but the representation of another one, as that would be set on this dataset."""
     from adagauss.benchmark import make_config
 
     other = make_config(name, config.stream, data).method
-    return config.method.model_copy(update={"drift": other.drift, "classifier": other.classifier})
+    parts = {"memory": other.memory, "drift": other.drift, "classifier": other.classifier}
+    return config.method.model_copy(update=parts)
 
 
 def _changed(method: Method, settings: dict[str, Any]) -> Method:
@@ -88,8 +91,8 @@ def _changed(method: Method, settings: dict[str, Any]) -> Method:
     from adagauss.methods import Method
 
     for key in settings:
-        if key.partition(".")[0] not in ("drift", "classifier"):
+        if key.partition(".")[0] not in ("memory", "drift", "classifier"):
             raise ConfigError(
-                f"--set {key}: a replay changes drift and classifier only; `adagauss run` changes all else"
+                f"--set {key}: a replay changes memory, drift and classifier only; `adagauss run` changes all else"
             )
     return Method.of(override(plain(method), settings))
