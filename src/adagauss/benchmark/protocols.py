@@ -42,9 +42,12 @@ CPU: Settings = {
     "classifier.buffer": 2048,
 }
 """A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
+CPU_PHOTO = 128
+"""Side of photographs at the CPU scale. The network sees them so, not enlarged to the 224 its weights were made for."""
 PRETRAINED_CPU: Settings = {
     **CPU,
     "backbone.name": "efficientnet_lite0",
+    "backbone.input_size": CPU_PHOTO,
     "backbone.train_blocks": "last:6",
     "representation.first.epochs": 15,
     "representation.first.batch_size": 64,
@@ -132,7 +135,7 @@ def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
         "preset_settings": {"paper": paper, "reference": reference},
         "image_size": 224,
         "cpu_settings": PRETRAINED_CPU,
-        "cpu_image_size": 128,
+        "cpu_image_size": CPU_PHOTO,
         "needs_weights": True,
     }
 
