@@ -147,13 +147,17 @@ def override(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return result
 
 
+AUTOMATIC = ("backbone.input_size",)
+"""Settings whose None means 'as it comes', not 'off'."""
+
+
 def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method.
 
     What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
     """
-    known = flatten(settings)
-    return {key: value for key, value in changes.items() if known.get(key) is not None}
+    known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
+    return {key: value for key, value in changes.items() if key in known}
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:

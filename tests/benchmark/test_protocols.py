@@ -145,6 +145,12 @@ def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: st
     assert len({part.later.model_dump_json() for part in parts if part.later is not None}) == 1
 
 
+def test_photographs_are_not_enlarged_at_the_cpu_scale() -> None:
+    for method in ("adagauss", "acil", "ldc"):
+        assert resolved(method, "cub-10-cpu").backbone.input_size == 128
+        assert resolved(method, "cub-10").backbone.input_size is None
+
+
 def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:
     later = resolved("efc", "cifar100-10").representation.later
     assert later is not None
