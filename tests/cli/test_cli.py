@@ -106,7 +106,8 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
 
 
 def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
-    plus = ["--set", "drift.network=affine", "--set", "drift.views=4", "--set", "classifier.tied=0.5"]
+    plus = ["--set", "drift.network=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
+    plus += ["--set", "classifier.tied=0.5"]
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
     plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalise=false"]
     by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")

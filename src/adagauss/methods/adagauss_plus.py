@@ -2,7 +2,8 @@
 
 all lines of AdaGauss' Algorithm 1 but:
 the adapter is the ridge regression z ↦ zP + b in closed form                    drift
-old Gaussians move exactly, μP + b and PᵀΣP: nothing is sampled                   drift
+old Gaussians move exactly, μP + b and PᵀΣP + R: nothing is sampled               drift
+    R, the covariance of the regression's residuals, is the variance that it loses  drift
 Bayes with covariances drawn half-way to their mean over classes, (Σ_c + Σ̄)/2     classifier
 """
 
@@ -26,6 +27,7 @@ from adagauss.methods.base import Method, register_method
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""
     method = adagauss()
-    method.drift = Adapter(network="affine")
+    # Law of total covariance: Cov F_t = Cov E[F_t | F_{t−1}] + E Cov[F_t | F_{t−1}], and ψ gives the first term alone.
+    method.drift = Adapter(network="affine", residual_covariance=1.0)
     method.classifier = Bayes(tied=0.5, log_det=True)
     return method
