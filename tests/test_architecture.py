@@ -9,7 +9,7 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "plugins", "config", "progress", "allocator"],
+    ["errors", "needs", "plugins", "state", "config", "progress", "allocator"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
     ["checkpoint", "runtime", "data"],
@@ -18,7 +18,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["learner", "bayes", "estimator"],
+    ["knowledge", "learner", "bayes", "estimator"],
     ["benchmark"],
     ["analysis"],
     ["cli"],

@@ -1,35 +1,37 @@
 """Configuration: every object with hyperparameters is a validated model, and its constructor is its configuration.
 
-`Config` forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a classifier, ...)
-that may also carry learned state; parts of one role are told apart by their `kind` and found by name, so that
-YAML files and ``--set classifier.kind=nearest_mean`` can exchange them.
+`Config` is immutable and forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a
+classifier, ...). Parts of one role are told apart by their `kind` and found by name, so that YAML files and
+``--set classifier.kind=nearest_mean`` can exchange them. Nothing here ever holds a tensor: what a part learns lives in
+modules that it hands back (`adagauss.state`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
+from adagauss.needs import Need
 
 if TYPE_CHECKING:
-    import torch
-
-State = dict[str, "torch.Tensor"]
+    from adagauss.state import Learned
 
 
 class Config(BaseModel):
-    """A validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
+    """An immutable, validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    def __eq__(self, other: object) -> bool:
-        """Equal settings; what a part has learned does not count."""
-        return type(self) is type(other) and _plain(self) == _plain(other)
+    def __hash__(self) -> int:
+        return hash(json.dumps(plain(self), sort_keys=True))
 
-    __hash__ = None  # type: ignore[assignment]
+    def with_changes(self, **fields: Any) -> Self:
+        """A validated copy with other values in some fields."""
+        return type(self)(**{**dict(self), **fields})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "") -> Self:
@@ -46,9 +48,10 @@ class Config(BaseModel):
 
 
 class Part(Config):
-    """A configured piece of a method, found by ``role`` and ``kind``, with optional learned state.
+    """A configured piece of a method, found by ``role`` and ``kind``.
 
-    A subclass that sets ``kind`` is registered by being defined:
+    A subclass that sets ``kind`` is registered by being defined. One that learns something from a task hands it back as
+    a module; `empty_state` makes such a module for a saved learner to be loaded into.
 
     >>> class Identity(Part):
     ...     role = "example"
@@ -85,17 +88,22 @@ class Part(Config):
         return known[kind].of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
-        """Plain data from which `build` makes an equal part (configuration only, not state)."""
+        """Plain data from which `build` makes an equal part."""
         return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
-    def state_dict(self) -> State:
-        """Tensors learned so far; none unless a part says otherwise."""
-        return {}
+    @property
+    def requires(self) -> frozenset[Need]:
+        """What another part of the method must provide for this one to work."""
+        return frozenset()
 
-    def load_state_dict(self, state: State) -> None:
-        """Restore what `state_dict` gave."""
-        if state:
-            raise ConfigError(f"{self.role} {self.kind!r} keeps no state, but the checkpoint has {sorted(state)}")
+    @property
+    def provides(self) -> frozenset[Need]:
+        """What other parts may rely on where this one is used."""
+        return frozenset()
+
+    def empty_state(self) -> Learned | None:
+        """An empty module of the kind that this part hands back after a task; None if it learns nothing."""
+        return None
 
 
 def _plain(value: Any) -> Any:

@@ -16,12 +16,12 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
-from adagauss.memory import GaussianMemory
+from adagauss.memory import GaussianMemory, MeanMemory
 
 SETTINGS = {
     "representation.first.epochs": 6,
     "representation.later.epochs": 6,
-    "drift.network": "affine",
+    "drift.kind": "affine",
     "drift.views": 1,
 }
 
@@ -48,7 +48,9 @@ def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, replaye
     assert own.accuracy == pytest.approx(folder.read_json("metrics.json")["accuracy_after_task"]["task_mean"])
 
 
-@pytest.mark.parametrize(("method", "why"), [("efc", "its drift reads notes"), ("acil", "its classifier keeps sums")])
+@pytest.mark.parametrize(
+    ("method", "why"), [("efc", "its drift reads what a term shares"), ("acil", "its classifier keeps sums")]
+)
 def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, why: str, tmp_path: Path) -> None:
     source = load_dataset("digits")
     config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), source, epochs=1)
@@ -60,8 +62,8 @@ def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, wh
 
 def test_more_may_be_remembered_than_the_run_did(folder: RunFolder) -> None:
     source, drifts, classifiers = load_dataset("digits"), {"none": NoDrift()}, {"bayes": Bayes()}
-    with pytest.raises(ConfigError, match="keeps means only"):
-        replay(folder, source, drifts, classifiers, memory=GaussianMemory(covariance="none"))
+    with pytest.raises(ConfigError, match="needs the covariance of each class"):
+        replay(folder, source, drifts, classifiers, memory=MeanMemory())
     diagonal = replay(folder, source, drifts, classifiers, memory=GaussianMemory(covariance="diagonal"))
     assert diagonal.rows[0].accuracy != replay(folder, source, drifts, classifiers).rows[0].accuracy
 

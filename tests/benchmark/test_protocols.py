@@ -122,7 +122,7 @@ def test_the_shared_recipe_reaches_every_method(name: str) -> None:
     assert part.first == Recipe(learning_rate=0.1, clip_norm=1.0)
     assert part.later in (None, Recipe(learning_rate=0.05, clip_norm=1.0))
     assert config.method.augmentation == Augmentation()
-    assert getattr(part.expansion, "when", "always") == "always", "the first task is the same for all methods"
+    assert getattr(part.label_augmentation, "when", "always") == "always", "the first task is the same for all methods"
 
 
 def resolved(method: str, name: str, recipe: str = "own", dataset: Any = None) -> Method:
@@ -134,8 +134,8 @@ def resolved(method: str, name: str, recipe: str = "own", dataset: Any = None) -
 
 def test_what_a_method_is_made_of_survives_every_protocol() -> None:
     for name in PROTOCOLS:
-        assert resolved("pass", name).representation.expansion.kind == "rotations"
-        assert resolved("il2a", name).representation.expansion.kind == "mixtures"
+        assert resolved("pass", name).representation.label_augmentation.kind == "rotations"
+        assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
 
 
 @pytest.mark.parametrize("name", ["cifar100-10-cpu", "cub-10", "cub-20-cpu"])
@@ -163,7 +163,7 @@ def test_what_the_authors_set_on_a_dataset_goes_before_the_datasets_wish() -> No
     assert resolved("efc", "tiny-10", dataset=tiny).augmentation.crop_padding == 8
     assert resolved("dpcr", "tiny-10").classifier.spec()["gamma"] == 2000
     assert resolved("dpcr", "cifar100-10").classifier.spec()["gamma"] == 200
-    assert resolved("pass", "imagenet-subset-10").representation.first.optimiser == "sgd"
+    assert resolved("pass", "imagenet-subset-10").representation.first.optimizer == "sgd"
 
 
 def _without_wishes() -> Any:

@@ -93,7 +93,7 @@ def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
 
 
 def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
-    result = adagauss("replay", run_folder, "--set", "drift.network=affine", "--set", "classifier.tied=0.5", "--quiet")
+    result = adagauss("replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.tied=0.5", "--quiet")
     assert result.returncode == 0, result.stderr
     rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
@@ -106,10 +106,10 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
 
 
 def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
-    plus = ["--set", "drift.network=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
+    plus = ["--set", "drift.kind=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
     plus += ["--set", "classifier.tied=0.5"]
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
-    plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalise=false"]
+    plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalize=false"]
     by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
     assert by_name.returncode == 0, by_name.stderr
     assert by_name.stdout == adagauss("replay", run_folder, *plus, "--quiet").stdout

@@ -84,3 +84,8 @@ def test_tukey_refuses_negative_numbers_and_takes_zeros() -> None:
     assert tukey(torch.tensor([0.0, 4.0]), 0.5).tolist() == [0.0, 2.0]
     with pytest.raises(ConfigError, match="negative"):
         tukey(torch.tensor([1.0, -1e-6]), 0.5)
+
+
+def test_a_bottleneck_is_refused_with_the_remedy_since_its_features_are_negative() -> None:
+    with pytest.raises(ConfigError, match=r"backbone\.features=null"):
+        make_method("fecam", settings={"backbone.features": 16})

@@ -75,6 +75,8 @@ class BackboneInfo:
     """Whether it comes with pretrained weights; such a backbone takes colour images (grey ones are repeated)."""
     modules: tuple[str, ...] = ()
     """What must be installed for it beyond the library's own dependencies."""
+    non_negative: bool = False
+    """Whether it ends in a rectifier, so that its features are never negative."""
 
     @property
     def available(self) -> bool:
@@ -87,12 +89,18 @@ _FAMILIES: dict[str, Callable[[str], BackboneInfo]] = {}
 
 
 def register_backbone(
-    name: str, *, summary: str, stems: bool = False, carries_weights: bool = False, modules: Sequence[str] = ()
+    name: str,
+    *,
+    summary: str,
+    stems: bool = False,
+    carries_weights: bool = False,
+    modules: Sequence[str] = (),
+    non_negative: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Put a builder into the registry under ``name``."""
 
     def register(build: Builder) -> Builder:
-        _BACKBONES[name] = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules))
+        _BACKBONES[name] = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules), non_negative)
         return build
 
     return register

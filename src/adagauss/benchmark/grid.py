@@ -34,7 +34,7 @@ class Grid(NamedTuple):
 
 
 def shared_recipe(method: Method) -> dict[str, Any]:
-    """The same epochs, optimiser, schedule, clipping, augmentation and first task for every method.
+    """The same epochs, optimizer, schedule, clipping, augmentation and first task for every method.
 
     Rotations of the first task alone are left out; methods that turn images in every task (PASS) are made of it.
     """
@@ -42,8 +42,8 @@ def shared_recipe(method: Method) -> dict[str, Any]:
     for stage, rate in SHARED_RATES.items():
         if getattr(method.representation, stage) is not None:
             recipe.update(_leaves(f"representation.{stage}", Recipe(learning_rate=rate, clip_norm=1.0)))
-    if getattr(method.representation.expansion, "when", None) == "first":
-        recipe["representation.expansion.kind"] = "none"
+    if getattr(method.representation.label_augmentation, "when", None) == "first":
+        recipe["representation.label_augmentation.kind"] = "none"
     return recipe
 
 

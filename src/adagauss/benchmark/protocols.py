@@ -39,7 +39,7 @@ CPU: Settings = {
     "drift.recipe.epochs": 40,
     "drift.recipe.batch_size": 128,
     "drift.views": 2,
-    "classifier.buffer": 2048,
+    "classifier.expansion_size": 2048,
 }
 """A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
 CPU_PHOTO = 128
@@ -123,7 +123,7 @@ def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
     paper = {f"{stage}.batch_size": batch for stage in stages}
     reference = {
         **paper,
-        "representation.expansion.kind": "none",
+        "representation.label_augmentation.kind": "none",
         "representation.terms.distillation.weight": 1.0 if slow else 0.3,
         "representation.later.learning_rate": 0.1,
         "drift.recipe.learning_rate": 0.1 if slow else 0.01,

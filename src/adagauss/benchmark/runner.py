@@ -149,8 +149,7 @@ def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
 
 
 def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:
-    method = config.method.model_copy(deep=True)
-    return Learner(method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
+    return Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
@@ -204,8 +203,8 @@ def _evaluate(
     facts = {
         "seconds": {**report.seconds, "evaluation": seconds},
         "images_per_second": len(test) / seconds,
-        "bytes_per_class": learner.bytes_per_class,
-        "other_state_bytes": learner.other_state_bytes,
+        "bytes_per_class": learner.knowledge.bytes_per_class,
+        "other_state_bytes": learner.knowledge.part_bytes,
         "history": report.history,
     }
     folder.write_evaluation(index, evaluation, facts)

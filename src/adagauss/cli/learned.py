@@ -82,10 +82,10 @@ def facts(learner: Learner) -> dict[str, Any]:
             f"{part.role} {part.kind}"
             for part in (method.representation, method.memory, method.drift, method.classifier)
         ),
-        "kept per class": f"{learner.bytes_per_class:,} bytes ({memory.covariance} covariance)"
+        "kept per class": f"{learner.knowledge.bytes_per_class:,} bytes ({memory.covariance} covariance)"
         if len(memory)
         else "nothing",
-        "other state": f"{learner.other_state_bytes / 2**20:.2f} MiB of the representation and the classifier",
+        "other state": f"{learner.knowledge.part_bytes / 2**20:.2f} MiB of what the parts have learned",
         "not stored": "images, features of single images, or anything else of a single example",
     }
     if len(memory) and memory.covariance != "none":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
 **Examples:** `adagauss replay runs/demo/adagauss-* --like adagauss+` ·
-`adagauss replay RUN --set drift.network=affine --set classifier.tied=0.5`
+`adagauss replay RUN --set drift.kind=affine --set classifier.tied=0.5`
 """
 
 
@@ -83,7 +83,7 @@ def _like(name: str, config: RunConfig, data: Dataset) -> Method:
 
     other = make_config(name, config.stream, data).method
     parts = {"memory": other.memory, "drift": other.drift, "classifier": other.classifier}
-    return config.method.model_copy(update=parts)
+    return config.method.with_changes(**parts)
 
 
 def _changed(method: Method, settings: dict[str, Any]) -> Method:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from adagauss.backbones import BackboneConfig
+from adagauss.backbones.registry import backbone_info
 from adagauss.classifiers import Classifier
-from adagauss.config import Config, existing, override, part_of, plain
+from adagauss.config import Config, Part, existing, override, part_of, plain
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
-from adagauss.errors import ConfigError, unknown_name
+from adagauss.errors import unknown_name
 from adagauss.memory import Memory
+from adagauss.needs import Need, check_needs
 from adagauss.plugins import import_submodules
-from adagauss.representation import Representation
+from adagauss.representation import Representation, Term
 
 
 class Method(Config):
@@ -30,14 +32,28 @@ class Method(Config):
     classifier: Annotated[Classifier, part_of("classifier")]
 
     @model_validator(mode="after")
-    def _memory_serves_classifier(self) -> Method:
-        kept = getattr(self.memory, "covariance", "none")
-        if self.classifier.needs_covariances and kept == "none":
-            raise ConfigError(
-                f"the classifier {self.classifier.kind!r} needs covariances, but the memory keeps none: "
-                "set memory.covariance=full, or another classifier.kind"
-            )
+    def _parts_fit_together(self) -> Method:
+        # Where later tasks are not trained, what a term would need of them does not matter.
+        frozen = self.representation.later is None
+        acting = [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
+        check_needs(acting, self.given())
         return self
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Every part that may learn something, by the name that its state has."""
+        yield "representation", self.representation
+        for name, part in self.representation.subparts():
+            yield f"representation/{name}", part
+        yield "memory", self.memory
+        yield "drift", self.drift
+        yield "classifier", self.classifier
+
+    def given(self) -> frozenset[Need]:
+        """What the network provides."""
+        rectified = self.backbone.features is None and backbone_info(self.backbone.name).non_negative
+        still = self.backbone.train_blocks == "none" and self.backbone.features is None
+        given = {Need.NON_NEGATIVE} if rectified else set()
+        return frozenset(given | ({Need.STILL_FEATURES} if still else set()))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def read_digits(options: ReadOptions) -> Dataset:
             "augmentation.flip": False,
             "augmentation.policy": "none",
             "memory.flips": False,
-            "classifier.buffer": 512,
+            "classifier.expansion_size": 512,
             # A task has some 250 images: many short epochs, and an adapter that sees enough batches.
             "representation.first.epochs": 20,
             "representation.first.batch_size": 32,
