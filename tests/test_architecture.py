@@ -12,7 +12,7 @@ LAYERS = [
     ["errors", "plugins", "config", "progress", "allocator"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
-    ["checkpoint", "runtime", "data"],
+    ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
     ["backbones"],
     ["training", "sampling"],
     ["task"],
