@@ -9,7 +9,7 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "plugins", "config", "progress", "allocator"],
+    ["errors", "plugins", "config", "progress", "allocator", "yaml_files"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
