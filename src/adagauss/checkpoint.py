@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from adagauss.atomic import replace_atomically, write_atomically
-from adagauss.data.regular import irregular, open_regular
-from adagauss.errors import CheckpointError, DataError
+from adagauss.data.regular import IrregularFileError, open_regular
+from adagauss.errors import CheckpointError
 from adagauss.tensor_header import OPENING, PLACE, UNSIGNED, Entry, TruncatedError, header_of, ordered, parse_header
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ def save_json(path: Path, data: Any) -> None:
 def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
         file = open_regular(path)
-    except DataError:
-        raise CheckpointError(f"{path} cannot be read: it is {irregular(path.stat().st_mode)}, not a file") from None
+    except IrregularFileError as error:
+        raise CheckpointError(f"{path} cannot be read: it is {error.kind}, not a file") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
     with file:

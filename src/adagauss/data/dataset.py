@@ -53,6 +53,8 @@ class ReadOptions:
     """What follows the colon in a name such as ``folder:PATH``."""
     quiet: bool = False
     """Show no progress bar while image files are decoded."""
+    max_pixels: int | None = None
+    """Pixels an image file may have before it is made smaller; None: ``ADAGAUSS_MAX_PIXELS``, or 67 million."""
 
 
 @dataclass(frozen=True)

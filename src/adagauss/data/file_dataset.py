@@ -66,6 +66,7 @@ def file_dataset(
             cache_bytes=budget,
             cache_dir=_writable_cache(options),
             skip_bad_images=options.skip_bad_images,
+            max_pixels=options.max_pixels,
             progress=no_progress if options.quiet else None,
         )
         _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")

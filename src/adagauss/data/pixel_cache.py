@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from adagauss.data.decode import DECODER, Pixels
+from adagauss.data.decode import DECODER, Pixels, pixel_limit
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +62,13 @@ class PixelCache:
     file is decoded again. Trouble with the cache is logged, never raised, since it is only a convenience.
     """
 
-    def __init__(self, folder: Path, paths: Sequence[Path], size: int, channels: int) -> None:
+    def __init__(
+        self, folder: Path, paths: Sequence[Path], size: int, channels: int, max_pixels: int | None = None
+    ) -> None:
         self._folder = folder
         self._shape = (channels, size, size)
         self._count = len(paths)
-        name = _fingerprint(paths, size, channels)
+        name = _fingerprint(paths, size, channels, pixel_limit(max_pixels))
         self.pixels_file = folder / f"{name}.npy"
         self.kept_file = folder / f"{name}.kept.npy"
 
@@ -127,8 +129,8 @@ def _read(file: Path, mmap_mode: Literal["c"] | None = None) -> npt.NDArray[Any]
     return array
 
 
-def _fingerprint(paths: Sequence[Path], size: int, channels: int) -> str:
-    digest = hashlib.sha256(f"{DECODER};{size};{channels};{len(paths)}".encode())
+def _fingerprint(paths: Sequence[Path], size: int, channels: int, limit: int) -> str:
+    digest = hashlib.sha256(f"{DECODER};{size};{channels};{limit};{len(paths)}".encode())
     for path in paths:
         digest.update(b"\0" + os.fsencode(path.absolute()))
         try:

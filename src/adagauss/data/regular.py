@@ -18,6 +18,14 @@ _KINDS = (
 )
 
 
+class IrregularFileError(DataError):
+    """Something that stands where a file should; ``kind`` is what it is."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(f"{path} is {kind}, not a file: put a file in its place or leave it out")
+        self.kind = kind
+
+
 def irregular(mode: int) -> str | None:
     """What something is that is not a file, from its ``st_mode``; None for a file."""
     if stat.S_ISREG(mode):
@@ -41,4 +49,4 @@ def open_regular(path: Path) -> BufferedReader:
 def _require_regular(path: Path, mode: int) -> None:
     kind = irregular(mode)
     if kind is not None:
-        raise DataError(f"{path} is {kind}, not a file: put a file in its place or leave it out")
+        raise IrregularFileError(path, kind)
