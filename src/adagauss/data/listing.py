@@ -35,12 +35,17 @@ def require_files(paths: Sequence[Path], dataset: str) -> None:
         )
 
 
-def table(path: Path, dataset: str) -> list[tuple[str, str]]:
-    """A text file of ``key value`` lines, as many datasets keep their labels and splits."""
+def text_of(path: Path, dataset: str) -> str:
+    """A text file in UTF-8 that belongs to a dataset."""
     try:
-        lines = require(path, dataset).read_text(encoding="utf-8").splitlines()
+        return require(path, dataset).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{dataset}: {path} cannot be read ({error}). {how_to_get(dataset)}") from error
+
+
+def table(path: Path, dataset: str) -> list[tuple[str, str]]:
+    """A text file of ``key value`` lines, as many datasets keep their labels and splits."""
+    lines = text_of(path, dataset).splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):
         raise DataError(f"{dataset}: {path} is empty or damaged. {how_to_get(dataset)}")
