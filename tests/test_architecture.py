@@ -9,10 +9,10 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "needs", "plugins", "state", "config", "progress", "allocator"],
+    ["errors", "needs", "plugins", "state", "config", "progress", "allocator", "yaml_files"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
-    ["checkpoint", "runtime", "data"],
+    ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
     ["backbones"],
     ["training", "sampling"],
     ["task"],

@@ -255,13 +255,11 @@ def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCa
     assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [(logging.WARNING, True)]
 
 
-def test_a_cache_serves_whom_the_umask_lets_in(paths: list[Path], tmp_path: Path) -> None:
+def test_a_cache_is_for_its_owner_alone(paths: list[Path], tmp_path: Path) -> None:
     usual = os.umask(0o022)
     try:
-        FileImages(paths, 6, cache_dir=tmp_path / "open")
-        os.umask(0o077)
-        FileImages(paths, 6, cache_dir=tmp_path / "closed")
+        FileImages(paths, 6, cache_dir=tmp_path / "cache")
     finally:
         os.umask(usual)
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "open").iterdir()} == {0o644}
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "closed").iterdir()} == {0o600}
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "cache").iterdir()} == {0o600}

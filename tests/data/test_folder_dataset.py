@@ -115,7 +115,7 @@ def test_train_and_test_share_the_memory_budget(tmp_path: Path, write_image: Any
 def test_decoded_images_are_kept_below_the_root(tmp_path: Path, write_image: Any) -> None:
     write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
     load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path))
-    assert len(list((tmp_path / ".cache").glob("*.npy"))) == 4
+    assert len(list((tmp_path / ".cache").glob("*.safetensors"))) == 4
     load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, cache_dir=tmp_path / "elsewhere"))
     assert (tmp_path / "elsewhere").is_dir()
 
@@ -167,7 +167,7 @@ def test_without_a_data_root_decoded_images_are_kept_for_the_user(
 ) -> None:
     write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
     load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path / "absent"))
-    assert len(list(user_cache.glob("*.npy"))) == 4
+    assert len(list(user_cache.glob("*.safetensors"))) == 4
     assert user_cache.stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "absent").exists()
 

@@ -20,6 +20,7 @@ from adagauss.benchmark.metrics import Evaluation
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
 from adagauss.errors import CheckpointError
 from adagauss.gaussians import ClassGaussians
+from adagauss.yaml_files import YamlError, read_yaml
 
 SNAPSHOT_SECONDS = 30.0
 
@@ -58,10 +59,10 @@ class RunFolder:
         """The resolved configuration of the run."""
         path = self.path / "config.yaml"
         try:
-            data = yaml.safe_load(path.read_text())
+            data = read_yaml(path)
         except FileNotFoundError:
             raise CheckpointError(f"{self.path} is not a run folder: it has no config.yaml") from None
-        except yaml.YAMLError as error:
+        except (OSError, YamlError) as error:
             raise CheckpointError(f"{path} is not readable YAML ({error})") from error
         if not isinstance(data, dict):
             raise CheckpointError(f"{path} does not hold a configuration")
@@ -76,7 +77,7 @@ class RunFolder:
         return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode("utf-8"))
 
     def write_json(self, name: str, data: Any) -> None:
         save_json(self.path / name, data)

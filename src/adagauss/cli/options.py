@@ -37,7 +37,7 @@ SkipBadImages = Annotated[
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""
-    import yaml
+    from adagauss.yaml_files import YamlError, parse_yaml
 
     settings: dict[str, Any] = {}
     for pair in pairs or []:
@@ -45,12 +45,10 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
         if not sign or not key:
             raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.tied=0.5; got {pair!r}")
         try:
-            read = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
-            # The full text of a YAML error is a drawing of several lines.
-            reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+            read = parse_yaml(value)
+        except YamlError as error:
             raise ConfigError(
-                f"--set {pair}: the value is not readable ({reason}): close its brackets, or quote it if it is text"
+                f"--set {pair[:80]}: the value is not readable ({error}): close its brackets, or quote it if it is text"
             ) from error
         # A name with nothing after its colon, such as timm:, is a name that lacks something, not a mapping.
         settings[key.strip()] = value.strip() if isinstance(read, dict) and value.rstrip().endswith(":") else read

@@ -211,15 +211,14 @@ def _diagnostics(text: str) -> Any:
 
 
 def _settings_file(path: Path | None) -> dict[str, Any]:
-    import yaml
-
     from adagauss.config import flatten
+    from adagauss.yaml_files import YamlError, read_yaml
 
     if path is None:
         return {}
     try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = read_yaml(path)
+    except (OSError, YamlError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{tied: 0.5}}'")

@@ -49,10 +49,14 @@ class ReadOptions:
 
     Without a root, those of ``folder:PATH`` are kept in the user's cache, ``~/.cache/adagauss``.
     """
+    keep_decoded: bool = True
+    """Whether decoded file images are kept on disk at all; ``ADAGAUSS_CACHE=off`` in the environment forbids it too."""
     path: Path | None = None
     """What follows the colon in a name such as ``folder:PATH``."""
     quiet: bool = False
     """Show no progress bar while image files are decoded."""
+    max_pixels: int | None = None
+    """Pixels an image file may have before it is made smaller; None: ``ADAGAUSS_MAX_PIXELS``, or 67 million."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOpti
 from adagauss.data.files import load_files
 from adagauss.data.images import Label, LabelledImages
 from adagauss.data.parallel import no_progress
-from adagauss.data.pixel_cache import root_cache, user_cache
+from adagauss.data.pixel_cache import root_cache, switched_on, user_cache
 from adagauss.errors import DataError
 
 PHOTO_SIZE = 224
@@ -66,6 +66,7 @@ def file_dataset(
             cache_bytes=budget,
             cache_dir=_writable_cache(options),
             skip_bad_images=options.skip_bad_images,
+            max_pixels=options.max_pixels,
             progress=no_progress if options.quiet else None,
         )
         _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")
@@ -85,9 +86,13 @@ def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: S
 
 
 def _writable_cache(options: ReadOptions) -> Path | None:
+    if not options.keep_decoded or not switched_on():
+        return None
     if options.cache_dir is not None:
         return options.cache_dir
     # Unasked, no data root is made: who has only images of their own needs none, and gets a cache of their own.
-    if os.access(options.root, os.W_OK):
-        return root_cache(options.root)
-    return user_cache() if options.path is not None else None
+    shared = root_cache(options.root)
+    if os.access(shared if shared.exists() else options.root, os.W_OK | os.X_OK):
+        return shared
+    # Nor does somebody else's cache serve us: its files are for their owner alone.
+    return user_cache() if options.path is not None or shared.exists() else None

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.data.decode import Pixels, check_header, decode_image
+from adagauss.data.decode import Pixels, check_header, decode_image, pixel_limit
 from adagauss.data.parallel import Progress, failures, no_progress, show_progress
 from adagauss.data.pixel_cache import Indices, PixelCache
 from adagauss.errors import DataError
@@ -31,7 +31,8 @@ class FileImages:
 
     Files that do not decode raise a `DataError`, or are dropped with ``skip_bad_images``: `kept` then tells
     which of ``paths`` remain, and `load_files` keeps labels in step. Images that are decoded at every use
-    have only their headers checked beforehand, unless bad ones are to be skipped: then all are decoded once.
+    have only their headers checked beforehand, unless bad ones are to be skipped: then all are decoded once. An image
+    of more than ``max_pixels`` pixels is not decoded at all (None: see `adagauss.data.decode.pixel_limit`).
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class FileImages:
         cache_dir: Path | None = None,
         skip_bad_images: bool = False,
         progress: Progress | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         if not paths:
             raise DataError("no image files given")
@@ -52,10 +54,11 @@ class FileImages:
             raise DataError(f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}")
         self._size, self._channels, self._workers = size, channels, max(1, workers)
         self._skip = skip_bad_images
+        self._max_pixels = pixel_limit(max_pixels)
         self._progress = progress or show_progress
         self._pixels: Tensor | None = None
         self.paths = list(paths)
-        cache = PixelCache(cache_dir, paths, size, channels) if cache_dir else None
+        cache = PixelCache(cache_dir, paths, size, channels, self._max_pixels) if cache_dir else None
         fits = len(paths) * channels * size * size <= cache_bytes
         kept = self._load_all(cache) if fits else self._check_all(cache)
         self.kept = torch.from_numpy(kept)
@@ -101,14 +104,16 @@ class FileImages:
         if not self._skip:
             # Reading a header holds Python's lock: more threads would only get in each other's way.
             return self._usable(
-                failures(lambda index: check_header(self.paths[index]), len(self.paths), 1, no_progress)
+                failures(
+                    lambda index: check_header(self.paths[index], self._max_pixels), len(self.paths), 1, no_progress
+                )
             )
         known = cache.load_kept() if cache else None
         if known is not None:
             return self._recalled(known)
 
         def decodes(index: int) -> Pixels:
-            return decode_image(self.paths[index], self._size, self._channels)
+            return decode_image(self.paths[index], self._size, self._channels, self._max_pixels)
 
         kept = self._usable(failures(decodes, len(self.paths), self._workers, self._progress))
         if cache:
@@ -120,7 +125,7 @@ class FileImages:
         pixels = np.empty((len(paths), *self.shape), dtype=np.uint8)
 
         def fill(row: int) -> None:
-            pixels[row] = decode_image(paths[row], self._size, self._channels)
+            pixels[row] = decode_image(paths[row], self._size, self._channels, self._max_pixels)
 
         return pixels, failures(fill, len(paths), self._workers, progress)
 

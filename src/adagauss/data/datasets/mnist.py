@@ -13,6 +13,7 @@ import torch
 
 from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
+from adagauss.data.regular import open_regular
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -28,6 +29,7 @@ FASHION_CLASSES = (
     "Bag",
     "Ankle boot",
 )
+MOST_BYTES = 2**28
 _UNSIGNED_BYTES = 8
 # Each file may be gzipped; a download that broke off leaves only some of them.
 _FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
@@ -103,6 +105,11 @@ def _plain_or_zipped(name: str, file: Path) -> Path:
 
 def _content(name: str, file: Path) -> bytes:
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with open_regular(file) as stream:
+            # What is packed may swell a thousandfold: no more is unpacked than the largest of these files could hold.
+            content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name}: {file} is damaged ({error}). {how_to_get(name)}") from error
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{name}: {file} is damaged: it holds more than {MOST_BYTES} bytes. {how_to_get(name)}")
+    return content

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import class_folders, images_below, require, require_files, table
+from adagauss.data.listing import class_folders, images_below, require_files, table, text_of
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -26,7 +26,7 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     folder = options.root / FOLDER
     class_paths = class_folders(folder / "train", "tiny")
     classes = [path.name for path in class_paths]
-    listed = require(folder / "wnids.txt", "tiny").read_text(encoding="utf-8").split()
+    listed = text_of(folder / "wnids.txt", "tiny").split()
     absent = sorted(set(listed) - set(classes))
     if absent:
         raise DataError(
