@@ -30,7 +30,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 def imported(path: Path) -> set[str]:
     """First parts below ``adagauss`` of all imports in a file, lazy ones included."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("adagauss"):
             parts = node.module.split(".")
             names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,7 +117,7 @@ def run(
     from adagauss.cli import tables
 
     resolved, data, options = _resolve(context)
-    place = protocol or f"{dataset.replace('/', '_')}-{tasks}"
+    place = protocol or re.sub(r"[^\w.+-]+", "_", f"{dataset}-{tasks}")
     out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
     if not quiet:
         show_config(resolved)
@@ -218,7 +219,7 @@ def _settings_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(data, dict):
