@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/adagauss demo
@@ -12,7 +12,7 @@ test: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks
@@ -26,5 +26,5 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "adagauss needs Python 3.11.4 or newer; use make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable . -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
 	touch $@
