@@ -1,9 +1,9 @@
-# make demo, make test: each makes its own virtual environment first, if it is not there yet.
+# make demo, make test, make bench, make docs: each makes its own virtual environment first, if it is not there yet.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/adagauss demo
@@ -17,8 +17,13 @@ test: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx -W --keep-going --quiet docs build/docs
+	@echo "Open build/docs/index.html"
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build docs/api
 
 # constraints.txt is what was tested. torch comes first and by itself: pip would otherwise choose a newer one,
 # which brings gigabytes of CUDA.
