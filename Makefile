@@ -1,9 +1,9 @@
-# make demo, make test: each makes its own virtual environment first, if it is not there yet.
+# make demo, make test, make bench, make docs: each makes its own virtual environment first, if it is not there yet.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/adagauss demo
@@ -12,13 +12,18 @@ test: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks
 
+docs: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx -W --keep-going --quiet docs build/docs
+	@echo "Open build/docs/index.html"
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build docs/api
 
 # constraints.txt is what was tested. torch comes first and by itself: pip would otherwise choose a newer one,
 # which brings gigabytes of CUDA.
@@ -26,5 +31,5 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "adagauss needs Python 3.11.4 or newer; use make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable . -r requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
 	touch $@

@@ -80,15 +80,17 @@ def scored(run: Path, kept: Path) -> Replay:
     if not kept.exists():
         stream = RunConfig.of(RunFolder(run).config).stream
         dataset = read(stream.dataset, stream.image_size)
-        kept.write_text(json.dumps(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).as_data(), indent=1))
-    return Replay.of(json.loads(kept.read_text()))
+        kept.write_text(
+            json.dumps(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).as_data(), indent=1), encoding="utf-8"
+        )
+    return Replay.of(json.loads(kept.read_text(encoding="utf-8")))
 
 
 def main() -> None:
     out, *runs = map(Path, sys.argv[1:])
     out.mkdir(parents=True, exist_ok=True)
     shown = table([scored(run, out / f"{run.name}.json") for run in runs])
-    (out / "table.md").write_text(shown)
+    (out / "table.md").write_text(shown, encoding="utf-8")
     print(shown)
 
 

@@ -55,7 +55,7 @@ def peak_extra_bytes(work: Work) -> int:
 
 
 def _resident() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123  (called a thousand times a second)
+    with open("/proc/self/statm", encoding="utf-8") as file:  # noqa: PTH123  (called a thousand times a second)
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -76,16 +76,16 @@ def measure(folder: Path, dataset: Dataset, seed: int, clock: NetworkClock) -> N
     started = perf_counter()
     run(configuration(dataset, seed), folder, resume=True, dataset=dataset)
     facts = {"wall": perf_counter() - started, "forward": clock.forward, "backward": clock.backward}
-    (folder / COST).write_text(json.dumps(facts, indent=1))
+    (folder / COST).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
 def rows(out: Path) -> list[dict[str, str]]:
     """One row a seed, and their mean."""
     found = [path.parent for path in sorted(out.glob(f"*/{COST}"))]
-    results = [json.loads((folder / "metrics.json").read_text()) for folder in found]
+    results = [json.loads((folder / "metrics.json").read_text(encoding="utf-8")) for folder in found]
     table = []
     for folder, result in zip(found, results, strict=True):
-        cost = json.loads((folder / COST).read_text())
+        cost = json.loads((folder / COST).read_text(encoding="utf-8"))
         table.append(
             {
                 "seed": str(result["seed"]),

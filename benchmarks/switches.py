@@ -74,13 +74,15 @@ def measure(folder: Path, dataset: Dataset, name: str, seed: int) -> None:
         scored = replay(RunFolder(folder), dataset, {"affine": AFFINE}, CLASSIFIERS)
         facts |= {f"{row.drift}, {row.classifier}": [row.a_last, row.a_inc] for row in scored.rows}
         facts["task 1"] = next(row.accuracy[0] for row in scored.rows if row.classifier == "half tied")
-    (folder / FACTS).write_text(json.dumps(facts, indent=1))
+    (folder / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
 def rows(out: Path) -> list[dict[str, str]]:
     table = []
     for name in SWITCHES:
-        seeds = [json.loads(path.read_text()) for path in sorted(out.glob(f"seed*/{_folder(name)}/{FACTS}"))]
+        seeds = [
+            json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(f"seed*/{_folder(name)}/{FACTS}"))
+        ]
         if seeds:
             table.append(
                 {

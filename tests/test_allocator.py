@@ -10,11 +10,11 @@ import pytest
 from adagauss import allocator
 
 FAULTS = """
-import resource, sys
+import sys
 from adagauss.allocator import keep_freed_memory
 if sys.argv[1] == "keep" and not keep_freed_memory():
     sys.exit("not on glibc")
-import torch
+import resource, torch
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):

@@ -218,7 +218,7 @@ def test_a_full_disk_leaves_the_old_file_whole(
 
 
 def test_a_folder_that_cannot_be_made_is_a_readable_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(CheckpointError, match="could not be written"):
         save_tensors(tmp_path / "file" / "learner.safetensors", "learner", TENSORS, FACTS)
 

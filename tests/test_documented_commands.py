@@ -23,7 +23,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def _commands() -> list[str]:
     found = []
     for path in DOCUMENTS:
-        for block in re.findall(r"```sh\n(.*?)```", path.read_text(), re.DOTALL):
+        for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 if match := re.match(r"(?:\w+=\S+ )*(adagauss .*)", line):
                     found.append(match[1].split(" #")[0].strip())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cached_property
+import subprocess
+import sys
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import torch
@@ -48,6 +50,30 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
+# Forwards and backwards through the products and convolutions that reduced precision takes on a CPU. Fabric computes
+# in bfloat16 there for 16-mixed as well.
+REDUCED_PRECISION_PROBE = """
+import torch
+images = torch.rand(16, 32, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
+network = torch.nn.Sequential(torch.nn.Conv2d(32, 32, 3), torch.nn.Flatten(), torch.nn.Linear(32 * 36, 64))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    network(images).sum().backward()
+"""
+
+
+@cache
+def reduced_precision_works() -> bool:
+    """Whether this CPU survives bfloat16, tried once in a child process, since a crash cannot be caught.
+
+    A virtual machine may announce matrix units (AMX) that it does not let run: the first product then ends the process.
+    Any other failure of the child is left to the training itself, which can report it.
+    """
+    child = subprocess.run([sys.executable, "-c", REDUCED_PRECISION_PROBE], capture_output=True, check=False)
+    killed_by_signal = child.returncode < 0
+    ended_by_windows = child.returncode >= 0xC0000000  # NTSTATUS of an illegal instruction and its like
+    return not (killed_by_signal or ended_by_windows)
+
+
 class Runtime:
     """Device, precision, seed, progress and snapshots of one learner."""
 
@@ -77,14 +103,20 @@ class Runtime:
         return torch.device(name)
 
     def check(self) -> None:
-        """Raise now if the device cannot be used, rather than when training starts."""
-        _ = self.device
+        """Raise now if the device or the precision cannot be used, rather than when training starts."""
+        reduced = self.config.precision != "32-true"
+        if self.device.type == "cpu" and reduced and not reduced_precision_works():
+            raise ConfigError(
+                f"precision {self.config.precision} crashes on this CPU, whose bfloat16 units do not run; "
+                "take precision=32-true, or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
+            )
 
     @cached_property
     def fabric(self) -> Fabric:
         """Fabric on this device; imported only now because it costs seconds."""
         from lightning_fabric import Fabric
 
+        self.check()
         accelerator = "cuda" if self.device.type == "cuda" else "cpu"
         index = self.device.index or 0
         devices: Any = [index] if accelerator == "cuda" else 1

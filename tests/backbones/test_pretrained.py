@@ -261,7 +261,9 @@ def test_a_models_own_code_is_never_run(tmp_path: Path, monkeypatch: pytest.Monk
     folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
     facts = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}}
     (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
-    (folder / "own.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'run')!r}).touch()\n")
+    (folder / "own.py").write_text(
+        f"from pathlib import Path\nPath({str(tmp_path / 'run')!r}).touch()\n", encoding="utf-8"
+    )
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     with pytest.raises(ConfigError, match="could not be loaded"):
         build(f"hf:{folder}")

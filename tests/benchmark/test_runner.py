@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -102,7 +101,7 @@ def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path
 def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(
     moment: str, tmp_path: Path, uninterrupted: Path
 ) -> None:
-    """SIGKILL as soon as a file appears: within a training, within an adapter's, between tasks."""
+    """Killed as soon as a file appears: within a training, within an adapter's, between tasks."""
     folder = RunFolder(tmp_path / "killed")
     folder.path.mkdir()
     folder.write_config(_plain(quick_config()))
@@ -110,7 +109,7 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while child.poll() is None and not (folder.path / moment).exists():
         time.sleep(0.001)
-    child.send_signal(signal.SIGKILL)
+    child.kill()
     child.wait()
     assert folder.finished_tasks() < 3, "the child finished before it could be killed"
     assert comparable(run(quick_config(), folder.path, resume=True)) == metrics_of(uninterrupted)
@@ -142,6 +141,41 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         run(quick_config("finetune"), tmp_path)
 
 
+HOLD = """
+import sys
+from adagauss.benchmark import RunFolder
+with RunFolder(sys.argv[1]).lock():
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+"""A process that holds the lock of a run folder until its input ends."""
+
+
+def test_a_folder_is_free_once_its_process_is_killed(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "locked\n"
+        with pytest.raises(CheckpointError, match="in use by another process"), RunFolder(tmp_path).lock():
+            pass
+        child.kill()
+    with RunFolder(tmp_path).lock():
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a link needs special rights on Windows")
+def test_a_link_in_the_place_of_the_lock_leaves_its_target_alone(tmp_path: Path) -> None:
+    target = tmp_path / "thesis.tex"
+    target.write_text("years of work", encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(target)
+    with pytest.raises(CheckpointError, match="cannot be a run folder"), RunFolder(tmp_path / "run").lock():
+        pass
+    assert target.read_text(encoding="utf-8") == "years of work"
+
+
 def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, uninterrupted: Path) -> None:
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "snapshots" / "task-1-training.safetensors").write_bytes(b"not a snapshot")
@@ -149,7 +183,7 @@ def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, uninterrupted: Path)
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(CheckpointError, match="choose another"):
         run(quick_config("finetune"), tmp_path / "file")
 

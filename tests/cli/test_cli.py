@@ -27,9 +27,9 @@ def adagauss(tmp_path_factory: pytest.TempPathFactory) -> Command:
         return subprocess.run(
             [sys.executable, "-c", program, *map(str, words)],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", "PYTHONUTF8": "1"},
             check=False,
         )
 
@@ -97,7 +97,7 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
     assert result.returncode == 0, result.stderr
     rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
-    metrics = json.loads((run_folder / "metrics.json").read_text())
+    metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
     accuracy = metrics["accuracy_after_task"]["task_mean"]
     assert f"{100 * accuracy[-1]:.1f} / {50 * sum(accuracy):.1f}" in rows["as"]
     refused = adagauss("replay", run_folder, "--set", "backbone.name=resnet18")

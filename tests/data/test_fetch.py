@@ -77,10 +77,10 @@ def test_fetch_extracts_once_downloaded(
     assert (root / "toy" / "deep" / "b.txt").read_bytes() == b"b"
     assert retriever.asked == ["https://example.org/toy.archive"]
     (root / "toy" / "a.txt").unlink()
-    (root / "toy" / "own.txt").write_text("mine")
+    (root / "toy" / "own.txt").write_text("mine", encoding="utf-8")
     fetch("toy", root, retriever=offline)  # mends what is missing from the archive kept
     assert (root / "toy" / "a.txt").read_bytes() == b"a"
-    assert (root / "toy" / "own.txt").read_text() == "mine"
+    assert (root / "toy" / "own.txt").read_text(encoding="utf-8") == "mine"
     assert sorted(path.name for path in root.iterdir()) == ["downloads", "toy"]
 
 
@@ -157,7 +157,7 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="damaged"):
         extract(whole, tmp_path / "data")
     assert not list((tmp_path / "data").iterdir())
-    (tmp_path / "text").write_text("no archive")
+    (tmp_path / "text").write_text("no archive", encoding="utf-8")
     with pytest.raises(DataError, match="damaged"):
         extract(tmp_path / "text", tmp_path / "data")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from adagauss.benchmark.metrics import Evaluation
@@ -40,19 +40,20 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing here; the system lifts the lock when this process ends, however it ends."""
+        lock = FileLock(self.path / "lock", blocking=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / "lock").touch()
+            lock.acquire()
+        except Timeout:
+            raise CheckpointError(
+                f"{self.path} is in use by another process: wait for it, or choose another folder"
+            ) from None
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be a run folder ({error.strerror}): choose another") from error
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise CheckpointError(
-                    f"{self.path} is in use by another process: wait for it, or choose another folder"
-                ) from None
+        try:
             yield
+        finally:
+            lock.release()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class RunFolder:
     def read_json(self, name: str) -> Any:
         """A JSON file of the run."""
         try:
-            return json.loads((self.path / name).read_text())
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{self.path} has no {name}: the run is not finished; go on with --resume") from None
 

@@ -52,6 +52,6 @@ def published(title: str, method: str, dataset: str, sizes: list[int], scale: st
 
 @cache
 def _paper() -> dict[str, Any]:
-    text = resources.files("adagauss.benchmark").joinpath("paper_results.json").read_text()
+    text = resources.files("adagauss.benchmark").joinpath("paper_results.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     return data

@@ -95,7 +95,7 @@ def compare(
     one = next(iter(results.values()))[0]
     caption = f"{comparison.protocol_title(one['protocol'])}; recipe: {recipe}"
     for name, text in (("md", comparison.markdown), ("tex", comparison.latex), ("csv", comparison.csv)):
-        (out / f"table.{name}").write_text(text(rows, caption))
+        (out / f"table.{name}").write_text(text(rows, caption), encoding="utf-8")
     save_figure(accuracy_curve(results), out / "accuracy.png")
     comparison_table(rows, results)
     typer.echo(f"Tables and figure: {out}/table.md, table.tex, table.csv, accuracy.png")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -116,7 +117,7 @@ def run(
     from adagauss.cli import tables
 
     resolved, data, options = _resolve(context)
-    place = protocol or f"{dataset.replace('/', '_')}-{tasks}"
+    place = protocol or re.sub(r"[^\w.+-]+", "_", f"{dataset}-{tasks}")
     out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
     if not quiet:
         show_config(resolved)
