@@ -185,4 +185,4 @@ def test_a_part_defined_by_a_user_is_found_by_its_kind() -> None:
     try:
         assert isinstance(changed(classifier__kind="mine_for_a_test").classifier, Mine)
     finally:
-        Part._registry["classifier"].pop("mine_for_a_test")
+        Part._registry["classifier"].remove("mine_for_a_test")

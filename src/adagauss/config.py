@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
+from adagauss.registry import Registry
 
 if TYPE_CHECKING:
     import torch
@@ -59,30 +60,27 @@ class Part(Config):
 
     role: ClassVar[str] = ""
     kind: ClassVar[str] = ""
-    _registry: ClassVar[dict[str, dict[str, type[Part]]]] = {}
+    _registry: ClassVar[dict[str, Registry[type[Part]]]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" in cls.__dict__ and cls.kind:
-            Part._registry.setdefault(cls.role, {})[cls.kind] = cls
+            Part._registry.setdefault(cls.role, Registry(cls.role)).register(cls.kind, cls, by=cls)
 
     @staticmethod
     def kinds(role: str) -> dict[str, type[Part]]:
         """All parts of a role by kind."""
-        return dict(Part._registry.get(role, {}))
+        return Part._registry[role].all() if role in Part._registry else {}
 
     @staticmethod
     def build(role: str, spec: Mapping[str, Any], where: str | None = None) -> Part:
         """The part described by plain data, e.g. ``{"kind": "bayes", "log_det": False}``."""
         fields = dict(spec)
         kind = fields.pop("kind", None)
-        known = Part._registry.get(role, {})
         if kind is None:
             raise ConfigError(f"{where or role}: there is no such {role} here; add one with {where or role}.kind=...")
-        if kind not in known:
-            raise unknown_name(role, kind, known)
-        return known[kind].of(fields, where=f"{where or role}.")
+        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
         """Plain data from which `build` makes an equal part (configuration only, not state)."""

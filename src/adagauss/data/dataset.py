@@ -9,8 +9,7 @@ from typing import Any
 
 from adagauss.data.images import LabelledImages
 from adagauss.data.sources import SOURCES
-from adagauss.errors import unknown_name
-from adagauss.plugins import import_submodules
+from adagauss.registry import Registry
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -87,7 +86,7 @@ class DatasetInfo:
         return folder.is_dir() and (self.takes_path or all(any(folder.glob(marker)) for marker in self.markers))
 
 
-_DATASETS: dict[str, DatasetInfo] = {}
+_DATASETS: Registry[DatasetInfo] = Registry("dataset", "adagauss.data.datasets")
 
 
 def register_dataset(
@@ -105,9 +104,8 @@ def register_dataset(
     """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
 
     def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
-        _DATASETS[name] = DatasetInfo(
-            name, title, classes, images, licence, folder, read, class_order, takes_path, markers
-        )
+        info = DatasetInfo(name, title, classes, images, licence, folder, read, class_order, takes_path, markers)
+        _DATASETS.register(name, info, by=read)
         return read
 
     return register
@@ -115,8 +113,7 @@ def register_dataset(
 
 def datasets() -> dict[str, DatasetInfo]:
     """All registered datasets by name."""
-    import_submodules("adagauss.data.datasets")
-    return dict(sorted(_DATASETS.items()))
+    return _DATASETS.all()
 
 
 def dataset_info(name: str) -> DatasetInfo:
@@ -125,20 +122,16 @@ def dataset_info(name: str) -> DatasetInfo:
     >>> dataset_info("folder:my/birds").takes_path
     True
     """
-    known = datasets()
     prefix, _, location = absolute_name(name).partition(":")
-    if location and prefix in known and known[prefix].takes_path:
-        return _at_path(known[prefix], Path(location))
-    if name not in known:
-        raise unknown_name("dataset", name, known)
-    return known[name]
+    if location and prefix in _DATASETS and _DATASETS.find(prefix).takes_path:
+        return _at_path(_DATASETS.find(prefix), Path(location))
+    return _DATASETS.find(name)
 
 
 def absolute_name(name: str) -> str:
     """A name that means the same from every working directory: the path in ``folder:PATH`` made absolute."""
     prefix, _, location = name.partition(":")
-    known = datasets() if location else {}
-    if prefix not in known or not known[prefix].takes_path:
+    if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
         return name
     return f"{prefix}:{Path(location).expanduser().absolute()}"
 

@@ -15,7 +15,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.memory import Memory
-from adagauss.plugins import import_submodules
+from adagauss.registry import Registry
 from adagauss.representation import Representation
 
 
@@ -64,7 +64,7 @@ class MethodInfo:
         }
 
 
-_METHODS: dict[str, MethodInfo] = {}
+_METHODS: Registry[MethodInfo] = Registry("method", "adagauss.methods")
 
 
 def register_method(
@@ -82,9 +82,10 @@ def register_method(
     """Put a composition into the registry: every command, and every contract test, then knows it."""
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
-        _METHODS[name] = MethodInfo(
+        info = MethodInfo(
             name, title, family, stores, paper, build, presets or {}, default_preset, joint, datasets or {}
         )
+        _METHODS.register(name, info, by=build)
         return build
 
     return register
@@ -92,16 +93,12 @@ def register_method(
 
 def methods() -> dict[str, MethodInfo]:
     """All registered methods by name."""
-    import_submodules("adagauss.methods")
-    return dict(sorted(_METHODS.items()))
+    return _METHODS.all()
 
 
 def method_info(name: str) -> MethodInfo:
     """One registered method; an unknown name raises with the nearest known one."""
-    known = methods()
-    if name not in known:
-        raise unknown_name("method", name, known)
-    return known[name]
+    return _METHODS.find(name)
 
 
 def make_method(
