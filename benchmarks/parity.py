@@ -64,7 +64,7 @@ class NetworkClock:
 
 def configuration(dataset: Dataset, seed: int) -> RunConfig:
     return make_config(
-        "adagauss", STREAM, dataset, preset="reference", settings=SETTINGS, epochs=20, seed=seed, diagnostics="last"
+        "adagauss", STREAM, preset="reference", settings=SETTINGS, epochs=20, seed=seed, diagnostics="last"
     )
 
 

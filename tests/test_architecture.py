@@ -9,7 +9,7 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "plugins", "registry", "config", "progress", "allocator"],
+    ["errors", "plugins", "registry", "config", "settings", "progress", "allocator"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
     ["checkpoint", "runtime", "data"],

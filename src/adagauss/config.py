@@ -115,49 +115,6 @@ def plain(config: Config) -> dict[str, Any]:
     return data
 
 
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested data as dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def override(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with dotted changes applied; keys that do not exist are left to validation.
-
-    Exchanging a part (``"drift.kind"``) drops the fields of the part that stood there before.
-    """
-    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")):
-        head, _, rest = dotted.partition(".")
-        if not rest:
-            result[head] = dict(value) if isinstance(value, Mapping) else value
-            continue
-        inner = result.get(head)
-        inner = dict(inner) if isinstance(inner, Mapping) else {}
-        if rest == "kind" and inner.get("kind") != value:
-            inner = {}
-        result[head] = override(inner, {rest: value})
-    return result
-
-
-AUTOMATIC = ("backbone.input_size",)
-"""Settings whose None means 'as it comes', not 'off'."""
-
-
-def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method.
-
-    What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
-    """
-    known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
-    return {key: value for key, value in changes.items() if key in known}
-
-
 def part_of(role: str, where: str | None = None) -> BeforeValidator:
     """Lets a field of a part's type be given as plain data: ``Annotated[Drift, part_of("drift")]``."""
     return BeforeValidator(lambda value: Part.build(role, value, where) if isinstance(value, Mapping) else value)

@@ -17,11 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors
+from adagauss.data.dataset import Trait
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages
 from adagauss.errors import ConfigError, DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method
-from adagauss.methods.base import with_epochs
+from adagauss.methods.traits import trait_layers
 from adagauss.progress import Reporter, TerminalReporter
 from adagauss.runtime import Runtime, RuntimeConfig
 
@@ -170,16 +171,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings = dict(self.settings or {})
         if self.backbone is not None:
             settings = {"backbone.name": self.backbone, **settings}
-        wishes: Mapping[str, Any] = {}
-        if isinstance(images, str | Path):
-            from adagauss.data.file_dataset import PHOTO_SETTINGS
-
-            wishes = PHOTO_SETTINGS
-        method = make_method(self.method, self.preset, settings, wishes)
-        if self.epochs is None:
-            return method
-        settings = with_epochs(settings, _whole("epochs", self.epochs), method)
-        return make_method(self.method, self.preset, settings, wishes)
+        layers = trait_layers([Trait.PHOTOGRAPHS]) if isinstance(images, str | Path) else []
+        epochs = None if self.epochs is None else _whole("epochs", self.epochs)
+        return make_method(self.method, self.preset, settings, layers, epochs)
 
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), _whole("seed", self.seed))

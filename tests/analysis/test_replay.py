@@ -30,7 +30,7 @@ SETTINGS = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     stream = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
     path = tmp_path_factory.mktemp("run")
-    run(make_config("adagauss", stream, load_dataset("digits"), settings=SETTINGS), path)
+    run(make_config("adagauss", stream, settings=SETTINGS), path)
     return RunFolder(path)
 
 
@@ -51,7 +51,7 @@ def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, replaye
 @pytest.mark.parametrize(("method", "why"), [("efc", "its drift reads notes"), ("acil", "its classifier keeps sums")])
 def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, why: str, tmp_path: Path) -> None:
     source = load_dataset("digits")
-    config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), source, epochs=1)
+    config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), epochs=1)
     result = run(config, tmp_path, dataset=source)
     parts = RunConfig.of(RunFolder(tmp_path).config).method
     replayed = replay(RunFolder(tmp_path), source, {"own": parts.drift}, {"own": parts.classifier})
@@ -70,7 +70,7 @@ def test_what_cannot_be_replayed_is_refused(folder: RunFolder, tmp_path: Path) -
     source = load_dataset("digits")
     with pytest.raises(ConfigError, match="'rebalanced' trains the network's own outputs"):
         replay(folder, source, {"none": NoDrift()}, {"own": Rebalanced()})
-    run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), source, epochs=1), tmp_path)
+    run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), epochs=1), tmp_path)
     with pytest.raises(ConfigError, match="nothing drifts"):
         replay(RunFolder(tmp_path), source, {"none": NoDrift()}, {"mean": NearestMean()})
 

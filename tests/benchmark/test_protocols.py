@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from adagauss.benchmark.protocols import PROTOCOLS, protocol
 from adagauss.benchmark.published import Published, published
 from adagauss.benchmark.runner import make_stream
 from adagauss.cli import tables
-from adagauss.config import existing, plain
+from adagauss.config import plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, NumericalError
 from adagauss.methods import Method, make_method, methods
+from adagauss.settings import existing
 from adagauss.training import Recipe
 
 CIFAR_10_TASKS = [10] * 10
@@ -32,9 +32,10 @@ def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> No
     assert dataset_info(chosen.stream.dataset)
     specs = [plain(make_method(method)) for method in ("adagauss", "acil")]
     for preset in (None, "paper", "reference"):
-        wishes = chosen.wishes(preset)
-        assert {key for spec in specs for key in existing(spec, wishes)} == wishes.keys()
-        make_method("adagauss", preset, wishes=wishes)
+        layers = chosen.layers(preset)
+        for layer in layers:
+            assert {key for spec in specs for key in existing(spec, layer.settings)} == layer.settings.keys()
+        make_method("adagauss", preset, layers=layers)
 
 
 def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
@@ -57,15 +58,16 @@ def test_class_orders_are_fixed_or_follow_the_seed_as_in_the_paper(name: str, fi
     chosen = protocol(name)
     source = load_dataset("digits")
     stream = chosen.stream.model_copy(update={"tasks": 5, "classes": None})
-    first, second = (make_config("frozen", stream, source, seed=seed) for seed in (0, 1))
+    first, second = (make_config("frozen", stream, seed=seed) for seed in (0, 1))
     assert first.digest() == second.digest()
     orders = [make_stream(config, source).task_classes for config in (first, second)]
     assert (orders[0] == orders[1]) is fixed
 
 
 def test_the_published_code_distils_less_on_birds() -> None:
-    assert protocol("cub-10").wishes("reference")["representation.terms.distillation.weight"] == 0.3
-    assert "representation.terms.distillation.weight" not in protocol("cub-10").wishes("paper")
+    reference, paper = (resolved("adagauss", "cub-10", preset=preset) for preset in ("reference", "paper"))
+    assert reference.representation.terms["distillation"].weight == 0.3
+    assert paper.representation.terms["distillation"].weight == 10
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_numbers_for_another_imagenet_subset_are_not_quoted() -> None:
 @pytest.mark.parametrize("name", sorted(methods()))
 def test_the_shared_recipe_reaches_every_method(name: str) -> None:
     recipe = shared_recipe(make_method(name))
-    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), recipe=recipe, settings=None)
+    config = make_config(name, StreamConfig(dataset="cifar100"), recipe=recipe)
     part = config.method.representation
     assert part.first == Recipe(learning_rate=0.1, clip_norm=1.0)
     assert part.later in (None, Recipe(learning_rate=0.05, clip_norm=1.0))
@@ -125,11 +127,10 @@ def test_the_shared_recipe_reaches_every_method(name: str) -> None:
     assert getattr(part.expansion, "when", "always") == "always", "the first task is the same for all methods"
 
 
-def resolved(method: str, name: str, recipe: str = "own", dataset: Any = None) -> Method:
+def resolved(method: str, name: str, recipe: str = "own", preset: str | None = None) -> Method:
     chosen = protocol(name)
     shared = shared_recipe(make_method(method)) if recipe == "shared" else None
-    dataset = dataset or _without_wishes()
-    return make_config(method, chosen.stream, dataset, protocol=chosen, recipe=shared).method
+    return make_config(method, chosen.stream, preset=preset, protocol=chosen, recipe=shared).method
 
 
 def test_what_a_method_is_made_of_survives_every_protocol() -> None:
@@ -158,16 +159,12 @@ def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:
 
 
 def test_what_the_authors_set_on_a_dataset_goes_before_the_datasets_wish() -> None:
-    tiny = replace(_without_wishes(), settings={"augmentation.crop_padding": 8})
-    assert resolved("il2a", "tiny-10", dataset=tiny).augmentation.crop_padding == 0
-    assert resolved("efc", "tiny-10", dataset=tiny).augmentation.crop_padding == 8
+    assert dataset_info("tiny").settings == {"augmentation.crop_padding": 8}
+    assert resolved("il2a", "tiny-10").augmentation.crop_padding == 0
+    assert resolved("efc", "tiny-10").augmentation.crop_padding == 8
     assert resolved("dpcr", "tiny-10").classifier.spec()["gamma"] == 2000
     assert resolved("dpcr", "cifar100-10").classifier.spec()["gamma"] == 200
     assert resolved("pass", "imagenet-subset-10").representation.first.optimiser == "sgd"
-
-
-def _without_wishes() -> Any:
-    return replace(load_dataset("digits"), settings={})
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ import torch
 from adagauss.benchmark import RunConfig, RunFolder, make_config, run
 from adagauss.checkpoint import load_tensors
 from adagauss.config import plain
-from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.progress import Reporter
@@ -42,7 +41,7 @@ main()
 def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
     stream = StreamConfig(dataset="digits", sizes=(2, 2, 1), classes=5)
     settings = SETTINGS if method == "adagauss" else {k: v for k, v in SETTINGS.items() if k.startswith("repr")}
-    return make_config(method, stream, load_dataset("digits"), settings={**settings, **changes})
+    return make_config(method, stream, settings={**settings, **changes})
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.config import flatten, plain
+from adagauss.config import plain
 from adagauss.data.images import LabelledImages
 from adagauss.errors import DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
+from adagauss.settings import flatten
 from tests.contracts.toy import NAMES, SIZES, scores, taught, toy_images, toy_learner, toy_tasks
 
 LEARNING = sorted(name for name, info in methods().items() if info.family != "upper bound")

@@ -11,7 +11,9 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
+from adagauss.settings import Layer
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
 SIZES = (2, 1, 3)
@@ -30,16 +32,15 @@ QUICK = {
     "classifier.samples": 64,
     "classifier.width": 64,
     "backbone.name": "convnet",
+    "backbone.features": 24,
 }
 """Settings that make any method quick; each method takes those that it has."""
 
 
 def quick_method(name: str, **settings: object) -> Method:
     """A registered method, made quick. Its batches (16) are smaller than its features where it has a bottleneck."""
-    wishes = {**load_dataset("digits").settings, **QUICK}
-    if make_method(name).backbone.features is not None:
-        wishes["backbone.features"] = 24
-    return make_method(name, settings=settings, wishes=wishes)
+    layers = [*dataset_layers("digits"), Layer("quick", QUICK, strict=False)]
+    return make_method(name, settings=settings, layers=layers)
 
 
 def toy_images(labels: Sequence[str] = NAMES, test: bool = False) -> LabelledImages:

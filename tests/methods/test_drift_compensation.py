@@ -23,6 +23,7 @@ from adagauss.drift.sdc import SDC, kernel_weights
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask, extract_features
 from adagauss.training import Recipe
@@ -208,9 +209,9 @@ TASKS = [[0, 1, 2], [3], [4, 5]]
 
 def learner(name: str, preset: str | None = None, **settings: object) -> Learner:
     # The others run on the trunk's own 64 features, twice as many as a batch or a class has images.
-    wishes = DIGITS.settings if name.startswith("adagauss") else {}
+    layers = dataset_layers("digits") if name.startswith("adagauss") else []
     given = {"backbone.name": "convnet", "augmentation.policy": "none", "augmentation.crop_padding": 1}
-    method = make_method(name, preset, {**given, **FAST, **METHODS[name], **settings}, wishes)
+    method = make_method(name, preset, {**given, **FAST, **METHODS[name], **settings}, layers)
     return Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std, Runtime(seed=3))
 
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor
-from adagauss.data.dataset import load_dataset
+from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
 
 FROZEN = [("frozen", None), ("fetril", None), ("fetril", "fc"), ("fecam", None), ("acil", None), ("dsal", None)]
@@ -38,7 +39,7 @@ def learner(name: str, preset: str | None, epochs: int = 1, **settings: object) 
     small = {"classifier.buffer": 48} if name in ("acil", "dsal") else {}
     fc = {"classifier.recipe.epochs": 20} if preset == "fc" else {}
     given = {key.replace("__", "."): value for key, value in settings.items()}
-    method = make_method(name, preset, {**quick, **small, **fc, **given}, DIGITS.settings)
+    method = make_method(name, preset, {**quick, **small, **fc, **given}, dataset_layers("digits"))
     return Learner(method, DIGITS.train.images.shape, DIGITS.mean, DIGITS.std, Runtime(seed=3))
 
 
@@ -122,5 +123,5 @@ def test_fecam_names_the_remedy_where_features_are_negative() -> None:
 
 @pytest.mark.parametrize("name", ["fetril", "fecam", "acil", "dsal", "dpcr"])
 def test_a_datasets_bottleneck_is_not_forced_on_methods_without_one(name: str) -> None:
-    assert DIGITS.settings["backbone.features"] == 16
-    assert make_method(name, wishes=DIGITS.settings).backbone.features is None
+    assert dataset_info("digits").settings["backbone.features"] == 16
+    assert make_method(name, layers=dataset_layers("digits")).backbone.features is None

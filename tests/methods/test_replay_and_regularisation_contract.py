@@ -14,6 +14,7 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.learner import Learner
 from adagauss.methods import make_method, method_info
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime, RuntimeConfig
 
 NAMES = ["ewc", "lwf", "pass", "il2a", "ssre"]
@@ -33,7 +34,7 @@ def learner(name: str, preset: str | None = None, epochs: int = 1, **settings: A
     """A learner of few epochs."""
     quick = {f"representation.{when}.epochs": epochs for when in ("first", "later")}
     given = {key.replace("__", "."): value for key, value in settings.items()}
-    method = make_method(name, preset, {**quick, **given}, DIGITS.settings)
+    method = make_method(name, preset, {**quick, **given}, dataset_layers("digits"))
     return Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std, Runtime(RuntimeConfig(device="cpu"), seed=3))
 
 

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from adagauss.backbones import Network
 from adagauss.benchmark.compare import Spread
+from adagauss.benchmark.configuration import RunConfig
 from adagauss.benchmark.folder import RunFolder, real_statistics
-from adagauss.benchmark.runner import RunConfig, make_stream
+from adagauss.benchmark.runner import make_stream
 from adagauss.classifiers import Classifier
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream

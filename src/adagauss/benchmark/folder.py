@@ -22,6 +22,8 @@ from adagauss.errors import CheckpointError
 from adagauss.gaussians import ClassGaussians
 
 SNAPSHOT_SECONDS = 30.0
+ORIGINS = "origins.json"
+"""Beside the configuration: the layer that each setting of the method came from."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,11 @@ class RunFolder:
         if not isinstance(data, dict):
             raise CheckpointError(f"{path} does not hold a configuration")
         return data
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The layer that each setting of the method came from, by dotted key; empty where that is not known."""
+        return self.read_json(ORIGINS) if (self.path / ORIGINS).exists() else {}
 
     def exists(self) -> bool:
         """Whether a run was begun here."""

@@ -5,93 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 
 import adagauss
-from adagauss.benchmark.folder import FileSnapshots, RunFolder, real_statistics, sample_rows
+from adagauss.benchmark.configuration import RunConfig
+from adagauss.benchmark.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
 from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
-from adagauss.benchmark.protocols import Protocol
-from adagauss.config import Config, flatten, plain
+from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
-from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
 from adagauss.learner import Learner, TaskReport
-from adagauss.methods import Method, make_method, method_info
-from adagauss.methods.base import with_epochs
+from adagauss.methods import method_info
 from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.runtime import Runtime
+from adagauss.settings import flatten
 
 DRAWN_PER_CLASS = 60
-
-
-class RunConfig(Config):
-    """Everything a run depends on, resolved: equal configurations on one machine give equal numbers."""
-
-    method_name: str
-    preset: str | None = None
-    stream: StreamConfig = Field(default_factory=StreamConfig)
-    method: Method
-    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
-    seed: int = 0
-    scale: str = "paper"
-    """``cpu`` marks a protocol that was made small for a CPU: its numbers compare only with each other."""
-    diagnostics: Literal["none", "last", "every"] = "last"
-    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them."""
-
-    def digest(self) -> str:
-        """A short name for this configuration, the seed apart."""
-        data = {key: value for key, value in plain(self).items() if key != "seed"}
-        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def make_config(
-    method: str,
-    stream: StreamConfig,
-    dataset: Dataset,
-    *,
-    preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    runtime: RuntimeConfig | None = None,
-    diagnostics: Literal["none", "last", "every"] = "last",
-    protocol: Protocol | None = None,
-    recipe: Mapping[str, Any] | None = None,
-) -> RunConfig:
-    """Resolve a method, each layer over those before it.
-
-    Composition, preset, what its authors set on this dataset, a recipe for all methods, the dataset's and the
-    protocol's wishes, the user's settings. A dataset's wish does not undo what the authors set there, nor the
-    protocol's wish to one preset what the recipe gives to all methods.
-    """
-    info = method_info(method)
-    chosen = preset or info.default_preset
-    authors = info.settings_for(stream.dataset)
-    fixed = flatten(authors)
-    wished = {key: value for key, value in dataset.settings.items() if key not in fixed}
-    wished |= protocol.wishes(chosen, recipe) if protocol else {}
-    layers = wished, {**authors, **(recipe or {})}
-    base = make_method(method, preset, settings, *layers)
-    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), *layers)
-    return RunConfig(
-        method_name=method,
-        preset=chosen,
-        stream=stream,
-        method=resolved,
-        runtime=runtime or RuntimeConfig(),
-        seed=seed,
-        diagnostics=diagnostics,
-        scale=protocol.scale if protocol else "paper",
-    )
 
 
 def run(
@@ -158,6 +95,7 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     if not folder.exists() or (not resume and folder.untouched()):
         folder.write_json("environment.json", environment())
         folder.write_config(plain(config))
+        folder.write_json(ORIGINS, dict(config.origins))
         return
     if not resume:
         raise CheckpointError(f"{folder.path} holds a run already: continue it with --resume, or choose another --out")

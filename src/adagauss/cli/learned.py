@@ -56,12 +56,21 @@ def predict(
         typer.echo(f"{path}\t{named}")
 
 
-def info(run: RunArgument) -> None:
+def info(
+    run: RunArgument,
+    settings: Annotated[bool, typer.Option("--settings", help="Show its settings, and where each came from.")] = False,
+) -> None:
     """Show what a learner knows, what it stores and what not, and the health of its numbers."""
     from rich.console import Console
     from rich.table import Table
 
     learner = open_learner(run)
+    if settings:
+        from adagauss.benchmark import RunFolder
+        from adagauss.cli.listing import show_settings
+
+        show_settings(f"settings of {run}", learner.method, RunFolder(run).origins if run.is_dir() else {})
+        return
     console = Console()
     table = Table(show_header=False, box=None)
     for name, value in facts(learner).items():

@@ -153,7 +153,6 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
     config = make_config(
         given["method"],
         stream,
-        data,
         preset=given["preset"],
         settings={**_settings_file(given["config"]), **_named_settings(given), **parse_settings(given["settings"])},
         epochs=given["epochs"],
@@ -213,7 +212,7 @@ def _diagnostics(text: str) -> Any:
 def _settings_file(path: Path | None) -> dict[str, Any]:
     import yaml
 
-    from adagauss.config import flatten
+    from adagauss.settings import flatten
 
     if path is None:
         return {}

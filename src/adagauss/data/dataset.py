@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from adagauss.data.images import LabelledImages
 from adagauss.data.sources import SOURCES
+from adagauss.errors import ConfigError
 from adagauss.registry import Registry
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGE_SIDE = ("augmentation", "backbone")
+"""What a dataset may set."""
+
+
+class Trait(StrEnum):
+    """A fact about a dataset's images; what it means for a method is said in `adagauss.methods.traits`."""
+
+    GREY = "grey images"
+    MIRRORING_HARMS = "mirroring harms"
+    PHOTOGRAPHS = "photographs"
+    TINY_IMAGES = "tiny images"
+    FEW_IMAGES = "few images"
 
 
 @dataclass(frozen=True)
@@ -24,8 +38,6 @@ class Dataset:
     test: LabelledImages
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Dotted settings this dataset asks of any method, e.g. ``{"augmentation.flip": False}`` for digits."""
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -72,6 +84,17 @@ class DatasetInfo:
     """Whether it is named with a path, as ``folder:PATH`` is."""
     markers: tuple[str, ...] = ("*",)
     """Patterns below the folder, each of which a file or folder fits where the dataset is there."""
+    traits: tuple[Trait, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted settings of augmentation and network that its images ask for."""
+
+    def __post_init__(self) -> None:
+        foreign = sorted(key for key in self.settings if key.partition(".")[0] not in IMAGE_SIDE)
+        if foreign:
+            raise ConfigError(
+                f"dataset {self.name!r} sets {foreign[0]}: a dataset sets {' and '.join(IMAGE_SIDE)} only; state a "
+                "trait, and adagauss.methods.traits says what it means for methods"
+            )
 
     @property
     def fetchable(self) -> bool:
@@ -100,11 +123,26 @@ def register_dataset(
     class_order: str = "icarl",
     takes_path: bool = False,
     markers: tuple[str, ...] = ("*",),
+    traits: tuple[Trait, ...] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[[ReadOptions], Dataset]], Callable[[ReadOptions], Dataset]]:
     """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
 
     def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
-        info = DatasetInfo(name, title, classes, images, licence, folder, read, class_order, takes_path, markers)
+        info = DatasetInfo(
+            name,
+            title,
+            classes,
+            images,
+            licence,
+            folder,
+            read,
+            class_order,
+            takes_path,
+            markers,
+            traits,
+            settings or {},
+        )
         _DATASETS.register(name, info, by=read)
         return read
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,8 +17,6 @@ from adagauss.data.pixel_cache import root_cache, user_cache
 from adagauss.errors import DataError
 
 PHOTO_SIZE = 224
-PHOTO_SETTINGS: Mapping[str, Any] = {"augmentation.resized_crop": True, "augmentation.crop_padding": 0}
-"""What sets of large photographs are trained with: random resized crops rather than padded ones."""
 
 
 @dataclass
@@ -46,7 +43,6 @@ def file_dataset(
     channels: int = 3,
     mean: tuple[float, ...] = IMAGENET_MEAN,
     std: tuple[float, ...] = IMAGENET_STD,
-    settings: Mapping[str, Any] = PHOTO_SETTINGS,
 ) -> Dataset:
     """Decode, or prepare to decode, the listed files, at ``size`` unless the options say otherwise.
 
@@ -72,7 +68,7 @@ def file_dataset(
         if images.in_memory:
             budget -= len(images) * channels * side * side
         parts.append(LabelledImages(images, targets, tuple(classes)))
-    return Dataset(name, parts[0], parts[1], mean=mean, std=std, settings=settings)
+    return Dataset(name, parts[0], parts[1], mean=mean, std=std)
 
 
 def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: Sequence[int], when: str) -> None:
