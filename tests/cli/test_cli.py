@@ -121,8 +121,7 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
     assert result.returncode == 0, result.stderr
     rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
-    metrics = json.loads((run_folder / "metrics.json").read_text())
-    accuracy = metrics["accuracy_after_task"]["task_mean"]
+    accuracy = json.loads((run_folder / "metrics.json").read_text())["details"]["accuracy"]
     assert f"{100 * accuracy[-1]:.1f} / {50 * sum(accuracy):.1f}" in rows["as"]
     refused = adagauss("replay", run_folder, "--set", "backbone.name=resnet18")
     assert refused.returncode == 2

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from adagauss.benchmark.configuration import make_config
 from adagauss.benchmark.protocols import Protocol
+from adagauss.benchmark.results import RunResult
 from adagauss.benchmark.runner import run
 from adagauss.config import Config, plain
 from adagauss.data.augment import Augmentation
@@ -29,7 +30,7 @@ SHARED_RATES = {"first": 0.1, "later": 0.05}
 class Grid(NamedTuple):
     """What came of a grid."""
 
-    results: dict[str, list[dict[str, Any]]]
+    results: dict[str, list[RunResult]]
     """Metrics of every run, by method."""
     failures: dict[str, str]
     """Why a method has no results, or not for all seeds."""
@@ -105,7 +106,7 @@ def run_grid(
                     raise
             else:
                 grid.results.setdefault(name, []).append(result)
-                advance(f"{name} {100 * result['a_last']['task_mean']:.1f} %")
+                advance(f"{name} {100 * result.details.accuracy[-1]:.1f} %")
     return grid
 
 

@@ -10,7 +10,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -18,6 +17,7 @@ import adagauss
 from adagauss.benchmark.configuration import RunConfig
 from adagauss.benchmark.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
 from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
+from adagauss.benchmark.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import TaskStream
@@ -39,7 +39,7 @@ def run(
     reporter: Reporter | None = None,
     options: ReadOptions | None = None,
     dataset: Dataset | None = None,
-) -> dict[str, Any]:
+) -> RunResult:
     """Teach the stream task by task and evaluate after each; returns the metrics, which the folder holds as well."""
     reporter = reporter or Reporter()
     folder = RunFolder(path)
@@ -139,43 +139,36 @@ def _evaluate(
         real = real_statistics(learner.features(train.images), train.targets, labels)
         drawn = sample_rows(test.targets, DRAWN_PER_CLASS)
         folder.write_real(index, real, features.cpu()[drawn], test.targets[drawn])
-    facts = {
-        "seconds": {**report.seconds, "evaluation": seconds},
-        "images_per_second": len(test) / seconds,
-        "bytes_per_class": learner.bytes_per_class,
-        "other_state_bytes": learner.other_state_bytes,
-        "history": report.history,
-    }
+    facts = TaskFacts(
+        seconds={**report.seconds, "evaluation": seconds},
+        images_per_second=len(test) / seconds,
+        bytes_per_class=learner.bytes_per_class,
+        other_state_bytes=learner.other_state_bytes,
+        history=tuple(report.history),
+    )
     folder.write_evaluation(index, evaluation, facts)
     return evaluation.accuracy()
 
 
-def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[str, Any]:
-    evaluations, seconds = [], []
-    for index in range(len(stream)):
-        evaluation, facts = folder.evaluation(index)
-        evaluations.append(evaluation)
-        seconds.append(facts["seconds"])
-    result = {
-        "method": config.method_name,
-        "preset": config.preset,
-        "seed": config.seed,
-        "config": config.digest(),
-        "protocol": {
-            "dataset": config.stream.dataset,
-            "scale": config.scale,
-            "tasks": [len(classes) for classes in stream.task_classes],
-            "classes": [list(classes) for classes in stream.task_classes],
-            "test_images": len(evaluations[-1].true),
-        },
-        **summary(evaluations),
-        "confusion": evaluations[-1].confusion().tolist(),
-        "seconds": {name: sum(task[name] for task in seconds) for name in seconds[0]},
-        "images_per_second": facts["images_per_second"],
-        "bytes_per_class": facts["bytes_per_class"],
-        "other_state_bytes": facts["other_state_bytes"],
-    }
-    folder.write_json("metrics.json", result)
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunResult:
+    evaluations, facts = zip(*(folder.evaluation(index) for index in range(len(stream))), strict=True)
+    result = RunResult(
+        method=config.method_name,
+        preset=config.preset,
+        seed=config.seed,
+        config=config.digest(),
+        protocol=ProtocolFacts(
+            dataset=config.stream.dataset,
+            scale=config.scale,
+            tasks=tuple(len(classes) for classes in stream.task_classes),
+            classes=tuple(tuple(classes) for classes in stream.task_classes),
+            test_images=len(evaluations[-1].true),
+        ),
+        metrics=summary(evaluations),
+        details=Details.of(evaluations),
+        cost=Cost.of(facts),
+    )
+    folder.write_result(result)
     return result
 
 

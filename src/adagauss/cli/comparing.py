@@ -92,10 +92,9 @@ def compare(
     )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
     rows = comparison.comparison_rows(results, as_published)
-    one = next(iter(results.values()))[0]
-    caption = f"{comparison.protocol_title(one['protocol'])}; recipe: {recipe}"
-    for name, text in (("md", comparison.markdown), ("tex", comparison.latex), ("csv", comparison.csv)):
-        (out / f"table.{name}").write_text(text(rows, caption))
+    caption = comparison.caption(results, f"recipe: {recipe}")
+    for ending, written in comparison.FORMATS.items():
+        (out / f"table.{ending}").write_text(written(rows, caption), encoding="utf-8")
     save_figure(accuracy_curve(results), out / "accuracy.png")
     comparison_table(rows, results)
     typer.echo(f"Tables and figure: {out}/table.md, table.tex, table.csv, accuracy.png")

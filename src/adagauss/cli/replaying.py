@@ -52,7 +52,7 @@ def replay(
     from adagauss.drift import NoDrift
 
     config = _common_config(runs)
-    metrics = [RunFolder(path).read_json("metrics.json") for path in runs]
+    metrics = [RunFolder(path).result() for path in runs]
     data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, quiet))
     changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
