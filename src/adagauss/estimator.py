@@ -23,7 +23,7 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
-from adagauss.progress import Reporter, TerminalReporter
+from adagauss.progress import Reporter, reporter_for
 from adagauss.runtime import Runtime, RuntimeConfig
 
 Array = npt.NDArray[Any]
@@ -178,13 +178,17 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), _whole("seed", self.seed))
 
+    def _reporter(self) -> Reporter:
+        if not self.verbose:
+            return Reporter()
+        from rich.console import Console
+
+        return reporter_for(Console(stderr=True))
+
     @contextmanager
     def _reporting(self, learner: Learner) -> Iterator[None]:
         """Shows progress meanwhile; a terminal is not kept, so that the classifier can be pickled."""
-        if self.verbose:
-            from rich.console import Console
-
-            learner.runtime.reporter = TerminalReporter(Console(stderr=True))
+        learner.runtime.reporter = self._reporter()
         try:
             yield
         finally:
@@ -219,7 +223,6 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _files(self, paths: list[Path], learner: Learner | None) -> Images:
         from adagauss.data.file_dataset import PHOTO_SIZE
         from adagauss.data.files import FileImages
-        from adagauss.data.parallel import no_progress
 
         size = PHOTO_SIZE if self.image_size is None else _whole("image_size", self.image_size)
         channels, height, width = learner.shape if learner else (3, size, size)
@@ -228,7 +231,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 f"files are read as square images, but this classifier was taught images of {height}×{width} pixels: "
                 "read the files yourself and give an array"
             )
-        return FileImages(paths, height, channels=channels, progress=None if self.verbose else no_progress)
+        return FileImages(paths, height, channels=channels, reporter=self._reporter())
 
 
 def _array_images(images: npt.ArrayLike | Tensor) -> ArrayImages:

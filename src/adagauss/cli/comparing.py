@@ -77,6 +77,7 @@ def compare(
     chosen = protocol_by_name(protocol) if protocol else None
     given = parse_settings(settings)
     stream = chosen.stream if chosen else StreamConfig.of({name: context.params[name] for name in names})
+    reporter = make_reporter(quiet)
     results, failures = run_grid(
         methods,
         parse_numbers(seeds, "--seeds"),
@@ -87,8 +88,8 @@ def compare(
         epochs=epochs,
         settings=given,
         runtime=RuntimeConfig.of({"device": device}, "runtime."),
-        options=read_options(data_root, stream, workers, quiet),
-        reporter=make_reporter(quiet),
+        options=read_options(data_root, stream, workers, reporter),
+        reporter=reporter,
     )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
     rows = comparison.comparison_rows(results, as_published)

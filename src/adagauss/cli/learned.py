@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.cli.options import SkipBadImages, Workers
+from adagauss.cli.options import SkipBadImages, Workers, make_reporter
 from adagauss.errors import DataError
 
 if TYPE_CHECKING:
@@ -47,7 +47,14 @@ def predict(
     learner = open_learner(run)
     paths = _image_paths(images)
     channels, height, _ = learner.shape
-    files = FileImages(paths, height, channels=channels, workers=workers, skip_bad_images=skip_bad_images)
+    files = FileImages(
+        paths,
+        height,
+        channels=channels,
+        workers=workers,
+        skip_bad_images=skip_bad_images,
+        reporter=make_reporter(quiet=False),
+    )
     probabilities = learner.probabilities(files)
     best = probabilities.topk(min(top, probabilities.shape[1]), dim=1)
     classes = learner.classes

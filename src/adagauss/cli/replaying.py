@@ -51,9 +51,10 @@ def replay(
     from adagauss.data.dataset import load_dataset
     from adagauss.drift import NoDrift
 
+    reporter = make_reporter(quiet)
     config = _common_config(runs)
     metrics = [RunFolder(path).result() for path in runs]
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, quiet))
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter))
     changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
     classifiers = {AS_RUN: config.method.classifier}
@@ -61,7 +62,6 @@ def replay(
         drifts[CHANGED] = changed.drift
     if changed.classifier != config.method.classifier:
         classifiers[CHANGED] = changed.classifier
-    reporter = make_reporter(quiet)
     results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter, changed.memory) for path in runs]
     Console().print(tables.replay_table(results, metrics[0]))
 

@@ -11,6 +11,7 @@ from typing import Any
 from adagauss.data.images import LabelledImages
 from adagauss.data.sources import SOURCES
 from adagauss.errors import ConfigError
+from adagauss.progress import Reporter
 from adagauss.registry import Registry
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -62,8 +63,8 @@ class ReadOptions:
     """
     path: Path | None = None
     """What follows the colon in a name such as ``folder:PATH``."""
-    quiet: bool = False
-    """Show no progress bar while image files are decoded."""
+    reporter: Reporter = field(default_factory=Reporter)
+    """Shows how far the decoding of image files is."""
 
 
 @dataclass(frozen=True)

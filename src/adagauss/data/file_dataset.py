@@ -12,7 +12,6 @@ import torch
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
 from adagauss.data.files import load_files
 from adagauss.data.images import Label, LabelledImages
-from adagauss.data.parallel import no_progress
 from adagauss.data.pixel_cache import root_cache, user_cache
 from adagauss.errors import DataError
 
@@ -62,7 +61,7 @@ def file_dataset(
             cache_bytes=budget,
             cache_dir=_writable_cache(options),
             skip_bad_images=options.skip_bad_images,
-            progress=no_progress if options.quiet else None,
+            reporter=options.reporter,
         )
         _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")
         if images.in_memory:
