@@ -86,13 +86,12 @@ def _like(name: str, config: RunConfig) -> Method:
 
 
 def _changed(method: Method, settings: dict[str, Any]) -> Method:
-    from adagauss.config import plain
-    from adagauss.methods import Method
-    from adagauss.settings import override
+    from adagauss.methods.base import USER
+    from adagauss.settings import Layer, resolve
 
     for key in settings:
         if key.partition(".")[0] not in ("memory", "drift", "classifier"):
             raise ConfigError(
                 f"--set {key}: a replay changes memory, drift and classifier only; `adagauss run` changes all else"
             )
-    return Method.of(override(plain(method), settings))
+    return resolve(method, [Layer(USER, settings)], "run").config
