@@ -75,12 +75,12 @@ class Work:
     def count(self) -> str:
         """How far it is: whole steps, however they were told.
 
-        >>> Work("epochs", 3, "", 0.0, done=0.1 + 0.2 + 0.7).count
-        '1/3'
+        >>> Work("images", 1_281_167, "", 0.0, done=0.1 + 0.2 + 0.7).count
+        '1/1281167'
         """
         if self.unit == BYTES:
             return f"{self.done / 1e6:.1f}/{self.total / 1e6:.1f} MB"
-        return f"{math.floor(self.done + 1e-6)}/{self.total:g}"
+        return f"{math.floor(self.done + 1e-6)}/{self.total:.0f}"
 
     def __str__(self) -> str:
         return f"{self.title}: {self.count} {self.note}".rstrip()
