@@ -5,7 +5,6 @@ OUT gets a JSON file a run and a table over all the runs named; a run whose file
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -80,10 +79,8 @@ def scored(run: Path, kept: Path) -> Replay:
     if not kept.exists():
         stream = RunConfig.of(RunFolder(run).config).stream
         dataset = read(stream.dataset, stream.image_size)
-        kept.write_text(
-            json.dumps(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).as_data(), indent=1), encoding="utf-8"
-        )
-    return Replay.of(json.loads(kept.read_text(encoding="utf-8")))
+        replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).write(kept)
+    return Replay.read(kept, "delete it to score the run again")
 
 
 def main() -> None:

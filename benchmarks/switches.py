@@ -58,7 +58,6 @@ def measure(folder: Path, dataset: Dataset, name: str, seed: int) -> None:
     config = make_config(
         "adagauss-affine",
         PROTOCOL.stream,
-        dataset,
         preset=preset,
         settings=settings,
         protocol=PROTOCOL,

@@ -12,7 +12,7 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "needs", "plugins", "state", "config", "progress", "allocator", "yaml_files"],
+    ["errors", "needs", "plugins", "state", "registry", "config", "settings", "progress", "allocator", "yaml_files"],
     ["linalg", "networks"],
     ["gaussians", "losses"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from adagauss.classifiers import Bayes, NearestMean
-from adagauss.config import Config, Part, existing, flatten, override, plain
+from adagauss.config import Config, Part, plain
 from adagauss.drift import Adapter, NoDrift
 from adagauss.errors import ConfigError
 from adagauss.methods import Method, make_method, methods
 from adagauss.representation import NoLabelAugmentation, Rotations
 from adagauss.runtime import RuntimeConfig
+from adagauss.settings import flatten
 from adagauss.training import Recipe
 
 VARIANTS = [(name, preset) for name, info in methods().items() for preset in (*info.presets, None)]
@@ -128,26 +129,6 @@ def test_a_term_set_to_null_is_left_out() -> None:
     ]
 
 
-def test_override_does_not_change_what_it_is_given() -> None:
-    settings = {"a": {"kind": "x", "b": {"c": 1}}, "d": 2}
-    result = override(settings, {"a.b.c": 5, "d": 3, "e.f": 4})
-    assert settings == {"a": {"kind": "x", "b": {"c": 1}}, "d": 2}
-    assert result == {"a": {"kind": "x", "b": {"c": 5}}, "d": 3, "e": {"f": 4}}
-
-
-def test_existing_passes_over_what_a_method_does_not_have_or_has_turned_off() -> None:
-    settings = {"a": {"b": 1, "c": {"d": False}, "off": None}, "e": {}}
-    changes = {"a.b": 2, "a.c.d": 3, "a.off": 1, "a.x": 4, "y.z": 5}
-    assert existing(settings, changes) == {"a.b": 2, "a.c.d": 3}
-
-
-def test_wishes_give_way_to_settings_and_presets_to_wishes() -> None:
-    wishes = {"augmentation.policy": "none", "classifier.tied": 0.25, "no.such": 1}
-    method = make_method("adagauss", wishes=wishes, settings={"classifier.tied": 0.75})
-    assert isinstance(method.classifier, Bayes)
-    assert (method.augmentation.policy, method.classifier.tied) == ("none", 0.75)
-
-
 @pytest.mark.parametrize(("name", "preset"), VARIANTS)
 def test_a_method_survives_plain_data_and_json(name: str, preset: str | None) -> None:
     method = make_method(name, preset)
@@ -187,4 +168,4 @@ def test_a_part_defined_by_a_user_is_found_by_its_kind() -> None:
     try:
         assert isinstance(changed(classifier__kind="mine_for_a_test").classifier, Mine)
     finally:
-        Part._registry["classifier"].pop("mine_for_a_test")
+        Part._registry["classifier"].remove("mine_for_a_test")

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.needs import Need
+from adagauss.registry import Registry
 
 if TYPE_CHECKING:
     from adagauss.state import Learned
@@ -62,30 +63,27 @@ class Part(Config):
 
     role: ClassVar[str] = ""
     kind: ClassVar[str] = ""
-    _registry: ClassVar[dict[str, dict[str, type[Part]]]] = {}
+    _registry: ClassVar[dict[str, Registry[type[Part]]]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" in cls.__dict__ and cls.kind:
-            Part._registry.setdefault(cls.role, {})[cls.kind] = cls
+            Part._registry.setdefault(cls.role, Registry(cls.role)).register(cls.kind, cls, by=cls)
 
     @staticmethod
     def kinds(role: str) -> dict[str, type[Part]]:
         """All parts of a role by kind."""
-        return dict(Part._registry.get(role, {}))
+        return Part._registry[role].all() if role in Part._registry else {}
 
     @staticmethod
     def build(role: str, spec: Mapping[str, Any], where: str | None = None) -> Part:
         """The part described by plain data, e.g. ``{"kind": "bayes", "log_det": False}``."""
         fields = dict(spec)
         kind = fields.pop("kind", None)
-        known = Part._registry.get(role, {})
         if kind is None:
             raise ConfigError(f"{where or role}: there is no such {role} here; add one with {where or role}.kind=...")
-        if kind not in known:
-            raise unknown_name(role, kind, known)
-        return known[kind].of(fields, where=f"{where or role}.")
+        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
         """Plain data from which `build` makes an equal part."""
@@ -123,49 +121,6 @@ def plain(config: Config) -> dict[str, Any]:
     data = _plain(config)
     assert isinstance(data, dict)
     return data
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested data as dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def override(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with dotted changes applied; keys that do not exist are left to validation.
-
-    Exchanging a part (``"drift.kind"``) drops the fields of the part that stood there before.
-    """
-    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")):
-        head, _, rest = dotted.partition(".")
-        if not rest:
-            result[head] = dict(value) if isinstance(value, Mapping) else value
-            continue
-        inner = result.get(head)
-        inner = dict(inner) if isinstance(inner, Mapping) else {}
-        if rest == "kind" and inner.get("kind") != value:
-            inner = {}
-        result[head] = override(inner, {rest: value})
-    return result
-
-
-AUTOMATIC = ("backbone.input_size",)
-"""Settings whose None means 'as it comes', not 'off'."""
-
-
-def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method.
-
-    What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
-    """
-    known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
-    return {key: value for key, value in changes.items() if key in known}
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:

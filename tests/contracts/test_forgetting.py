@@ -10,6 +10,7 @@ import torch
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.learner import Learner
 from adagauss.methods import make_method, methods
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
 from tests.contracts.toy import LEARNING, digits
 
@@ -25,7 +26,7 @@ def some(part: LabelledImages, classes: tuple[int, ...], each: int) -> LabelledI
 def kept(name: str) -> float:
     """Accuracy on the first of two tasks after the second."""
     epochs = {f"representation.{when}.epochs": 4 for when in ("first", "later")}
-    method = make_method(name, settings=epochs, wishes=digits().settings)
+    method = make_method(name, settings=epochs, layers=dataset_layers("digits"))
     learner = Learner(method, (1, 8, 8), digits().mean, digits().std, Runtime(seed=3))
     for classes in ((0, 1), (2, 3)):
         learner.learn(some(digits().train, classes, 40))

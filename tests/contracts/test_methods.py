@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from adagauss.config import plain
+from adagauss.data.dataset import dataset_info
 from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.errors import DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
+from adagauss.methods.traits import dataset_layers
 from adagauss.needs import Need
 from tests.contracts.toy import (
     LEARNING,
     NAMES,
     SIZES,
     accuracy,
-    digits,
     longer,
     quick_method,
     same,
@@ -207,8 +208,8 @@ TAKING_NO_ROOTS = [
 
 @pytest.mark.parametrize("name", WITHOUT_BOTTLENECK)
 def test_a_datasets_bottleneck_is_not_forced_on_a_method_without_one(name: str) -> None:
-    assert digits().settings["backbone.features"] == 16
-    assert make_method(name, wishes=digits().settings).backbone.features is None
+    assert dataset_info("digits").settings["backbone.features"] == 16
+    assert make_method(name, layers=dataset_layers("digits")).backbone.features is None
 
 
 @pytest.mark.parametrize("name", TAKING_NO_ROOTS)

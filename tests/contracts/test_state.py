@@ -136,23 +136,24 @@ FAKES: dict[str, type[Part]] = {
 @pytest.fixture
 def stateful() -> Iterator[Method]:
     """A method all of whose parts count the tasks they have seen; they are known by name while the test runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        for role, fake in FAKES.items():
-            patch.setattr(fake, "kind", "counting")
-            patch.setitem(Part._registry[role], "counting", fake)
-        method = quick_method("frozen")
-        representation = method.representation
-        yield method.with_changes(
-            representation=representation.with_changes(
-                later=representation.first,
-                terms={**representation.terms, "counting": FakeTerm()},
-                label_augmentation=FakeAugmentation(),
-                reparameterisation=FakeReparameterisation(),
-            ),
-            memory=FakeMemory(),
-            drift=FakeDrift(),
-            classifier=FakeClassifier(),
-        )
+    for role, fake in FAKES.items():
+        fake.kind = "counting"
+        Part._registry[role].register("counting", fake, by=fake)
+    method = quick_method("frozen")
+    representation = method.representation
+    yield method.with_changes(
+        representation=representation.with_changes(
+            later=representation.first,
+            terms={**representation.terms, "counting": FakeTerm()},
+            label_augmentation=FakeAugmentation(),
+            reparameterisation=FakeReparameterisation(),
+        ),
+        memory=FakeMemory(),
+        drift=FakeDrift(),
+        classifier=FakeClassifier(),
+    )
+    for role in FAKES:
+        Part._registry[role].remove("counting")
 
 
 def counts(learner: Learner) -> dict[str, int]:

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.config import flatten, plain
+from adagauss.config import plain
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner, TaskReport
 from adagauss.methods import Method, make_method, methods
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
+from adagauss.settings import Layer, flatten
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
 SIZES = (2, 1, 3)
@@ -38,6 +40,7 @@ QUICK = {
     "classifier.samples": 64,
     "classifier.expansion_size": 48,
     "backbone.name": "convnet",
+    "backbone.features": 24,
 }
 """Settings that make any method quick; each method takes those that it has."""
 
@@ -50,10 +53,10 @@ def digits() -> Dataset:
 
 def quick_method(name: str, preset: str | None = None, **settings: object) -> Method:
     """A registered method, made quick. Its batches (16) are smaller than its features where it has a bottleneck."""
-    wishes = {**digits().settings, **QUICK}
+    layers = [*dataset_layers("digits"), Layer("quick", QUICK, strict=False)]
     if make_method(name, preset).backbone.features is not None:
-        wishes["backbone.features"] = 24
-    return make_method(name, preset, settings, wishes)
+        layers.append(Layer("wide", {"backbone.features": 24}, strict=False))
+    return make_method(name, preset, settings, layers)
 
 
 def toy_images(labels: Sequence[str] = NAMES, test: bool = False) -> LabelledImages:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_info, load_dataset
 from adagauss.data.datasets import mnist
 from adagauss.data.safe_pickle import load_plain_pickle
 from adagauss.errors import DataError
@@ -129,7 +129,7 @@ def test_mnist(tmp_path: Path, name: str, zipped: bool, check: Any) -> None:
     dataset = read(name, tmp_path)
     check(dataset, (1, 28, 28), [9, 0, 4], [9, 0, 4])
     assert dataset.train.images.batch(torch.tensor([2])).flatten().tolist() == pixels[2].flatten().tolist()
-    assert (dataset.settings.get("augmentation.flip", True) is False) == (name == "mnist")
+    assert (Trait.MIRRORING_HARMS in dataset_info(name).traits) == (name == "mnist")
     write("t10k-labels-idx1-ubyte", idx(labels)[:-1])
     with pytest.raises(DataError, match="damaged"):
         read(name, tmp_path)

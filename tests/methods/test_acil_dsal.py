@@ -17,6 +17,7 @@ from adagauss.classifiers.dual_stream import DualStream
 from adagauss.data.dataset import load_dataset
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 
 FEATURES, EXPANDED, GAMMA = 6, 20, 0.1
 
@@ -166,7 +167,7 @@ def test_a_learner_of_acil_equals_joint_ridge_on_the_features_of_all_its_images(
     digits = load_dataset("digits")
     settings = {"representation.first.epochs": 1, "classifier.expansion_size": 40}
     learner = Learner(
-        make_method("acil", settings=settings, wishes=digits.settings), (1, 8, 8), digits.mean, digits.std
+        make_method("acil", settings=settings, layers=dataset_layers("digits")), (1, 8, 8), digits.mean, digits.std
     )
     for classes in ((4, 1), (7,), (0, 2)):
         learner.learn(digits.train.of_classes(classes))

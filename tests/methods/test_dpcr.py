@@ -15,6 +15,7 @@ from adagauss.drift.dual_projection import DualProjection, row_space_projectors,
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 
 SIZE = 6
 
@@ -100,7 +101,7 @@ def test_the_classifier_of_a_learner_whose_features_do_not_move_is_joint_ridge()
         "representation.terms.distillation": None,
     }
     learner = Learner(
-        make_method("dpcr", settings=settings, wishes=digits.settings), (1, 8, 8), digits.mean, digits.std
+        make_method("dpcr", settings=settings, layers=dataset_layers("digits")), (1, 8, 8), digits.mean, digits.std
     )
     for classes in ((4, 1), (7,), (0, 2)):
         learner.learn(digits.train.of_classes(classes))
@@ -128,7 +129,7 @@ def test_a_learner_whose_features_do_not_move_keeps_its_memory() -> None:
         "drift.views": 0,
     }
     learner = Learner(
-        make_method("dpcr", settings=settings, wishes=digits.settings), (1, 8, 8), digits.mean, digits.std
+        make_method("dpcr", settings=settings, layers=dataset_layers("digits")), (1, 8, 8), digits.mean, digits.std
     )
     learner.learn(digits.train.of_classes([0, 1]))
     before = learner.memory

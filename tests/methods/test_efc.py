@@ -23,6 +23,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.linalg import SafeCholesky, safe_cholesky
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation.step import LiveTerm, Step
 from adagauss.representation.terms.efm import FeatureMatrix, MeasuredMatrix, feature_matrix
 from adagauss.representation.terms.pr_ace import PrototypeRehearsal
@@ -50,7 +51,7 @@ def some(classes: list[int], each: int = 30) -> LabelledImages:
 
 
 def learner(name: str, runtime: Runtime | None = None, **settings: Any) -> Learner:
-    method = make_method(name, None, {**FAST, **settings}, DIGITS.settings)
+    method = make_method(name, None, {**FAST, **settings}, dataset_layers("digits"))
     return Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std, runtime or Runtime(seed=1))
 
 

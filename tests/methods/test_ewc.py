@@ -16,6 +16,7 @@ from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
 from adagauss.representation.terms.ewc import ElasticWeights, Importance
 from adagauss.runtime import Runtime, RuntimeConfig
@@ -181,7 +182,9 @@ def test_the_penalty_holds_the_weights_that_matter() -> None:
 
     def moved(weight: float) -> float:
         settings: dict[str, Any] = {f"representation.{when}.epochs": 4 for when in ("first", "later")}
-        method = make_method("ewc", None, {**settings, "representation.terms.ewc.weight": weight}, digits.settings)
+        method = make_method(
+            "ewc", None, {**settings, "representation.terms.ewc.weight": weight}, dataset_layers("digits")
+        )
         learner = Learner(method, (1, 8, 8), digits.mean, digits.std, Runtime(RuntimeConfig(device="cpu"), seed=3))
         learner.learn(some((0, 1)))
         importance = learner.knowledge.states["representation/terms/ewc"]

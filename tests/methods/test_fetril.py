@@ -14,6 +14,7 @@ from adagauss.classifiers.translated import Similarity, TranslatedLinear, linear
 from adagauss.data.dataset import load_dataset
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 
 
 def features_of(classes: int, images: int = 12, size: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -64,7 +65,7 @@ def test_the_linear_svm_scores_as_scikit_learn_decides(classes: int) -> None:
 def small_learner(preset: str | None, **settings: object) -> Learner:
     digits = load_dataset("digits")
     given = {key.replace("__", "."): value for key, value in settings.items()}
-    method = make_method("fetril", preset, {"representation.first.epochs": 1, **given}, digits.settings)
+    method = make_method("fetril", preset, {"representation.first.epochs": 1, **given}, dataset_layers("digits"))
     return Learner(method, (1, 8, 8), digits.mean, digits.std)
 
 

@@ -17,6 +17,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
 from adagauss.representation.terms.prototypes import PrototypeReplay, Radius, around, radius
 from adagauss.runtime import Runtime, RuntimeConfig
@@ -88,7 +89,7 @@ def test_rotations_keep_their_outputs_and_the_radius_stays_that_of_the_first_tas
     digits = load_dataset("digits")
     short: dict[str, Any] = {f"representation.{when}.epochs": 1 for when in ("first", "later")}
     plain = {"augmentation.crop_padding": 0, "augmentation.flip": False, "augmentation.brightness": 0.0}
-    method = make_method("pass", None, {**short, **plain}, digits.settings)
+    method = make_method("pass", None, {**short, **plain}, dataset_layers("digits"))
     learner = Learner(method, (1, 8, 8), digits.mean, digits.std, RUNTIME)
     learner.learn(digits.train.of_classes([0, 1]))
     first = radius_of(learner)

@@ -17,6 +17,7 @@ from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation import ParallelConvolutions, Step
 from adagauss.representation.parallel_convolutions import adaptable, fold_norms
 from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation, similarity
@@ -110,7 +111,7 @@ def test_only_parallel_convolutions_and_head_receive_gradients(backbone: str) ->
 def test_a_later_task_moves_only_the_centres_of_convolutions() -> None:
     digits = load_dataset("digits")
     short = {f"representation.{when}.epochs": 1 for when in ("first", "later")}
-    method = make_method("ssre", None, {**short, "representation.later.learning_rate": 0.01}, digits.settings)
+    method = make_method("ssre", None, {**short, "representation.later.learning_rate": 0.01}, dataset_layers("digits"))
     learner = Learner(method, (1, 8, 8), digits.mean, digits.std, RUNTIME)
     learner.learn(digits.train.of_classes([0, 1]))
     before = {name: value.clone() for name, value in learner.network.extractor.state_dict().items()}

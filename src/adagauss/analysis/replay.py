@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from adagauss.benchmark.compare import Spread
+from adagauss.benchmark.compare import Spread, markdown
+from adagauss.benchmark.configuration import RunConfig
 from adagauss.benchmark.folder import RunFolder, real_statistics
-from adagauss.benchmark.runner import RunConfig, make_stream
+from adagauss.benchmark.metrics import mean
+from adagauss.benchmark.results import Stored
+from adagauss.benchmark.runner import make_stream
 from adagauss.classifiers import Classifier, Scorer
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
@@ -37,12 +40,12 @@ from adagauss.task import CurrentTask, extract_features
 ORACLE = "oracle"
 
 
-class Replayed(NamedTuple):
+class Replayed(Stored):
     """Accuracy of one drift with one classifier, after each task (task means, as fractions)."""
 
     drift: str
     classifier: str
-    accuracy: list[float]
+    accuracy: tuple[float, ...]
 
     @property
     def a_last(self) -> float:
@@ -50,24 +53,15 @@ class Replayed(NamedTuple):
 
     @property
     def a_inc(self) -> float:
-        return sum(self.accuracy) / len(self.accuracy)
+        return mean(self.accuracy)
 
 
-class Replay(NamedTuple):
+class Replay(Stored):
     """All combinations, and the log-determinants that tell how covariances shrink."""
 
-    rows: list[Replayed]
+    rows: tuple[Replayed, ...]
     first_task_log_det: dict[str, float]
     """Mean log-determinant of the first task's covariances after the last task, by drift."""
-
-    def as_data(self) -> dict[str, Any]:
-        """Everything, for a JSON file."""
-        return {"rows": [row._asdict() for row in self.rows], "first_task_log_det": self.first_task_log_det}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Replay:
-        """What `as_data` gave."""
-        return cls([Replayed(**row) for row in data["rows"]], data["first_task_log_det"])
 
 
 def replay(
@@ -128,7 +122,8 @@ def replay(
         for name, followed in memories.items()
         if len(followed.bank) and followed.bank.covariance != "none"
     }
-    return Replay([Replayed(drift, kind, curve) for (drift, kind), curve in curves.items()], log_dets)
+    rows = [Replayed(drift=drift, classifier=kind, accuracy=tuple(curve)) for (drift, kind), curve in curves.items()]
+    return Replay(rows=tuple(rows), first_task_log_det=log_dets)
 
 
 class Scores(NamedTuple):
@@ -159,11 +154,9 @@ def table(results: list[Replay]) -> str:
     """A_last / A_inc in percent as Markdown, classifiers down, drifts across; mean ± deviation over seeds."""
     cells = summarise(results)
     kinds = list(next(iter(cells.values())))
-    lines = ["| classifier | " + " | ".join(cells) + " |", "|---|" + "---|" * len(cells)]
-    lines += [f"| {kind} | " + " | ".join(str(by_kind[kind]) for by_kind in cells.values()) + " |" for kind in kinds]
-    log_dets = [mean_log_det(results, drift) for drift in cells]
-    lines.append("| *log-determinant, task 1* | " + " | ".join(log_dets) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [{"classifier": kind, **{drift: str(by_kind[kind]) for drift, by_kind in cells.items()}} for kind in kinds]
+    log_dets = {drift: mean_log_det(results, drift) for drift in cells}
+    return markdown([*rows, {"classifier": "*log-determinant, task 1*", **log_dets}])
 
 
 def mean_log_det(results: list[Replay], drift: str) -> str:

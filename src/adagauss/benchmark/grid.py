@@ -7,9 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adagauss.benchmark.configuration import make_config
 from adagauss.benchmark.protocols import Protocol
-from adagauss.benchmark.runner import make_config, run
-from adagauss.config import Config, flatten, plain
+from adagauss.benchmark.results import RunResult
+from adagauss.benchmark.runner import run
+from adagauss.config import Config, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
@@ -18,6 +20,7 @@ from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.progress import Reporter
 from adagauss.runtime import RuntimeConfig
+from adagauss.settings import flatten
 from adagauss.training import Recipe
 
 RECIPES = ("own", "shared")
@@ -27,7 +30,7 @@ SHARED_RATES = {"first": 0.1, "later": 0.05}
 class Grid(NamedTuple):
     """What came of a grid."""
 
-    results: dict[str, list[dict[str, Any]]]
+    results: dict[str, list[RunResult]]
     """Metrics of every run, by method."""
     failures: dict[str, str]
     """Why a method has no results, or not for all seeds."""
@@ -84,7 +87,6 @@ def run_grid(
                 config = make_config(
                     name,
                     stream,
-                    dataset,
                     # Settings of a grid reach the methods that have them; the others cannot follow.
                     settings={key: value for key, value in (settings or {}).items() if key in known[name]},
                     recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
@@ -104,7 +106,7 @@ def run_grid(
                     raise
             else:
                 grid.results.setdefault(name, []).append(result)
-                advance(f"{name} {100 * result['a_last']['task_mean']:.1f} %")
+                advance(f"{name} {100 * result.details.accuracy[-1]:.1f} %")
     return grid
 
 

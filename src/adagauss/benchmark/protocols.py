@@ -10,6 +10,7 @@ from adagauss.backbones.registry import backbone_info
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.methods import Method
+from adagauss.settings import Layer
 
 Settings = Mapping[str, Any]
 
@@ -97,10 +98,10 @@ class Protocol:
                 "--set backbone.weights=resnet18-f37072fd.pth, or say that you mean none, --set backbone.weights=random"
             )
 
-    def wishes(self, preset: str | None, recipe: Settings | None = None) -> dict[str, Any]:
-        """All settings the protocol asks for under a preset; a recipe for all methods goes before the preset's."""
-        own = self.preset_settings.get(preset or "", {})
-        return {**{key: value for key, value in own.items() if key not in (recipe or {})}, **self.settings}
+    def layers(self, preset: str | None, recipe: Settings | None = None) -> list[Layer]:
+        """What the protocol asks for, under a preset; a recipe for all methods goes before the preset's."""
+        own = Layer(f"preset {preset} in protocol", self.preset_settings.get(preset or "", {}), strict=False)
+        return [own.without(recipe or {}), Layer(f"protocol {self.name}", self.settings, strict=False)]
 
     def at_cpu_scale(self) -> Protocol:
         """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""

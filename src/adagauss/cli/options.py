@@ -64,20 +64,20 @@ def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
 
 
 def make_reporter(quiet: bool) -> Reporter:
-    """Bars on the terminal's error stream, or silence."""
+    """Bars or lines on the error stream, or silence."""
     from rich.console import Console
 
-    from adagauss.progress import Reporter, TerminalReporter
+    from adagauss.progress import Reporter, reporter_for
 
-    return Reporter() if quiet else TerminalReporter(Console(stderr=True))
+    return Reporter() if quiet else reporter_for(Console(stderr=True))
 
 
-def read_options(root: Path, stream: StreamConfig, workers: int = 2, quiet: bool = False) -> ReadOptions:
+def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Reporter) -> ReadOptions:
     """Options of the dataset readers: where data lie, and how the stream wants image files."""
     from adagauss.data.dataset import ReadOptions
 
     return ReadOptions(
-        root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size, quiet=quiet
+        root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size, reporter=reporter
     )
 
 

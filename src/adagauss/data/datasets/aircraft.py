@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import require_files, table, text_of
 from adagauss.data.sources import how_to_get
@@ -19,6 +19,7 @@ FOLDER = "fgvc-aircraft-2013b"
     licence="non-commercial research; images belong to their photographers",
     folder=FOLDER,
     markers=("data/variants.txt", "data/images"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their credit strips."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import require, require_files
 from adagauss.data.matlab import read_variable
@@ -23,6 +23,7 @@ FOLDER = "stanford_cars"
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
     markers=("devkit", "cars_train", "cars_test"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_cars(options: ReadOptions) -> Dataset:
     """Classes are the model names of ``cars_meta.mat``, in its order."""

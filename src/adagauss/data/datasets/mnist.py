@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
 from adagauss.data.regular import open_regular
 from adagauss.data.sources import how_to_get
@@ -33,9 +33,7 @@ MOST_BYTES = 2**28
 _UNSIGNED_BYTES = 8
 # Each file may be gzipped; a download that broke off leaves only some of them.
 _FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-# Policies of random changes are made for colour photographs.
-_GREY = {"augmentation.policy": "none", "augmentation.crop_padding": 2}
-_DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
+_SETTINGS = {"augmentation.crop_padding": 2}
 
 
 @register_dataset(
@@ -47,11 +45,13 @@ _DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
     folder="mnist",
     markers=_FILES,
     class_order="natural",
+    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
+    settings=_SETTINGS,
 )
 def read_mnist(options: ReadOptions) -> Dataset:
     """Classes are the digits as integers."""
     train, test = _parts("mnist", options.root / "mnist", tuple(range(10)))
-    return Dataset("mnist", train, test, mean=(0.1307,), std=(0.3081,), settings=_DIGITS)
+    return Dataset("mnist", train, test, mean=(0.1307,), std=(0.3081,))
 
 
 @register_dataset(
@@ -63,11 +63,13 @@ def read_mnist(options: ReadOptions) -> Dataset:
     folder="fashion-mnist",
     markers=_FILES,
     class_order="natural",
+    traits=(Trait.GREY,),
+    settings=_SETTINGS,
 )
 def read_fashion_mnist(options: ReadOptions) -> Dataset:
     """Classes are the names of the garments, in the order of the official label numbers."""
     train, test = _parts("fashion-mnist", options.root / "fashion-mnist", FASHION_CLASSES)
-    return Dataset("fashion-mnist", train, test, mean=(0.2860,), std=(0.3530,), settings=_GREY)
+    return Dataset("fashion-mnist", train, test, mean=(0.2860,), std=(0.3530,))
 
 
 def _parts(name: str, folder: Path, classes: tuple[Label, ...]) -> tuple[LabelledImages, LabelledImages]:

@@ -20,6 +20,7 @@ SIZE = 64
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
     markers=("wnids.txt", "train", "val"),
+    settings={"augmentation.crop_padding": 8},
 )
 def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     """Classes are the sorted wnids of the training folders, however many there are."""
@@ -45,5 +46,4 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
         if wnid in number:
             test.add([folder / "val" / "images" / image], number[wnid])
     require_files(test.paths, "tiny")
-    settings = {"augmentation.crop_padding": 8}
-    return file_dataset("tiny", classes, train, test, options, size=SIZE, settings=settings)
+    return file_dataset("tiny", classes, train, test, options, size=SIZE)
