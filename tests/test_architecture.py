@@ -10,10 +10,10 @@ import adagauss
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
     ["errors", "plugins", "config", "progress", "allocator"],
-    ["linalg", "networks"],
+    ["linalg", "networks", "sums"],
     ["gaussians", "losses"],
     ["checkpoint", "runtime", "data"],
-    ["backbones"],
+    ["backbones", "patches"],
     ["training", "sampling"],
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
