@@ -11,7 +11,7 @@ from torch import Tensor
 from adagauss.data.images import ArrayImages
 from adagauss.errors import ConfigError, DataError
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.patches.dictionary import draw_patches, fold, normalise_contrast, signed_kmeans, windows, zca
+from adagauss.patches.dictionary import draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches, windows
 from adagauss.patches.features import DEVIATION_FLOOR
 
 SMALL = PatchSettings(filters=10, patch_sizes=(3, 4), patches=400, rounds=3)
@@ -61,12 +61,39 @@ def test_contrast_is_normalised_as_defined_and_flat_patches_become_zero() -> Non
     assert not normalise_contrast(torch.full((1, 12), 77.0)).any()
 
 
+def correlated() -> Tensor:
+    return torch.randn(500, 6, generator=seeded(), dtype=torch.float64) @ torch.randn(
+        6, 6, generator=seeded(1), dtype=torch.float64
+    )
+
+
 def test_whitened_patches_have_the_covariance_that_epsilon_leaves() -> None:
-    points = torch.randn(500, 6, generator=seeded(), dtype=torch.float64) @ torch.randn(6, 6, dtype=torch.float64)
-    values = torch.linalg.eigvalsh(torch.cov(points.T, correction=0))
-    white = torch.cov(zca(points, 0.5)(points).T, correction=0)
-    torch.testing.assert_close(torch.linalg.eigvalsh(white), values / (values + 0.5))
-    torch.testing.assert_close(zca(points, 0.5).matrix, zca(points, 0.5).matrix.T)
+    points = correlated()
+    values = torch.linalg.eigvalsh(torch.cov(points.T, correction=0)).flip(0)
+    white = torch.cov(whiten_patches(points, 0.5)(points).T, correction=0)
+    torch.testing.assert_close(white, torch.diag(values / (values + 0.5)))
+
+
+def test_whitening_keeps_the_fewest_components_that_hold_the_energy() -> None:
+    points = correlated()
+    values = torch.linalg.eigvalsh(torch.cov(points.T, correction=0)).flip(0)
+    share = (values / (values + 0.5)).cumsum(0) / (values / (values + 0.5)).sum()
+    for energy in (0.3, 0.8, 1.0):
+        kept = whiten_patches(points, 0.5, energy).matrix.shape[1]
+        assert share[kept - 1] >= energy - 1e-6
+        assert kept == 1 or share[kept - 2] < energy
+
+
+def test_products_with_a_dictionary_are_those_of_zca() -> None:
+    points = correlated()
+    mean, matrix = whiten_patches(points, 0.5)
+    vectors = torch.linalg.eigh(torch.cov(points.T, correction=0)).eigenvectors.flip(1)
+    vectors = vectors * (vectors * matrix).sum(0).sign()
+    zca = matrix @ vectors.T
+    torch.testing.assert_close(zca, zca.T)
+    directions = torch.randn(4, 6, generator=seeded(2), dtype=torch.float64)
+    expected = (points - mean) @ zca @ directions.T
+    torch.testing.assert_close((points - mean) @ matrix @ (directions @ vectors).T, expected)
 
 
 def test_signed_kmeans_finds_axes_whatever_the_signs() -> None:
@@ -92,16 +119,17 @@ def test_more_filters_than_patches_still_give_unit_directions() -> None:
     torch.testing.assert_close(directions.norm(dim=1), torch.ones(20))
 
 
-def by_definition(images: Tensor, features: PatchFeatures, parts: dict[int, Tensor]) -> Tensor:
-    """The features with every step written out, in float64; ``parts``: folded filters by patch size."""
+def by_definition(images: Tensor, features: PatchFeatures) -> Tensor:
+    """The features with every step written out, in float64."""
     settings = features.settings
     blocks = []
-    for size, weights in parts.items():
+    for size in settings.patch_sizes:
+        weight, bias, directions = (
+            features.get_buffer(f"{name}_{size}").double() for name in ("weight", "bias", "directions")
+        )
         raw = 255 * windows(images.double(), size, settings.stride)
         batch, rows, columns = raw.shape[:3]
-        flat = raw.reshape(-1, weights.shape[0] - 1)
-        deviation = (flat.var(1, correction=0, keepdim=True) + 10).sqrt()
-        s = (flat / deviation) @ weights[:-1] + weights[-1]
+        s = (normalise_contrast(raw.reshape(-1, len(weight))) @ weight + bias) @ directions
         s = s.view(batch, rows, columns, -1).permute(0, 3, 1, 2)
         for signed in (s, -s):
             answers = F.adaptive_avg_pool2d((signed - settings.threshold).relu(), settings.grid)
@@ -115,8 +143,7 @@ def test_the_module_computes_what_is_defined(shape: tuple[int, int, int], stride
     images = photographs(shape=shape)
     settings = SMALL.model_copy(update={"stride": stride})
     features = fit_patches(images, settings, seeded())
-    parts = {size: features.get_buffer(f"filters_{size}").double() for size in settings.patch_sizes}
-    expected = by_definition(pixels(images), features, parts)
+    expected = by_definition(pixels(images), features)
     # The root of an answer near zero shows the rounding of float32 most.
     torch.testing.assert_close(features.pooled(pixels(images)).double(), expected, atol=1e-3, rtol=1e-3)
     spread = expected.std(0, correction=0) + DEVIATION_FLOOR
@@ -124,15 +151,13 @@ def test_the_module_computes_what_is_defined(shape: tuple[int, int, int], stride
     torch.testing.assert_close(features(pixels(images)).double(), standard, atol=0.05, rtol=0.01)
 
 
-def test_folded_filters_equal_normalising_whitening_and_multiplying() -> None:
+def test_a_folded_whitening_equals_normalising_and_whitening() -> None:
     raw = draw_patches(photographs(), 3, 200, seeded()).double()
     patches = normalise_contrast(raw)
-    whitening = zca(patches, 0.3)
-    directions = signed_kmeans(whitening(patches), 7, 2, seeded())
-    weights = fold(whitening, directions)
+    whitening = whiten_patches(patches, 0.3, 0.9)
+    weight, bias = fold(whitening)
     deviation = (raw.var(1, correction=0, keepdim=True) + 10).sqrt()
-    products = torch.cat([raw / deviation, torch.ones(200, 1)], 1) @ weights
-    torch.testing.assert_close(products, whitening(patches) @ directions.T)
+    torch.testing.assert_close((raw / deviation) @ weight + bias, whitening(patches))
 
 
 def test_filters_beyond_one_block_and_batches_beyond_one_block_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,14 +173,13 @@ def test_filters_beyond_one_block_and_batches_beyond_one_block_change_nothing(mo
 def test_one_seed_gives_the_same_bits_and_another_does_not() -> None:
     first, again, other = (fit_patches(photographs(), SMALL, seeded(seed)).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["filters_3"], other["filters_3"])
+    assert not torch.equal(first["directions_3"], other["directions_3"])
 
 
 def test_features_survive_a_trip_through_their_state() -> None:
     images = photographs()
     features = fit_patches(images, SMALL, seeded())
-    loaded = PatchFeatures(SMALL, images.shape)
-    loaded.load_state_dict(features.state_dict())
+    loaded = PatchFeatures.from_state(SMALL, images.shape, features.state_dict())
     assert torch.equal(loaded(pixels(images)), features(pixels(images)))
 
 

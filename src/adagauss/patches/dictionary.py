@@ -66,8 +66,8 @@ def normalise_contrast(patches: Tensor) -> Tensor:
     return (patches - mean) / (variance + CONTRAST_FLOOR).sqrt()
 
 
-class Zca(NamedTuple):
-    """The map q ↦ (q − mean)·matrix that whitens patches and turns them no further than it must."""
+class Whitening(NamedTuple):
+    """The map q ↦ (q − mean)·matrix from normalised patches to their whitened main components."""
 
     mean: Tensor
     matrix: Tensor
@@ -76,18 +76,25 @@ class Zca(NamedTuple):
         return (patches - self.mean.to(patches)) @ self.matrix.to(patches)
 
 
-def zca(patches: Tensor, epsilon: float) -> Zca:
-    """U(Λ + ε)^(−1/2)Uᵀ of the patches' covariance UΛUᵀ, in float64."""
+def whiten_patches(patches: Tensor, epsilon: float, energy: float = 1.0) -> Whitening:
+    """U(Λ + ε)^(−1/2) of the patches' covariance UΛUᵀ, in float64.
+
+    ZCA, which is this map times Uᵀ, gives the same products with directions that live in its space: a rotation changes
+    none. Components are kept from the largest on until they hold ``energy`` of the whitened variance Σλ/(λ + ε).
+    """
     points = patches.double()
     mean = points.mean(0)
     centred = points - mean
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(points))
-    if not float(values[-1]) > 1e-8:
+    values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
+    if not float(values[0]) > 1e-8:
         raise DataError(
             "all patches of the first task's images look alike, so there is nothing to build a dictionary from: "
             "give images with some contrast"
         )
-    return Zca(mean, (vectors / (values.clamp_min(0) + epsilon).sqrt()) @ vectors.T)
+    share = (values / (values + epsilon)).cumsum(0)
+    kept = 1 + int((share < energy * share[-1] * (1 - 1e-9)).sum())
+    return Whitening(mean, (vectors / (values + epsilon).sqrt())[:, :kept])
 
 
 def signed_kmeans(points: Tensor, count: int, rounds: int, generator: torch.Generator) -> Tensor:
@@ -122,11 +129,10 @@ def _unit(rows: Tensor) -> Tensor:
     return F.normalize(rows, dim=1)
 
 
-def fold(whitening: Zca, directions: Tensor) -> Tensor:
-    """(d + 1, K) weights V with [p/dev, 1]·V = zca(normalise_contrast(p))·directionsᵀ, dev = √(var p + 10).
+def fold(whitening: Whitening) -> tuple[Tensor, Tensor]:
+    """Weight V and bias b with (p/dev)·V + b = whitening(normalise_contrast(p)), dev = √(var p + 10).
 
-    W = T·Dᵀ is centred over the patch's numbers, which stands for subtracting the patch's mean; the last row is −μW.
+    V is the whitening's matrix, centred over the numbers of a patch: this stands for subtracting the patch's mean.
     """
-    weight = whitening.matrix @ directions.double().T
-    bias = -whitening.mean @ weight
-    return torch.cat([weight - weight.mean(0), bias.unsqueeze(0)])
+    matrix = whitening.matrix
+    return matrix - matrix.mean(0), -whitening.mean @ matrix

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Annotated, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor, nn
 
 from adagauss.config import Config
@@ -33,6 +34,8 @@ class PatchSettings(Config):
     """α of the soft threshold max(0, ±s − α)."""
     epsilon: PositiveFloat = 1.0
     """Added to the eigenvalues when patches are whitened."""
+    energy: Annotated[float, Field(gt=0, le=1)] = 0.99
+    """Share of the whitened variance that is kept: 0.99 drops four of ten components, and their time."""
     power: PositiveFloat = 0.5
     """Exponent of the pooled values: the square root evens out how strongly and how often a filter answers."""
     patches: PositiveInt = 100_000
@@ -72,13 +75,30 @@ class PatchFeatures(nn.Module):
             if numbers < 2:
                 raise ConfigError("a patch of one grey pixel has no contrast: choose patch sizes of 2 or more")
             check_fits(size, height, width)
-            self.register_buffer(f"filters_{size}", torch.zeros(numbers + 1, filters))
+            self.set_dictionary(size, torch.zeros(numbers, 1), torch.zeros(1), torch.zeros(filters, 1))
             self.register_buffer(f"cells_{size}", _cells(shape, size, settings), persistent=False)
         self.width = 2 * settings.filters * settings.grid**2
         self.register_buffer("mean", torch.zeros(self.width))
         self.register_buffer("deviation", torch.ones(self.width))
         self.mean: Tensor
         self.deviation: Tensor
+
+    @classmethod
+    def from_state(cls, settings: PatchSettings, shape: tuple[int, int, int], state: Mapping[str, Tensor]) -> Self:
+        """Features from what `state_dict` gave: only it knows how many components the dictionary kept."""
+        features = cls(settings, shape)
+        for size in settings.patch_sizes:
+            features.set_dictionary(
+                size, state[f"weight_{size}"], state[f"bias_{size}"], state[f"directions_{size}"].mT
+            )
+        features.load_state_dict(dict(state))
+        return features
+
+    def set_dictionary(self, size: int, weight: Tensor, bias: Tensor, directions: Tensor) -> None:
+        """Take over the whitening (see `fold`) and the unit directions of one patch size."""
+        self.register_buffer(f"weight_{size}", weight.float().contiguous())
+        self.register_buffer(f"bias_{size}", bias.float().contiguous())
+        self.register_buffer(f"directions_{size}", directions.float().mT.contiguous())
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) images in 0..1 to (B, width) features."""
@@ -96,40 +116,37 @@ class PatchFeatures(nn.Module):
         return torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
 
     def _images_at_once(self) -> int:
-        positions = max(cells.shape[1] for _, _, cells in self._scales())
+        positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.settings.patch_sizes)
         return max(1, NUMBERS // (positions * FILTERS))
-
-    def _scales(self) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Size, filters and cells of each patch size."""
-        for size in self.settings.patch_sizes:
-            yield size, self.get_buffer(f"filters_{size}"), self.get_buffer(f"cells_{size}")
 
     def _block(self, images: Tensor) -> Tensor:
         """Features of some images: all their patches in one matrix, and some filters at a time."""
         # Filters sum to zero, so that an offset changes nothing but the rounding of the variance.
         pixels = 255 * images - 127.5
         features = []
-        for size, filters, cells in self._scales():
-            patches = self._patches(pixels, size)
-            sums = torch.cat([self._sums(patches, some, cells) for some in torch.split(filters, FILTERS, 1)], 3)
+        for size in self.settings.patch_sizes:
+            patches, cells = self._patches(pixels, size), self.get_buffer(f"cells_{size}")
+            blocks = torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1)
+            sums = torch.cat([self._sums(patches, some, cells) for some in blocks], 3)
             above, below = (sums / cells.sum(1, keepdim=True)).unbind(1)
             features += [above.flatten(1), -below.flatten(1)]
         means = torch.cat(features, 1) - self.settings.threshold
         return means.clamp_min(0).pow(self.settings.power)
 
     def _patches(self, pixels: Tensor, size: int) -> Tensor:
-        """(B, n, d + 1): patches divided by their deviation √(var + 10), and a one for the bias."""
+        """(B, n, r): all patches, divided by their deviation √(var + 10) and whitened."""
         stride = self.settings.stride
         mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, stride)
         square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, stride)
         scale = ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
         rows = windows(pixels, size, stride).flatten(3).flatten(1, 2)
-        return F.pad(rows * scale.flatten(1).unsqueeze(2), (0, 1), value=1.0)
+        products = rows @ self.get_buffer(f"weight_{size}")
+        return products * scale.flatten(1).unsqueeze(2) + self.get_buffer(f"bias_{size}")
 
-    def _sums(self, patches: Tensor, filters: Tensor, cells: Tensor) -> Tensor:
+    def _sums(self, patches: Tensor, directions: Tensor, cells: Tensor) -> Tensor:
         """(B, 2, cells, K): sums over cells of max(s, α) = max(0, s − α) + α, and of min(s, −α)."""
         threshold = self.settings.threshold
-        products = patches @ filters
+        products = patches @ directions
         return torch.stack([cells @ products.clamp(min=threshold), cells @ products.clamp(max=-threshold)], 1)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from adagauss.data.images import Images
 from adagauss.errors import DataError
-from adagauss.patches.dictionary import IMAGES, draw_patches, fold, normalise_contrast, signed_kmeans, zca
+from adagauss.patches.dictionary import IMAGES, draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches
 from adagauss.patches.features import PatchFeatures, PatchSettings
 
 
@@ -19,9 +19,9 @@ def fit_patches(
     features = PatchFeatures(settings, images.shape)
     for size, filters in zip(settings.patch_sizes, settings.shares(), strict=True):
         patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
-        whitening = zca(patches, settings.epsilon)
+        whitening = whiten_patches(patches, settings.epsilon, settings.energy)
         directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)
-        features.get_buffer(f"filters_{size}").copy_(fold(whitening, directions))
+        features.set_dictionary(size, *fold(whitening), directions)
     features.to(device)
     _standardise(features, images)
     return features
