@@ -261,6 +261,20 @@ def test_evidence_adds_up_over_tasks() -> None:
     assert choice.best(1) == 100.0
 
 
+def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
+    features, targets = data(400)
+    choice = StrengthChoice([1.0, 1e9])
+    choice.hits[:] = torch.tensor([0.0, -1000.0])
+    sums = RidgeSums(WIDTH).add_(features[:300], targets[:300])
+    choice.observe(sums, features[300:], targets[300:])
+    assert choice.tried.tolist() == [True, False]
+    before = choice.hits.clone()
+    choice.observe(sums, features[300:], targets[300:])
+    assert (choice.hits > before).tolist() == [True, False]
+    choice.hits[1] = 1e6
+    assert choice.best(1) == 1.0
+
+
 @pytest.mark.parametrize(
     ("features", "targets", "words"),
     [
