@@ -41,7 +41,8 @@ class Extraction:
 
     def views(self, part: LabelledImages, name: str) -> Tensor:
         """(2, N, width) features of images and of their mirror images."""
-        file = self.folder / f"{name}.pt" if self.folder else None
+        first, last = int(part.targets.min()), int(part.targets.max())
+        file = self.folder / f"{name}-{first}-{last}.pt" if self.folder else None
         if file and file.exists():
             kept: Tensor = torch.load(file, weights_only=True)
             return kept.float()
@@ -49,7 +50,6 @@ class Extraction:
             blocks = pool.map(lambda some: self._some(part, some), torch.split(torch.arange(len(part)), IMAGES))
             found = torch.cat(list(blocks), 1)
         if file:
-            file.parent.mkdir(parents=True, exist_ok=True)
             torch.save(found.half(), file)
         return found
 
@@ -95,7 +95,7 @@ class Exact:
 
     def learn(self, train: LabelledImages, test: LabelledImages, stop: int) -> tuple[float, float]:
         """Take in the images of classes up to ``stop``; λ and the accuracy over all test images so far."""
-        views, targets = self.extraction.views(train, f"train-{stop}"), train.targets
+        views, targets = self.extraction.views(train, "train"), train.targets
         held = hold_out(targets, self.share, self.generator)
         for view in views:
             self.sums.add_(view[~held], targets[~held], stop)
@@ -103,10 +103,20 @@ class Exact:
         for view in views:
             self.sums.add_(view[held], targets[held])
         strength = self.choice.best(int(self.sums.images))
-        self.tests.append((self.extraction.views(test, f"test-{stop}").mean(0), test.targets))
+        self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
         classifier = self.sums.solve(strength)
         hits = [(classifier(features).argmax(1) == labels).float() for features, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())
+
+
+def claim(folder: Path | None, facts: str) -> None:
+    """Use a folder of features for these settings only: others would be read without a word."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        note = folder / "settings.txt"
+        if note.exists() and note.read_text() != facts:
+            raise SystemExit(f"{folder} holds features of {note.read_text()}: choose another folder for {facts}")
+        note.write_text(facts)
 
 
 def main() -> None:
@@ -121,6 +131,7 @@ def main() -> None:
             if getattr(options, name, None) is not None
         }
     )
+    claim(options.keep, f"{settings!r}, seed {options.seed}, {options.images} images, validate={options.validate}")
     features = fit_patches(between(train, 0, FIRST).images, settings, torch.Generator().manual_seed(options.seed))
     print(f"{settings!r}: {features.width} features, dictionary after {time.monotonic() - started:.0f} s", flush=True)
     exact = Exact(Extraction(features, options.workers, options.keep), options.strengths, options.share, options.seed)
