@@ -13,9 +13,10 @@ import adagauss
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
     ["errors", "needs", "plugins", "state", "registry", "config", "settings", "progress", "allocator", "yaml_files"],
-    ["linalg", "networks"],
+    ["linalg", "networks", "sums"],
     ["gaussians", "losses"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
+    ["patches"],
     ["backbones"],
     ["training", "sampling"],
     ["task"],
