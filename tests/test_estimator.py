@@ -175,9 +175,10 @@ def test_normalisation_is_that_of_the_first_task(taught: IncrementalClassifier) 
 def test_epochs_shorten_every_training() -> None:
     classifier = quick(epochs=1, settings={"backbone.features": 8}).fit(*task(0, 1))
     method = classifier.learner_.method
-    later = method.representation.later
+    first, later = method.representation.first, method.representation.later
+    assert first is not None
     assert later is not None
-    assert method.representation.first.epochs == later.epochs == 1
+    assert first.epochs == later.epochs == 1
     assert method.backbone.name == "convnet"
 
 

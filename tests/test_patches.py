@@ -123,7 +123,7 @@ def by_definition(images: Tensor, features: PatchFeatures) -> Tensor:
     """The features with every step written out, in float64."""
     settings = features.settings
     blocks = []
-    for size in settings.patch_sizes:
+    for size in features.sizes:
         weight, bias, directions = (
             features.get_buffer(f"{name}_{size}").double() for name in ("weight", "bias", "directions")
         )
@@ -179,7 +179,8 @@ def test_one_seed_gives_the_same_bits_and_another_does_not() -> None:
 def test_features_survive_a_trip_through_their_state() -> None:
     images = photographs()
     features = fit_patches(images, SMALL, seeded())
-    loaded = PatchFeatures.from_state(SMALL, images.shape, features.state_dict())
+    loaded = PatchFeatures(SMALL, images.shape)
+    loaded.load_state_dict(features.state_dict())
     assert torch.equal(loaded(pixels(images)), features(pixels(images)))
 
 

@@ -65,7 +65,7 @@ class Knowledge(nn.Module):
 
     def features(self, images: Images, runtime: Runtime) -> Tensor:
         """(N, S) features."""
-        return extract_features(self.network.extractor, images, runtime)
+        return extract_features(self.network.extractor, images, runtime, prediction=True)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`."""

@@ -115,6 +115,8 @@ class Learner:
         states: dict[str, Learned | None] = {}
 
         with _clock(report, "representation"):
+            if now.first:
+                network.extractor.prepare(data.images, self.runtime.generator("unlabelled"))
             trained = method.representation.fit(now, before.memory, of_terms)
             report.history = trained.history
             now.forget_features()

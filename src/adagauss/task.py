@@ -19,19 +19,27 @@ Transform = Callable[[Tensor], Tensor]
 FEATURE_BATCH = 256
 
 
-def extract_features(extractor: Extractor, images: Images, runtime: Runtime, transform: Transform = to_float) -> Tensor:
+def extract_features(
+    extractor: Extractor,
+    images: Images,
+    runtime: Runtime,
+    transform: Transform = to_float,
+    *,
+    prediction: bool = False,
+) -> Tensor:
     """(N, S) features in evaluation mode, by the only loop that does this.
 
-    ``transform`` makes uint8 pixels floats in 0..1.
+    ``transform`` makes uint8 pixels floats in 0..1; ``prediction`` asks for the features to predict from.
     """
     was_training = extractor.training
     extractor.eval()
     rows = []
+    forward = extractor.for_prediction if prediction else extractor
     bounds = batch_bounds(len(images), FEATURE_BATCH, drop_last=False)
     with torch.inference_mode(), runtime.reporter.progress("features", len(bounds)) as advance:
         for start, stop in bounds:
             pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
-            rows.append(extractor(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
+            rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
             advance("")
     extractor.train(was_training)
     # A clone made outside inference mode may take part in training.
@@ -113,6 +121,22 @@ class CurrentTask:
                 )
             self._features[key] = features
         return self._features[key]
+
+    def blocks(self, flips: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        """Positions of some images and their features, as they are and with ``flips`` mirrored, until all have come.
+
+        Nothing is kept: this is for features too large to be held for a whole task.
+        """
+        extractor = self.network.extractor.eval()
+        bounds = batch_bounds(len(self.data), FEATURE_BATCH, drop_last=False)
+        with self.runtime.reporter.progress(f"{self.name}: features", len(bounds)) as advance:
+            for start, stop in bounds:
+                rows = torch.arange(start, stop)
+                images = to_float(self.data.images.batch(rows).to(self.runtime.device))
+                images = images.contiguous(memory_format=self.runtime.memory_format)
+                with torch.no_grad():
+                    yield rows, [extractor(images), *([extractor(images.flip(3))] if flips else [])]
+                advance("")
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
         """(old features, new features, targets) of ``views`` augmented copies of the task; of the plain images if 0."""

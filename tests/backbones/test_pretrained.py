@@ -104,7 +104,7 @@ def lite() -> Extractor:
 
 
 def test_efficientnet_lite_brings_normalisation_and_size(lite: Extractor) -> None:
-    assert (lite.trunk.width, lite.trunk.input_size, lite.input_size) == (1280, 224, 64)
+    assert (lite.trunk.width, lite.trunk.input_size, lite.input_size) == (1280, 96, 64)
     pixels = torch.tensor([0.0, 127.0, 255.0])
     torch.testing.assert_close(
         ((pixels / 255 - lite.mean.flatten()[0]) / lite.std.flatten()[0]), (pixels - 127) / 128, rtol=0, atol=1e-6

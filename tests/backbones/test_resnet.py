@@ -106,7 +106,7 @@ def test_resnet_thin_is_what_its_summary_says() -> None:
 
 @pytest.mark.parametrize(("stem", "side"), [("small", 32), ("halved", 16), ("large", 8), ("auto", 16)])
 def test_the_stem_sets_the_resolution_of_the_first_stage(stem: Stem, side: int) -> None:
-    trunk = backbone_info("resnet_thin").build(TrunkSpec(3, 32, stem))
+    trunk = backbone_info("resnet_thin").build(TrunkSpec(3, 32, stem=stem))
     seen: list[torch.Size] = []
     trunk.blocks()[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
     trunk(images(2, 32))

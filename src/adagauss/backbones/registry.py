@@ -8,8 +8,11 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
+from adagauss.config import Config
+from adagauss.data.images import Images
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.registry import Registry
 
@@ -35,6 +38,9 @@ class Trunk(nn.Module):
         """Its blocks from input to output, for training only the last ones."""
         return list(self.children())
 
+    def prepare(self, images: Images, generator: torch.Generator) -> None:
+        """Learn what needs no labels from the first task's images, before anything else; nothing for most trunks."""
+
     def named_as_in_files(self) -> nn.Module:
         """The module whose parameters are called as in weight files: the trunk itself, unless it wraps another."""
         return self
@@ -50,7 +56,9 @@ class TrunkSpec:
 
     channels: int
     image_size: int
-    """Side of the images in pixels."""
+    """Shorter side of the images in pixels, as the trunk will see them."""
+    shape: tuple[int, int] = (0, 0)
+    """Height and width of the images as they come."""
     stem: Stem = "auto"
     pretrained: bool | None = None
     """Load the weights that come with the backbone: True, False, or None for 'if there are any'."""
@@ -58,6 +66,8 @@ class TrunkSpec:
     """Side the images will be resized to, if the user says so."""
     from_file: bool = False
     """Whether a weight file of the user's will be loaded into it."""
+    options: Config | None = None
+    """Settings of the backbone's own."""
 
 
 Builder = Callable[[TrunkSpec], Trunk]
@@ -78,6 +88,8 @@ class BackboneInfo:
     """What must be installed for it beyond the library's own dependencies."""
     non_negative: bool = False
     """Whether it ends in a rectifier, so that its features are never negative."""
+    options: type[Config] | None = None
+    """Settings of its own, under ``backbone.options``."""
 
     @property
     def available(self) -> bool:
@@ -97,11 +109,12 @@ def register_backbone(
     carries_weights: bool = False,
     modules: Sequence[str] = (),
     non_negative: bool = False,
+    options: type[Config] | None = None,
 ) -> Callable[[Builder], Builder]:
     """Put a builder into the registry under ``name``."""
 
     def register(build: Builder) -> Builder:
-        info = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules), non_negative)
+        info = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules), non_negative, options)
         _BACKBONES.register(name, info, by=build)
         return build
 

@@ -76,6 +76,8 @@ class MethodInfo:
     """An upper bound: the benchmark runner gives it the images of all tasks at once."""
     datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings its authors use on some datasets, by the name of the dataset or how the name begins."""
+    fixed: tuple[str, ...] = ()
+    """Settings without which it would be another method: soft layers, of datasets or protocols, leave them alone."""
 
     def preset_layers(self, preset: str | None) -> list[Layer]:
         """What a preset sets, or the default one; none if there are none."""
@@ -106,12 +108,13 @@ def register_method(
     default_preset: str | None = None,
     joint: bool = False,
     datasets: Mapping[str, Mapping[str, Any]] | None = None,
+    fixed: tuple[str, ...] = (),
 ) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
     """Put a composition into the registry: every command, and every contract test, then knows it."""
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
         info = MethodInfo(
-            name, title, family, stores, paper, build, presets or {}, default_preset, joint, datasets or {}
+            name, title, family, stores, paper, build, presets or {}, default_preset, joint, datasets or {}, fixed
         )
         _METHODS.register(name, info, by=build)
         return build
@@ -162,7 +165,9 @@ def resolve_method(
             of it, as in the paper. It comes last, so as to reach parts that the user has put in as well.
     """
     info = method_info(name)
-    stack = [*info.preset_layers(preset), *layers, Layer(USER, settings or {})]
+    fixed = dict.fromkeys(info.fixed)
+    between = [layer if layer.strict else layer.without(fixed) for layer in layers]
+    stack = [*info.preset_layers(preset), *between, Layer(USER, settings or {})]
     if epochs is not None:
         stack.append(_epochs_layer(epochs).without(settings or {}))
     return resolve(info.build(), stack, COMPOSITION)

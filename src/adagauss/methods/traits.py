@@ -11,10 +11,19 @@ from adagauss.settings import Layer
 SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
     # Policies of random changes are made for colour photographs.
     Trait.GREY: {"augmentation.policy": "none"},
-    Trait.MIRRORING_HARMS: {"augmentation.flip": False, "memory.flips": False},
+    Trait.MIRRORING_HARMS: {
+        "augmentation.flip": False,
+        "memory.flips": False,
+        "classifier.flips": False,
+        "backbone.mirror": False,
+    },
     Trait.PHOTOGRAPHS: {"augmentation.resized_crop": True, "augmentation.crop_padding": 0},
     # A box of a few pixels shows nothing; and a few random features do for them, in a fraction of the time.
-    Trait.TINY_IMAGES: {"augmentation.resized_crop": False, "classifier.expansion_size": 512},
+    Trait.TINY_IMAGES: {
+        "augmentation.resized_crop": False,
+        "classifier.expansion_size": 512,
+        "backbone.options.filters": 500,
+    },
     # A task has some 250 images: many short epochs, and an adapter that sees enough batches.
     Trait.FEW_IMAGES: {
         "representation.first.epochs": 20,

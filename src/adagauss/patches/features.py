@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from adagauss.config import Config
 from adagauss.errors import ConfigError, DataError
 from adagauss.patches.dictionary import CONTRAST_FLOOR, check_fits, windows
+from adagauss.state import Learned
 
 FILTERS = 128
 """Filters multiplied at once: with `NUMBERS`, what lies between product and pooling stays in a core's cache."""
 NUMBERS = 1 << 18
 DEVIATION_FLOOR = 1e-3
+USUAL_SIDE, USUAL_SIZE, LEAST_SIZE = 32, 6, 3
+"""Patches of 6 pixels were best on images of 32; smaller images have smaller patches, down to 3."""
 
 
 class PatchSettings(Config):
@@ -25,8 +27,8 @@ class PatchSettings(Config):
 
     filters: PositiveInt = 2000
     """Directions of all patch sizes together; every one gives two features in each cell of the grid."""
-    patch_sizes: tuple[PositiveInt, ...] = (6,)
-    """Sides of the patches in pixels; the filters are divided evenly between them."""
+    patch_sizes: tuple[PositiveInt, ...] | None = None
+    """Sides of the patches in pixels; the filters are divided evenly between them. None: 6, less for small images."""
     stride: PositiveInt = 1
     grid: PositiveInt = 2
     """Cells per side over which products are averaged."""
@@ -45,20 +47,24 @@ class PatchSettings(Config):
 
     @field_validator("patch_sizes")
     @classmethod
-    def _some_sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        if not sizes or len(set(sizes)) != len(sizes):
+    def _some_sizes(cls, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if (sizes is not None and not sizes) or (sizes and len(set(sizes)) != len(sizes)):
             raise ValueError("name one patch size at least, and none twice")
         return sizes
 
-    def shares(self) -> list[int]:
-        """Filters of each patch size."""
-        sizes = len(self.patch_sizes)
+    def sizes(self, shape: tuple[int, int, int]) -> tuple[int, ...]:
+        """Patch sizes for images of a shape: as they are set, or in the proportion that served 32 pixels best."""
+        side = min(shape[1:])
+        return self.patch_sizes or (min(USUAL_SIZE, max(LEAST_SIZE, round(side * USUAL_SIZE / USUAL_SIDE))),)
+
+    def shares(self, sizes: int) -> list[int]:
+        """Filters of each of so many patch sizes."""
         if self.filters < sizes:
             raise ConfigError(f"{self.filters} filters cannot be divided between {sizes} patch sizes: use more filters")
         return [self.filters // sizes + (index < self.filters % sizes) for index in range(sizes)]
 
 
-class PatchFeatures(nn.Module):
+class PatchFeatures(Learned):
     """Images in 0..1 to pooled answers of a dictionary: nothing in it is trained.
 
     For a patch p and direction d: s = zca(normalise_contrast(p))·d. A feature is the mean of max(0, s − α) or of
@@ -70,7 +76,8 @@ class PatchFeatures(nn.Module):
         self.settings = settings
         self.shape = shape
         channels, height, width = shape
-        for size, filters in zip(settings.patch_sizes, settings.shares(), strict=True):
+        self.sizes = settings.sizes(shape)
+        for size, filters in zip(self.sizes, settings.shares(len(self.sizes)), strict=True):
             numbers = size * size * channels
             if numbers < 2:
                 raise ConfigError("a patch of one grey pixel has no contrast: choose patch sizes of 2 or more")
@@ -82,17 +89,6 @@ class PatchFeatures(nn.Module):
         self.register_buffer("deviation", torch.ones(self.width))
         self.mean: Tensor
         self.deviation: Tensor
-
-    @classmethod
-    def from_state(cls, settings: PatchSettings, shape: tuple[int, int, int], state: Mapping[str, Tensor]) -> Self:
-        """Features from what `state_dict` gave: only it knows how many components the dictionary kept."""
-        features = cls(settings, shape)
-        for size in settings.patch_sizes:
-            features.set_dictionary(
-                size, state[f"weight_{size}"], state[f"bias_{size}"], state[f"directions_{size}"].mT
-            )
-        features.load_state_dict(dict(state))
-        return features
 
     def set_dictionary(self, size: int, weight: Tensor, bias: Tensor, directions: Tensor) -> None:
         """Take over the whitening (see `fold`) and the unit directions of one patch size."""
@@ -116,7 +112,7 @@ class PatchFeatures(nn.Module):
         return torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
 
     def _images_at_once(self) -> int:
-        positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.settings.patch_sizes)
+        positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.sizes)
         return max(1, NUMBERS // (positions * FILTERS))
 
     def _block(self, images: Tensor) -> Tensor:
@@ -124,7 +120,7 @@ class PatchFeatures(nn.Module):
         # Filters sum to zero, so that an offset changes nothing but the rounding of the variance.
         pixels = 255 * images - 127.5
         features = []
-        for size in self.settings.patch_sizes:
+        for size in self.sizes:
             patches, cells = self._patches(pixels, size), self.get_buffer(f"cells_{size}")
             blocks = torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1)
             sums = torch.cat([self._sums(patches, some, cells) for some in blocks], 3)

@@ -17,7 +17,7 @@ def fit_patches(
     if len(images) == 0:
         raise DataError("a dictionary of patches is learned from the first task's images, and there are none")
     features = PatchFeatures(settings, images.shape)
-    for size, filters in zip(settings.patch_sizes, settings.shares(), strict=True):
+    for size, filters in zip(features.sizes, settings.shares(len(features.sizes)), strict=True):
         patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
         whitening = whiten_patches(patches, settings.epsilon, settings.energy)
         directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)

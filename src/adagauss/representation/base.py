@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import BeforeValidator, Field, PositiveFloat
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
@@ -52,7 +52,8 @@ class Representation(Part):
     role: ClassVar[str] = "representation"
     kind = "trained"
 
-    first: Recipe = Field(default_factory=Recipe)
+    first: Recipe | None = Field(default_factory=Recipe)
+    """How the first task is trained; None trains nothing ever, and the network stays as it starts."""
     later: Recipe | None = Field(default_factory=Recipe)
     heads: Literal["discard", "keep"] = "discard"
     """Whether the classification outputs of finished tasks are kept."""
@@ -74,6 +75,12 @@ class Representation(Part):
     """Learning rate of the trunk relative to new layers; below 1 for pretrained weights."""
     full_rate: Literal["bottleneck", "bottleneck_bias"] = "bottleneck"
     """What counts as new beside the head: the bottleneck, or (the published code) its bias alone."""
+
+    @model_validator(mode="after")
+    def _later_follows_first(self) -> Representation:
+        if self.first is None and self.later is not None:
+            raise ConfigError("later tasks are trained only after the first: set representation.later=null as well")
+        return self
 
     @property
     def provides(self) -> frozenset[Need]:

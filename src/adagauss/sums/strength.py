@@ -6,27 +6,28 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from adagauss.errors import ConfigError, DataError
+from adagauss.errors import ConfigError
+from adagauss.state import Learned
 from adagauss.sums.ridge import RidgeSums
 
 IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
 
 
 def hold_out(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A mask that is true for about ``share`` of each class's images, and never for all images of a class."""
+    """A mask, true for about ``share`` of the images of each class: one at least where there are two, and never all."""
     if not 0 < share < 1:
         raise ConfigError(f"the share of images held out lies between 0 and 1; got {share}")
     mask = torch.zeros(len(targets), dtype=torch.bool)
     for target in torch.unique(targets).tolist():
         members = (targets == target).nonzero().flatten()
-        some = torch.randperm(len(members), generator=generator)[: int(share * len(members) + 0.5)]
-        mask[members[some[: len(members) - 1]]] = True
+        number = min(max(1, int(share * len(members) + 0.5)), len(members) - 1)
+        mask[members[torch.randperm(len(members), generator=generator)[:number]]] = True
     return mask
 
 
-class StrengthChoice(nn.Module):
+class StrengthChoice(Learned):
     """Candidates for a ridge's strength, and how well each did on held-out images of all tasks so far.
 
     A candidate is a number of images ν: λ = ν/n after n images, so that ρ = λ·mean(diag A) stays what it is while A
@@ -67,7 +68,8 @@ class StrengthChoice(nn.Module):
     def best(self, number: int) -> float:
         """λ for sums over ``number`` images: of the candidate with most hits; the smaller loss decides a tie."""
         if int(self.images) == 0:
-            raise DataError("no strength has been tried yet: hold out some images first")
+            # Classes of single images leave nothing to compare on: the middle of the candidates is no extreme.
+            return float(self.candidates[len(self.candidates) // 2]) / number
         tried = self.tried.nonzero().flatten().tolist()
         best = min(tried, key=lambda index: (-float(self.hits[index]), float(self.loss[index])))
         return float(self.candidates[best]) / number

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from adagauss.errors import ConfigError, DataError
+from adagauss.errors import DataError
+from adagauss.state import Learned
 from adagauss.sums.packed import add_products, packed_numbers, strips
 
 ROWS = 4096
 """Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
 
 
-class FeatureSums(nn.Module):
+class FeatureSums(Learned):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
     Adding is exact up to rounding and knows no order: tasks may come in any order and division, and sums of several
@@ -26,9 +26,6 @@ class FeatureSums(nn.Module):
 
     def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
-        if width < 1:
-            raise ConfigError(f"sums need one feature at least; got {width}")
-        self.width = width
         self.register_buffer("gram", torch.zeros(packed_numbers(width), dtype=dtype))
         self.register_buffer("cross", torch.zeros(width, classes, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(classes, dtype=torch.long))
@@ -40,13 +37,10 @@ class FeatureSums(nn.Module):
         self.total: Tensor
         self.images: Tensor
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
-        """Sums from what `state_dict` gave, however many classes they hold."""
-        width, classes = state["cross"].shape
-        sums = cls(width, classes, state["gram"].dtype)
-        sums.load_state_dict(dict(state))
-        return sums
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.total)
 
     @property
     def classes(self) -> int:

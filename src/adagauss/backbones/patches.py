@@ -1,0 +1,69 @@
+"""Features that stand still: answers of a dictionary of image patches, learned without labels from the first task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.data.images import Images
+from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
+
+SIDE = 32
+"""Larger images are brought to this side unless another is asked for: patches of photographs say most at this scale."""
+
+
+class PatchTrunk(Trunk):
+    """Images in 0..1 to the pooled answers of a dictionary. It has no parameters: nothing is ever trained."""
+
+    def __init__(self, settings: PatchSettings, shape: tuple[int, int, int], input_size: int | None) -> None:
+        features = PatchFeatures(settings, shape)
+        super().__init__(features.width)
+        self.features = features
+        self.shape = shape
+        self.input_size = input_size
+        channels = shape[0]
+        self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
+
+    def prepare(self, images: Images, generator: torch.Generator) -> None:
+        self.features = fit_patches(_Resized(images, self.shape), self.features.settings, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.features(images)
+        return features
+
+
+@dataclass(frozen=True)
+class _Resized:
+    """Images brought to the size that the dictionary takes."""
+
+    images: Images
+    shape: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        pixels = self.images.batch(indices)
+        if pixels.shape[1:] == self.shape:
+            return pixels
+        shrinks = min(pixels.shape[2:]) > min(self.shape[1:])
+        resized = F.interpolate(pixels.float(), self.shape[1:], mode="bilinear", align_corners=False, antialias=shrinks)
+        return resized.round().clamp(0, 255).to(torch.uint8)
+
+
+@register_backbone(
+    "patches",
+    summary="a dictionary of whitened patches, learned without labels from the first task and never trained",
+    options=PatchSettings,
+)
+def patches(spec: TrunkSpec) -> Trunk:
+    """Single-layer features after Coates, Lee and Ng (2011)."""
+    assert isinstance(spec.options, PatchSettings)
+    height, width = spec.shape
+    side = spec.input_size or (SIDE if min(height, width) > SIDE else None)
+    shape = (spec.channels, side or height, side or width)
+    return PatchTrunk(spec.options, shape, side)

@@ -1,0 +1,187 @@
+"""Exact classifiers: ridge regression and discriminant analysis of everything seen, from running sums that only add up.
+
+As long as the features stand still, what they learn does not depend on how classes are divided into tasks or ordered.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Annotated, Any, Self
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
+from adagauss.state import Learned, recalled
+from adagauss.sums import FeatureSums, Linear, RidgeSums, SharedCovariance, StrengthChoice, hold_out
+from adagauss.sums.strength import IMAGES
+from adagauss.task import CurrentTask
+
+
+class RandomFeatures(Learned):
+    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved."""
+
+    def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("drawn", torch.tensor([seed, features, size]))
+        self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
+        self.drawn: Tensor
+        self.matrix: Tensor
+        self._draw()
+
+    def forward(self, features: Tensor) -> Tensor:
+        return (features @ self.matrix).relu()
+
+    def _draw(self) -> None:
+        seed, features, size = self.drawn.tolist()
+        generator = torch.Generator().manual_seed(seed)
+        self.matrix = torch.randn(features, size, generator=generator).to(self.drawn.device)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._draw()
+
+
+class SumsScorer(Scorer):
+    """xW + b with x the features or random features of them, and the sums that W and b were solved from."""
+
+    def __init__(self, sums: FeatureSums, random: RandomFeatures | None, solution: Linear | None = None) -> None:
+        super().__init__()
+        weight, bias = solution or (torch.zeros(0, 0), torch.zeros(0))
+        self.sums = sums
+        self.random = random
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.weight: Tensor
+        self.bias: Tensor
+
+    def expanded(self, features: Tensor) -> Tensor:
+        """What the sums are over."""
+        return features if self.random is None else self.random(features)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
+
+
+class RidgeScorer(SumsScorer):
+    """A ridge regression with what was found out about its strength."""
+
+    def __init__(
+        self,
+        sums: RidgeSums,
+        random: RandomFeatures | None,
+        choice: StrengthChoice,
+        solution: Linear | None = None,
+    ) -> None:
+        super().__init__(sums, random, solution)
+        self.choice = choice
+
+
+class ExactClassifier(Classifier):
+    """A linear classifier solved from sums over the images of all classes."""
+
+    flips: bool = False
+    """Count the mirror image of an image as an image of its class."""
+    random_features: PositiveInt | None = None
+    """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.STILL_FEATURES})
+
+    def _random(self, now: CurrentTask) -> RandomFeatures | None:
+        if self.random_features is None:
+            return None
+        # 63 bits of a seed fit a tensor of whole numbers.
+        seed = now.runtime.seed_for("random features")
+        return RandomFeatures(seed, now.network.extractor.size, self.random_features).to(now.runtime.device)
+
+    def _no_random(self) -> RandomFeatures | None:
+        return RandomFeatures() if self.random_features is not None else None
+
+    def _width(self, now: CurrentTask) -> int:
+        return self.random_features or now.network.extractor.size
+
+
+class ExactLDA(ExactClassifier):
+    """Linear discriminant analysis: one mean per class, one covariance for all, shrunk as far as the data ask for."""
+
+    kind = "exact_lda"
+    shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
+    """τ of (1 − τ)Σ + τ·mean(diag Σ)·I; None: oracle approximating shrinkage, from the sums alone."""
+    priors: bool = False
+    """Weigh classes by their number of training images; off: all alike."""
+
+    def empty_state(self) -> SumsScorer:
+        return SumsScorer(SharedCovariance(0), self._no_random())
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> SumsScorer:
+        known = recalled(before, SumsScorer)
+        if known is None:
+            known = SumsScorer(SharedCovariance(self._width(now)).to(now.runtime.device), self._random(now))
+        sums = known.sums.copy()
+        assert isinstance(sums, SharedCovariance)
+        offset, classes = sums.classes, sums.classes + len(now.classes)
+        for rows, views in now.blocks(self.flips):
+            for view in views:
+                sums.add_(known.expanded(view), now.data.targets[rows] + offset, classes)
+        return SumsScorer(sums, known.random, sums.solve(self.shrinkage, self.priors))
+
+
+class ExactRidge(ExactClassifier):
+    """Ridge regression of one-hot labels on the features of all images ever seen.
+
+    How strong the ridge is, is chosen on a share of the arriving images that is held out first and added afterwards;
+    what was found in earlier tasks counts as well.
+    """
+
+    kind = "exact_ridge"
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of the arriving images on which strengths are compared."""
+    strengths: tuple[PositiveFloat, ...] = IMAGES
+    """Strengths that are compared, each as a number of images: λ = ν/n after n images, relative to mean(diag A)."""
+
+    def empty_state(self) -> RidgeScorer:
+        return RidgeScorer(RidgeSums(0), self._no_random(), StrengthChoice(self.strengths))
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> RidgeScorer:
+        known = recalled(before, RidgeScorer)
+        if known is None:
+            nothing = RidgeSums(self._width(now)).to(now.runtime.device)
+            known = RidgeScorer(nothing, self._random(now), StrengthChoice(self.strengths))
+        sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
+        assert isinstance(sums, RidgeSums)
+        waiting = _Waiting()
+        offset, classes = sums.classes, sums.classes + len(now.classes)
+        held = hold_out(now.data.targets, self.held_out, now.runtime.generator(now.name, "held out"))
+        for rows, views in now.blocks(self.flips):
+            targets, out = now.data.targets[rows] + offset, held[rows]
+            expanded = torch.stack([known.expanded(view) for view in views])
+            for view in expanded:
+                sums.add_(view[~out], targets[~out], classes)
+            waiting.append(expanded[:, out], targets[out])
+        late, labels = waiting.joined()
+        choice.observe(sums, late.mean(0), labels)
+        for view in late:
+            sums.add_(view, labels, classes)
+        return RidgeScorer(sums, known.random, choice, sums.solve(choice.best(int(sums.images))))
+
+
+class _Waiting:
+    """Features of the images that are held out, of every view."""
+
+    def __init__(self) -> None:
+        self._views: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def append(self, views: Tensor, targets: Tensor) -> Self:
+        self._views.append(views)
+        self._targets.append(targets)
+        return self
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """(views, N, width) features and (N,) targets."""
+        return torch.cat(self._views, 1), torch.cat(self._targets)

@@ -1,0 +1,44 @@
+"""Exact: features that stand still and a ridge regression of everything seen; nothing is trained and nothing drifts.
+
+    task 1: a dictionary of whitened patches of its images, without labels        backbone (patches)
+    every task, with x the pooled answers of the dictionary to an image:
+        A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well       classifier (sums)
+        λ from images held out as they arrive                                     classifier (strength)
+        W = (A + λ·mean(diag A)·I)⁻¹C                                             classifier (one factorisation)
+    predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
+
+Given the dictionary, W depends neither on the order of the classes nor on their division into tasks.
+"""
+
+from __future__ import annotations
+
+from adagauss.backbones import BackboneConfig
+from adagauss.classifiers.exact import ExactRidge
+from adagauss.drift import NoDrift
+from adagauss.memory import NoMemory
+from adagauss.methods.base import Method, register_method
+from adagauss.representation import Representation
+
+
+@register_method(
+    "exact",
+    title="Exact, patches",
+    family="exact",
+    stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
+    paper="this library; after Coates, Lee and Ng, 2011",
+    fixed=("backbone.name", "backbone.features"),
+)
+def exact() -> Method:
+    """A patch dictionary and a ridge regression from running sums."""
+    return Method(
+        backbone=BackboneConfig(name="patches", features=None, mirror=True),
+        representation=untrained(),
+        memory=NoMemory(),
+        drift=NoDrift(),
+        classifier=ExactRidge(flips=True),
+    )
+
+
+def untrained() -> Representation:
+    """Nothing is trained, in no task."""
+    return Representation(first=None, later=None)

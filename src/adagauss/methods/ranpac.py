@@ -1,0 +1,38 @@
+"""RanPAC (NeurIPS 2023): ridge regression over random features of a pretrained network.
+
+    every task, with φ = ReLU(f·B), f of a frozen pretrained network, B Gaussian and fixed:
+        G ← G + φφᵀ,  c_y ← c_y + φ                                 classifier (sums)
+        λ from a fifth of the arriving images, over powers of ten   classifier (strength)
+    predict argmax_y φᵀ(G + λI)⁻¹c_y                                classifier
+
+The first session's adaptation of the network by adapters (PETL) is left out: this is the paper's frozen variant. λ is
+relative to the mean diagonal of G, and evidence for it is collected over tasks, where the paper takes the last task's.
+"""
+
+from __future__ import annotations
+
+from adagauss.backbones import BackboneConfig
+from adagauss.classifiers.exact import ExactRidge
+from adagauss.drift import NoDrift
+from adagauss.memory import NoMemory
+from adagauss.methods.base import Method, register_method
+from adagauss.methods.exact import untrained
+
+
+@register_method(
+    "ranpac",
+    title="RanPAC, without adapters",
+    family="exact",
+    stores="autocorrelation of all random features, and one vector of that size for each class",
+    paper="McDonnell et al., NeurIPS 2023, arXiv 2307.02251",
+    fixed=("backbone.name", "backbone.features"),
+)
+def ranpac() -> Method:
+    """Random projections of a frozen pretrained network."""
+    return Method(
+        backbone=BackboneConfig(name="efficientnet_lite0", features=None),
+        representation=untrained(),
+        memory=NoMemory(),
+        drift=NoDrift(),
+        classifier=ExactRidge(random_features=10_000, held_out=0.2),
+    )
