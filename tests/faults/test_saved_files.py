@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import stat
 import struct
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -234,6 +236,35 @@ def dead_process() -> int:
     process.join()
     assert process.pid is not None
     return process.pid
+
+
+SAVER = """
+import sys, torch
+from pathlib import Path
+from adagauss.checkpoint import save_tensors
+number = 0
+while True:
+    save_tensors(Path(sys.argv[1]), "learner", {"same": torch.full((2**20,), number)}, {"number": number})
+    number += 1
+    print(number, flush=True)
+"""
+
+
+def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> None:
+    target = tmp_path / "learner"
+    for pause in (0.0, 0.005, 0.01, 0.015, 0.02):  # moments of the save that follows the second one
+        child = subprocess.Popen([sys.executable, "-c", SAVER, str(target)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        for _ in range(2):
+            child.stdout.readline()
+        time.sleep(pause)
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        tensors, facts = load_tensors(target, "learner")
+        assert bool((tensors["same"] == facts["number"]).all())
+    save_tensors(target, "learner", TENSORS, FACTS)
+    assert list(tmp_path.iterdir()) == [target], "what the killed processes left was not swept"
 
 
 def temporary(folder: Path, pid: int, host: str | None = None, age: float = 0) -> Path:
