@@ -1,0 +1,142 @@
+"""Files under way: crashes, interrupts and rivals leave the old file or the new one, and nothing else."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from adagauss import atomic
+from adagauss.checkpoint import load_tensors, save_json, save_tensors
+
+TENSORS = {"weights": torch.arange(60, dtype=torch.float64)}
+FACTS = {"labels": ["ant", "bee"]}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    save_tensors(tmp_path / "learner", "learner", TENSORS, FACTS)
+    return tmp_path / "learner"
+
+
+def test_threads_that_save_to_one_path_do_no_harm(tmp_path: Path) -> None:
+    target, errors = tmp_path / "learner", list[BaseException]()
+
+    def save(number: int) -> None:
+        try:
+            for _ in range(20):
+                save_tensors(target, "learner", {"same": torch.full((5000,), number)}, {"number": number})
+                tensors, facts = load_tensors(target, "learner")
+                assert set(tensors["same"].tolist()) == {facts["number"]}
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_interrupt_leaves_the_old_file_and_nothing_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_tensors(path, "learner", {}, {})
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_and_its_folder_are_forced_to_disk_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        forced.append(f"{kind} {(tmp_path / 'file').exists()}")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save_json(tmp_path / "file", {})
+    assert forced == ["file False", "folder True"]
+
+
+@pytest.fixture
+def dead_process() -> int:
+    process = multiprocessing.get_context("spawn").Process()
+    process.start()
+    process.join()
+    assert process.pid is not None
+    return process.pid
+
+
+SAVER = """
+import sys, torch
+from pathlib import Path
+from adagauss.checkpoint import save_tensors
+number = 0
+while True:
+    save_tensors(Path(sys.argv[1]), "learner", {"same": torch.full((2**20,), number)}, {"number": number})
+    number += 1
+    print(number, flush=True)
+"""
+
+
+def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> None:
+    target = tmp_path / "learner"
+    for pause in (0.0, 0.005, 0.01, 0.015, 0.02):  # moments of the save that follows the second one
+        child = subprocess.Popen([sys.executable, "-c", SAVER, str(target)], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        for _ in range(2):
+            child.stdout.readline()
+        time.sleep(pause)
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        tensors, facts = load_tensors(target, "learner")
+        assert bool((tensors["same"] == facts["number"]).all())
+    save_tensors(target, "learner", TENSORS, FACTS)
+    assert list(tmp_path.iterdir()) == [target], "what the killed processes left was not swept"
+
+
+def temporary(folder: Path, pid: int, host: str | None = None, age: float = 0) -> Path:
+    file = folder / f".adagauss-{host or atomic._host()}-{pid}-{'0' * 16}.tmp"
+    file.write_bytes(b"half a file")
+    os.utime(file, (time.time() - age,) * 2)
+    return file
+
+
+def test_only_what_nobody_writes_any_more_is_swept(tmp_path: Path, dead_process: int) -> None:
+    for case in ("dead", "alive", "elsewhere", "old"):
+        (tmp_path / case).mkdir()
+    (tmp_path / "dead" / ".other.tmp").write_bytes(b"not ours")
+    dead = temporary(tmp_path / "dead", dead_process)
+    alive = temporary(tmp_path / "alive", os.getpid())
+    elsewhere = temporary(tmp_path / "elsewhere", dead_process, host="0" * 8)
+    old = temporary(tmp_path / "old", os.getpid(), age=3700)
+    for folder in tmp_path.iterdir():
+        save_json(folder / "file", {})
+    assert [file.exists() for file in (dead, alive, elsewhere, old)] == [False, True, True, False]
+    assert (tmp_path / "dead" / ".other.tmp").exists()
+
+
+def test_long_names_and_modes(tmp_path: Path) -> None:
+    save_tensors(tmp_path / ("n" * 255), "learner", TENSORS, FACTS, mode=0o600)
+    load_tensors(tmp_path / ("n" * 255), "learner")
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o600
