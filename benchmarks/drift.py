@@ -67,7 +67,7 @@ def adapter_stage(images: int = 1000, epochs: int = 100) -> Ratio:
     bank = ClassGaussians.from_features(torch.randn(500, 64), [index % 10 for index in range(500)])
     drift = Adapter(recipe=Recipe(epochs=epochs, learning_rate=0.01), views=4)
     started = time.perf_counter()
-    drift.update(bank, now)
+    drift.update(bank, now, None)
     ours = time.perf_counter() - started
     published = _rerunning_epoch_seconds(now, pixels[:512]) * images / 512 * epochs
     return Ratio(
@@ -82,7 +82,7 @@ def adapter_stage(images: int = 1000, epochs: int = 100) -> Ratio:
 def _rerunning_epoch_seconds(now: CurrentTask, pixels: Tensor) -> float:
     """Both extractors over augmented images, then a step of the adapter: what one epoch costs without a cache."""
     adapter = mlp(64, 32)
-    optimiser = torch.optim.SGD(adapter.parameters(), 0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(adapter.parameters(), 0.01, momentum=0.9)
     assert now.previous is not None
     started = time.perf_counter()
     for part in pixels.split(256):  # type: ignore[no-untyped-call]
@@ -90,9 +90,9 @@ def _rerunning_epoch_seconds(now: CurrentTask, pixels: Tensor) -> float:
         with torch.inference_mode():
             old, new = now.previous.extractor(images), now.network.extractor(images)
         loss = torch.nn.functional.mse_loss(adapter(old.clone()), new.clone())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
     return time.perf_counter() - started
 
 

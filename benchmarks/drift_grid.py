@@ -5,7 +5,6 @@ OUT gets a JSON file a run and a table over all the runs named; a run whose file
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from adagauss.analysis.replay import Replay, replay, table
 from adagauss.benchmark import RunConfig, RunFolder
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
-from adagauss.drift import Adapter, Drift, NoDrift
+from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
 from adagauss.methods.adagauss import REFERENCE
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
@@ -26,6 +25,7 @@ CLASSIFIER = "classifier."
 PUBLISHED = {key.removeprefix(CLASSIFIER): value for key, value in REFERENCE.items() if key.startswith(CLASSIFIER)}
 """The classifier of the published code; each switch of it is turned back alone."""
 RECIPE = Recipe(epochs=40, batch_size=128, learning_rate=0.01, clip_norm=1.0)
+VIEWS = 2
 
 
 class SharedAdapter(Adapter):
@@ -42,7 +42,7 @@ class SharedAdapter(Adapter):
 
 
 def adapter(**settings: object) -> Adapter:
-    return SharedAdapter.of({"recipe": RECIPE, "views": 2, **settings})
+    return SharedAdapter.of({"recipe": RECIPE, "views": VIEWS, **settings})
 
 
 DRIFTS: dict[str, Drift] = {
@@ -52,17 +52,17 @@ DRIFTS: dict[str, Drift] = {
     "MLP, sampled (paper)": adapter(),
     "MLP without anti-collapse": adapter(anti_collapse=0.0),
     "MLP + residual": adapter(residual_covariance=1.0),
-    "means only, affine": adapter(network="affine", adapt_covariance=False),
-    "affine": adapter(network="affine"),
-    "affine + half residual": adapter(network="affine", residual_covariance=0.5),
-    "affine + residual": adapter(network="affine", residual_covariance=1.0),
+    "means only, affine": AffineMap(views=VIEWS, adapt_covariance=False),
+    "affine": AffineMap(views=VIEWS),
+    "affine + half residual": AffineMap(views=VIEWS, residual_covariance=0.5),
+    "affine + residual": AffineMap(views=VIEWS, residual_covariance=1.0),
 }
 CLASSIFIERS: dict[str, Classifier] = {
     "nearest mean": NearestMean(),
     "published code (shrink 3, correlation, L2)": Bayes.of(PUBLISHED),
     "published, no shrinkage": Bayes.of({**PUBLISHED, "shrinkage": 0.0}),
     "published, no correlation": Bayes.of({**PUBLISHED, "correlation": False}),
-    "published, no L2": Bayes.of({**PUBLISHED, "normalise": False}),
+    "published, no L2": Bayes.of({**PUBLISHED, "normalize": False}),
     "published, log-determinant": Bayes.of({**PUBLISHED, "log_det": True}),
     "Mahalanobis": Bayes(log_det=False),
     "Bayes (paper)": Bayes(),
@@ -79,10 +79,8 @@ def scored(run: Path, kept: Path) -> Replay:
     if not kept.exists():
         stream = RunConfig.of(RunFolder(run).config).stream
         dataset = read(stream.dataset, stream.image_size)
-        kept.write_text(
-            json.dumps(replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).as_data(), indent=1), encoding="utf-8"
-        )
-    return Replay.of(json.loads(kept.read_text(encoding="utf-8")))
+        replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).write(kept)
+    return Replay.read(kept, "delete it to score the run again")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from adagauss.backbones import Extractor
-from adagauss.benchmark import RunConfig, make_config, run
+from adagauss.benchmark import RunConfig, RunFolder, make_config, run
 from adagauss.benchmark.compare import Spread, markdown
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
@@ -64,7 +64,7 @@ class NetworkClock:
 
 def configuration(dataset: Dataset, seed: int) -> RunConfig:
     return make_config(
-        "adagauss", STREAM, dataset, preset="reference", settings=SETTINGS, epochs=20, seed=seed, diagnostics="last"
+        "adagauss", STREAM, preset="reference", settings=SETTINGS, epochs=20, seed=seed, diagnostics="last"
     )
 
 
@@ -82,25 +82,25 @@ def measure(folder: Path, dataset: Dataset, seed: int, clock: NetworkClock) -> N
 def rows(out: Path) -> list[dict[str, str]]:
     """One row a seed, and their mean."""
     found = [path.parent for path in sorted(out.glob(f"*/{COST}"))]
-    results = [json.loads((folder / "metrics.json").read_text(encoding="utf-8")) for folder in found]
+    results = [RunFolder(folder).result() for folder in found]
     table = []
     for folder, result in zip(found, results, strict=True):
         cost = json.loads((folder / COST).read_text(encoding="utf-8"))
         table.append(
             {
-                "seed": str(result["seed"]),
-                "A_last": f"{100 * result['a_last']['task_mean']:.1f}",
-                "A_inc": f"{100 * result['a_inc']['task_mean']:.1f}",
-                **{f"{stage}, s": f"{result['seconds'][stage]:.0f}" for stage in STAGES},
-                "whole run, min": f"{sum(result['seconds'][stage] for stage in STAGES) / 60:.1f}",
+                "seed": str(result.seed),
+                "A_last": f"{100 * result.metrics['a_last']:.1f}",
+                "A_inc": f"{100 * result.metrics['a_inc']:.1f}",
+                **{f"{stage}, s": f"{result.cost.seconds[stage]:.0f}" for stage in STAGES},
+                "whole run, min": f"{sum(result.cost.seconds[stage] for stage in STAGES) / 60:.1f}",
                 "in forward and backward": f"{100 * (cost['forward'] + cost['backward']) / cost['wall']:.0f} %",
-                "config": result["config"],
+                "config": result.config,
             }
         )
     mean = dict.fromkeys(table[0], "")
     mean["seed"] = "mean"
     for column, name in (("A_last", "a_last"), ("A_inc", "a_inc")):
-        mean[column] = str(Spread.of([result[name]["task_mean"] for result in results]))
+        mean[column] = str(Spread.of([result.metrics[name] for result in results]))
     return [*table, mean]
 
 

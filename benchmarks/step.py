@@ -28,7 +28,7 @@ def make_step(
     if channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = images.contiguous(memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD([*network.parameters(), *head.parameters()], 0.1, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], 0.1, momentum=0.9, weight_decay=5e-4)
     extract: Callable[[Tensor], Tensor] = torch.compile(network) if compiled else network
 
     def step() -> None:
@@ -36,9 +36,9 @@ def make_step(
         loss = F.cross_entropy(head(features), targets)
         if collapse:
             loss = loss + anti_collapse(features)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
 
     return step
 

@@ -19,18 +19,18 @@ from adagauss.benchmark.compare import Spread, markdown
 from adagauss.benchmark.protocols import protocol
 from adagauss.classifiers import Bayes
 from adagauss.data.dataset import Dataset
-from adagauss.drift import Adapter
+from adagauss.drift import AffineMap
 from adagauss.errors import NumericalError
 
 from .drift_grid import PUBLISHED
 from .real_data import read
 
 PROTOCOL = protocol("cifar100-10-cpu")
-MEANS = {"representation.terms.distillation.reduction": "mean", "drift.reduction": "mean"}
-CLIPPED = {f"{stage}.clip_norm": 1.0 for stage in ("representation.first", "representation.later", "drift.recipe")}
+MEANS = {"representation.terms.distillation.reduction": "mean"}
+CLIPPED = {f"{stage}.clip_norm": 1.0 for stage in ("representation.first", "representation.later")}
 SUMS = dict.fromkeys(MEANS, "sum")
 UNCLIPPED = dict.fromkeys(CLIPPED)
-AFFINE = Adapter(network="affine", views=2)
+AFFINE = AffineMap(views=2)
 FACTS = "switch.json"
 CLASSIFIERS = {
     "published": Bayes.of(PUBLISHED),
@@ -42,7 +42,7 @@ SWITCHES: dict[str, tuple[str, dict[str, Any]]] = {
     "reference": ("reference", {}),
     "reference, later rate 0.1 (text)": ("reference", {"representation.later.learning_rate": 0.1}),
     "reference, sums (text)": ("reference", SUMS),
-    "reference, no first-task rotations (text)": ("reference", {"representation.expansion.kind": "none"}),
+    "reference, no first-task rotations (text)": ("reference", {"representation.label_augmentation.kind": "none"}),
     "reference, crops and flips only (text)": ("reference", {"augmentation.policy": "none"}),
     "reference, no clipping (text)": ("reference", UNCLIPPED),
     "paper": ("paper", {}),
@@ -56,11 +56,10 @@ def measure(folder: Path, dataset: Dataset, name: str, seed: int) -> None:
     """One run and its replay; what is finished already is left as it is."""
     preset, settings = SWITCHES[name]
     config = make_config(
-        "adagauss",
+        "adagauss-affine",
         PROTOCOL.stream,
-        dataset,
         preset=preset,
-        settings={**settings, "drift.network": "affine"},
+        settings=settings,
         protocol=PROTOCOL,
         seed=seed,
         diagnostics="none",

@@ -13,7 +13,7 @@ class MeanShift(Drift):
     kind = "mean_shift"
     step: float = 1.0
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         shift = (now.features() - now.features(previous=True)).double().mean(0)
         return memory.with_statistics(memory.means + self.step * shift, None)
 

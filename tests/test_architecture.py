@@ -12,16 +12,17 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "plugins", "config", "progress", "allocator"],
-    ["linalg", "networks"],
+    ["errors", "needs", "plugins", "state", "registry", "config", "settings", "progress", "allocator", "yaml_files"],
+    ["linalg", "networks", "sums"],
     ["gaussians", "losses"],
-    ["checkpoint", "runtime", "data"],
+    ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
+    ["patches"],
     ["backbones"],
     ["training", "sampling"],
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["learner", "bayes", "estimator"],
+    ["knowledge", "learner", "bayes", "estimator"],
     ["benchmark"],
     ["analysis"],
     ["cli"],

@@ -166,7 +166,7 @@ def test_settings_may_change_after_fitting(blobs: Blobs) -> None:
 
 def test_normalised_rule_ignores_length() -> None:
     X, y = load_iris(return_X_y=True)
-    rule = GaussianBayes(normalise=True, correlation=True, shrinkage=1.0, log_det=False, priors=False).fit(X, y)
+    rule = GaussianBayes(normalize=True, correlation=True, shrinkage=1.0, log_det=False, priors=False).fit(X, y)
     np.testing.assert_allclose(rule.predict_proba(X), rule.predict_proba(3 * X))
 
 

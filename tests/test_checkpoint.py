@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss import checkpoint
+from adagauss import atomic, checkpoint
 from adagauss.checkpoint import load_tensors, save_json, save_tensors
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError
@@ -158,9 +159,16 @@ def test_files_of_another_kind_or_version_are_refused(tmp_path: Path, monkeypatc
     path = saved(tmp_path)
     with pytest.raises(CheckpointError, match=r"not a saved adagauss snapshot .*adagauss-learner"):
         load_tensors(path, "snapshot")
-    monkeypatch.setattr(checkpoint, "VERSION", 2)
-    with pytest.raises(CheckpointError, match="format version 1, this adagauss reads 2"):
+    monkeypatch.setattr(checkpoint, "VERSION", 3)
+    with pytest.raises(CheckpointError, match="file format 2, this adagauss reads 3"):
         load_tensors(path, "learner")
+
+
+def test_a_file_of_the_first_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    metadata = {"format": "adagauss-learner", "version": "1", "facts": "{}"}
+    (tmp_path / "old").write_bytes(safetensors.torch.save({"weights": torch.ones(3)}, metadata=metadata))
+    with pytest.raises(CheckpointError, match=r"written by adagauss 0\.1 \(file format 1\).*teach and save anew"):
+        load_tensors(tmp_path / "old", "learner")
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
@@ -198,11 +206,11 @@ def test_a_full_disk_leaves_the_old_file_whole(
     before = path.read_bytes()
     with monkeypatch.context() as patch:
         if fails == "write":
-            patch.setattr(Path, "open", lambda self, mode: FullDisk(self, "w"))
-        elif fails == "fsync":
-            patch.setattr(os, "fsync", no_space)
-        else:
+            patch.setattr(atomic, "_create", lambda path, mode: FullDisk(path, "w"))
+        elif fails == "replace":
             patch.setattr(Path, fails, no_space)
+        else:
+            patch.setattr(os, fails, no_space)
         with pytest.raises(CheckpointError, match=f"{path.name} could not be written .*No space left"):
             save(path)
     assert path.read_bytes() == before

@@ -12,12 +12,13 @@ from sklearn.naive_bayes import GaussianNB
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
-from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
+from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear, Scorer
 from adagauss.config import Part
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
+from adagauss.methods import make_method
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
@@ -51,10 +52,12 @@ def current_task() -> CurrentTask:
     return CurrentTask(0, images, cast(Network, nn.Identity()), None, Augmentation.none(), runtime)
 
 
-def bayes(bank: ClassGaussians, **settings: object) -> Bayes:
-    classifier = Bayes.of(settings)
-    classifier.fit(bank, current_task())
-    return classifier
+def bayes(bank: ClassGaussians, **settings: object) -> Scorer:
+    return fitted(Bayes.of(settings), bank)
+
+
+def fitted(classifier: Classifier, bank: ClassGaussians) -> Scorer:
+    return classifier.fit(bank, current_task(), None)
 
 
 def between(scores: Tensor | Array) -> Array:
@@ -72,7 +75,7 @@ def test_bayes_equals_quadratic_discriminant_analysis(priors: bool) -> None:
     oracle.fit(features.numpy(), targets.numpy())
     # Its covariances are divided by n or n − 1, depending on the release: the rule is compared, given its own.
     bank = memory().with_statistics(memory().means, torch.from_numpy(np.stack(oracle.covariance_)))
-    scores = bayes(bank, priors=priors).scores(points)
+    scores = bayes(bank, priors=priors)(points)
     np.testing.assert_array_equal(scores.argmax(1), oracle.predict(points.numpy()))
     expected = oracle.predict_log_proba(points.numpy())
     np.testing.assert_allclose(between(scores), between(expected), rtol=1e-3, atol=1e-3)
@@ -80,7 +83,7 @@ def test_bayes_equals_quadratic_discriminant_analysis(priors: bool) -> None:
 
 def test_priors_shift_scores_by_the_log_of_the_counts() -> None:
     points, _ = data(seed=1)
-    shift = bayes(memory(), priors=True).scores(points) - bayes(memory()).scores(points)
+    shift = bayes(memory(), priors=True)(points) - bayes(memory())(points)
     expected = np.log(np.array(COUNTS) / sum(COUNTS))
     np.testing.assert_allclose(shift, np.tile(expected, (len(points), 1)), atol=1e-4)
 
@@ -92,7 +95,7 @@ def test_diagonal_equals_naive_bayes(kind: CovarianceKind) -> None:
     oracle = GaussianNB(priors=np.full(CLASSES, 1 / CLASSES), var_smoothing=0).fit(features.numpy(), targets.numpy())
     counts = np.array(COUNTS)[:, None]
     oracle.var_ *= counts / (counts - 1)  # it divides by n, the memory by n − 1
-    scores = bayes(memory(kind), covariance="diagonal").scores(points)
+    scores = bayes(memory(kind), covariance="diagonal")(points)
     np.testing.assert_array_equal(scores.argmax(1), oracle.predict(points.numpy()))
     expected = oracle.predict_log_proba(points.numpy())
     np.testing.assert_allclose(between(scores), between(expected), rtol=1e-3, atol=1e-3)
@@ -103,12 +106,14 @@ def test_no_covariance_is_the_nearest_mean(kind: CovarianceKind) -> None:
     points, _ = data(seed=1)
     bank = memory(kind)
     distances = ((points[:, None] - bank.means) ** 2).sum(2)
-    scores = bayes(bank, covariance="none").scores(points)
+    scores = bayes(bank, covariance="none")(points)
     np.testing.assert_allclose(scores, -distances / 2, rtol=1e-4, atol=1e-4)
 
 
 def test_full_rule_over_a_memory_of_means_says_what_to_set() -> None:
-    with pytest.raises(ConfigError, match=r"memory\.covariance"):
+    with pytest.raises(ConfigError, match=r"memory\.kind=gaussians"):
+        make_method("adagauss", settings={"memory.kind": "means"})
+    with pytest.raises(ConfigError, match=r"memory\.kind=gaussians"):
         bayes(memory("none"))
 
 
@@ -119,17 +124,17 @@ def test_tied_covariances_by_brute_force(tied: float) -> None:
     covariances = bank.covariances.numpy()
     mixed = (1 - tied) * covariances + tied * covariances.mean(0)
     expected = direct_scores(points.numpy(), bank.means.numpy(), mixed, log_det=True)
-    scores = bayes(bank, tied=tied).scores(points)
+    scores = bayes(bank, tied=tied)(points)
     np.testing.assert_allclose(between(scores), between(expected), rtol=1e-3, atol=1e-3)
 
 
 def test_fully_tied_scores_are_linear_in_the_point() -> None:
     points, _ = data(seed=1)
-    scores = between(bayes(memory(), tied=1.0).scores(points))
+    scores = between(bayes(memory(), tied=1.0)(points))
     design = np.hstack([points.numpy(), np.ones((len(points), 1))])
     residual = scores - design @ np.linalg.lstsq(design, scores, rcond=None)[0]
     assert np.abs(residual).max() < 1e-3
-    untied = between(bayes(memory()).scores(points))
+    untied = between(bayes(memory())(points))
     assert np.abs(untied - design @ np.linalg.lstsq(design, untied, rcond=None)[0]).max() > 1
 
 
@@ -153,32 +158,29 @@ def test_the_settings_of_the_published_code_directly() -> None:
     unit = points.numpy() / np.linalg.norm(points.numpy(), axis=1, keepdims=True)
     means = bank.means.numpy() / np.linalg.norm(bank.means.numpy(), axis=1, keepdims=True)
     expected = direct_scores(unit, means, np.stack(matrices), log_det=False)
-    scores = bayes(bank, shrinkage=3.0, correlation=True, normalise=True, log_det=False).scores(points)
+    scores = bayes(bank, shrinkage=3.0, correlation=True, normalize=True, log_det=False)(points)
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(scores.argmax(1), expected.argmax(1))
 
 
-@pytest.mark.parametrize("normalise", [False, True])
-def test_nearest_mean(normalise: bool) -> None:
+@pytest.mark.parametrize("normalize", [False, True])
+def test_nearest_mean(normalize: bool) -> None:
     points, _ = data(seed=1)
     bank = memory("none")
     x, means = points.numpy(), bank.means.numpy()
-    if normalise:
+    if normalize:
         x, means = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, means))
     expected = -((x[:, None] - means) ** 2).sum(2)
-    classifier = NearestMean(normalise=normalise)
-    classifier.fit(bank, current_task())
-    np.testing.assert_allclose(classifier.scores(points), expected, rtol=1e-4, atol=1e-4)
+    scorer = fitted(NearestMean(normalize=normalize), bank)
+    np.testing.assert_allclose(scorer(points), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("part", [Bayes(), NearestMean()])
 def test_far_from_the_origin_the_prediction_is_the_same(part: Classifier) -> None:
     points, _ = data(seed=1)
     bank = memory()
-    part.fit(bank, current_task())
-    near = part.scores(points.float())
-    part.fit(bank.with_statistics(bank.means + 300, None), current_task())
-    far = part.scores((points + 300).float())
+    near = fitted(part, bank)(points.float())
+    far = fitted(part, bank.with_statistics(bank.means + 300, None))((points + 300).float())
     best = near.topk(2).values
     clear = best[:, 0] - best[:, 1] > 0.05
     assert int(clear.sum()) > 100
@@ -188,23 +190,23 @@ def test_far_from_the_origin_the_prediction_is_the_same(part: Classifier) -> Non
 def test_sampled_linear_separates_what_can_be_separated() -> None:
     points, targets = data(seed=1, apart=30.0)
     classifier = SampledLinear(samples=1000, recipe=Recipe(epochs=5, batch_size=128, clip_norm=1.0))
-    classifier.fit(memory(apart=30.0), current_task())
-    assert float((classifier.scores(points).argmax(1) == targets).float().mean()) > 0.98
+    scorer = fitted(classifier, memory(apart=30.0))
+    assert float((scorer(points).argmax(1) == targets).float().mean()) > 0.98
 
 
 @pytest.mark.parametrize(
     "part",
     [
         Bayes(),
-        Bayes(priors=True, shrinkage=3.0, correlation=True, normalise=True, log_det=False),
-        NearestMean(normalise=True),
+        Bayes(priors=True, shrinkage=3.0, correlation=True, normalize=True, log_det=False),
+        NearestMean(normalize=True),
         SampledLinear(samples=256, recipe=Recipe(epochs=1, batch_size=128)),
     ],
     ids=["bayes", "published", "nearest mean", "linear"],
 )
 def test_state_round_trip_gives_equal_scores(part: Classifier) -> None:
     points, _ = data(seed=1)
-    part.fit(memory(), current_task())
-    other = cast(Classifier, Part.build("classifier", part.spec()))
-    other.load_state_dict(part.state_dict())
-    assert torch.equal(other.scores(points), part.scores(points))
+    scorer = fitted(part, memory())
+    other = cast(Classifier, Part.build("classifier", part.spec())).empty_state()
+    other.load_state_dict(scorer.state_dict())
+    assert torch.equal(other(points), scorer(points))

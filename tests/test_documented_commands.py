@@ -13,8 +13,9 @@ import typer.main
 from adagauss.benchmark.protocols import protocol
 from adagauss.cli import app
 from adagauss.cli.options import parse_settings
-from adagauss.config import flatten, plain
+from adagauss.config import plain
 from adagauss.methods import make_method, methods
+from adagauss.settings import flatten
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,8 +48,8 @@ def test_the_methods_of_a_documented_command_take_its_settings(line: str) -> Non
     given = _parsed(line)
     chosen = given.get("methods") or given["method"]
     settings = parse_settings(given["settings"])
-    wishes = protocol(given["protocol"]).wishes("reference") if given["protocol"] else {}
+    layers = protocol(given["protocol"]).layers("reference") if given["protocol"] else []
     for name in methods() if chosen == "all" else chosen.split(","):
-        resolved = flatten(plain(make_method(name, settings=settings, wishes=wishes)))
+        resolved = flatten(plain(make_method(name, settings=settings, layers=layers)))
         for key, value in settings.items():
             assert resolved[key] == (str(Path(value).absolute()) if key == "backbone.weights" else value)

@@ -1,4 +1,4 @@
-"""The adapter drift on features that a known map has moved."""
+"""The adapter and the affine map on features that a known map has moved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.drift import Adapter, NoDrift
+from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.linalg import Affine, sample_covariance
 from adagauss.runtime import Runtime, RuntimeConfig
@@ -48,15 +48,33 @@ def task_of(new: Tensor = NEW, views: tuple[str | int, ...] = (0,)) -> CurrentTa
     return now
 
 
-def adapter(network: Literal["mlp", "linear", "affine"] = "affine", **settings: Any) -> Adapter:
-    recipe = Recipe(epochs=40, batch_size=100, learning_rate=0.2, clip_norm=1.0, weight_decay=0.0)
-    defaults: dict[str, Any] = {"views": 1, "ridge": 1e-10, "samples": 4000, "recipe": recipe, "anti_collapse": 0.0}
+RECIPE = Recipe(epochs=40, batch_size=100, learning_rate=0.2, clip_norm=1.0, weight_decay=0.0)
+
+
+def adapter(network: Literal["mlp", "linear"], **settings: Any) -> Adapter:
+    defaults: dict[str, Any] = {"views": 1, "samples": 4000, "recipe": RECIPE, "anti_collapse": 0.0}
     return Adapter(network=network, **{**defaults, **settings})
+
+
+def affine(**settings: Any) -> AffineMap:
+    return AffineMap(**{"views": 1, "ridge": 1e-10, **settings})
+
+
+def of_kind(network: Literal["affine", "linear"], recipe: Recipe = RECIPE, **settings: Any) -> Drift:
+    """The map in closed form, or one that is trained."""
+    return affine(**settings) if network == "affine" else adapter(network, recipe=recipe, **settings)
+
+
+def moved_by(drift: Drift, before: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    """The old classes after a task, by a drift that has nothing to remember."""
+    memory, state = drift.update(before, now, None)
+    assert state is None
+    return memory
 
 
 @pytest.mark.parametrize("kind", ["full", "none"])
 def test_affine_recovers_an_affine_move_exactly(kind: CovarianceKind) -> None:
-    moved = adapter().update(memory(kind), task_of())
+    moved = moved_by(affine(), memory(kind), task_of())
     exact = memory(kind).transport_affine(TRUE)
     torch.testing.assert_close(moved.means, exact.means, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(moved.packed, exact.packed, rtol=1e-5, atol=1e-5)
@@ -67,7 +85,7 @@ def test_affine_recovers_an_affine_move_exactly(kind: CovarianceKind) -> None:
 def test_trained_adapters_follow_an_affine_move(
     network: Literal["mlp", "linear"], mean_by: Literal["samples", "map"]
 ) -> None:
-    moved = adapter(network, mean_by=mean_by).update(memory(), task_of())
+    moved = moved_by(adapter(network, mean_by=mean_by), memory(), task_of())
     exact, still = memory().transport_affine(TRUE), memory()
     assert bool((moved.mean_distance(exact) < 0.1 * still.mean_distance(exact)).all())
     assert bool((moved.covariance_distance(exact) < 0.25 * still.covariance_distance(exact)).all())
@@ -80,26 +98,27 @@ def test_each_switch_moves_its_own_statistic(
 ) -> None:
     before = memory()
     recipe = Recipe(epochs=2)
-    part = adapter(network, adapt_mean=mean, adapt_covariance=covariance, recipe=recipe)
-    moved = part.update(before, task_of())
+    part = of_kind(network, recipe, adapt_mean=mean, adapt_covariance=covariance)
+    moved = moved_by(part, before, task_of())
     assert torch.equal(moved.means, before.means) != mean
     assert torch.equal(moved.packed, before.packed) != covariance
-    both = adapter(network, recipe=recipe).update(before, task_of())
+    both = moved_by(of_kind(network, recipe), before, task_of())
     assert torch.equal(moved.means, both.means if mean else before.means)
     assert torch.equal(moved.packed, both.packed if covariance else before.packed)
 
 
-def test_update_leaves_the_given_memory_alone() -> None:
+@pytest.mark.parametrize("network", ["affine", "linear"])
+def test_update_leaves_the_given_memory_alone(network: Literal["affine", "linear"]) -> None:
     before = memory()
-    adapter().update(before, task_of())
+    of_kind(network).update(before, task_of(), None)
     assert torch.equal(before.means, memory().means)
     assert torch.equal(before.packed, memory().packed)
 
 
 def test_mean_by_map_maps_the_old_mean_itself() -> None:
-    by_map = adapter("mlp", mean_by="map", recipe=Recipe(epochs=2)).update(memory(), task_of())
-    by_samples = adapter("mlp", recipe=Recipe(epochs=2)).update(memory(), task_of())
-    means_only = adapter("mlp", recipe=Recipe(epochs=2)).update(memory("none"), task_of())
+    by_map = moved_by(adapter("mlp", mean_by="map", recipe=Recipe(epochs=2)), memory(), task_of())
+    by_samples = moved_by(adapter("mlp", recipe=Recipe(epochs=2)), memory(), task_of())
+    means_only = moved_by(adapter("mlp", recipe=Recipe(epochs=2)), memory("none"), task_of())
     assert torch.equal(by_map.means, means_only.means)
     assert not torch.equal(by_map.means, by_samples.means)
     assert torch.equal(by_map.packed, by_samples.packed)
@@ -109,8 +128,8 @@ def test_mean_by_map_maps_the_old_mean_itself() -> None:
 @pytest.mark.parametrize("network", ["affine", "linear"])
 def test_residual_covariance_is_added(network: Literal["affine", "linear"], amount: float) -> None:
     now = task_of(NEW + 0.3 * draw(ROWS, seed=8))
-    without = adapter(network).update(memory(), now)
-    moved = adapter(network, residual_covariance=amount).update(memory(), now)
+    without = moved_by(of_kind(network), memory(), now)
+    moved = moved_by(of_kind(network, residual_covariance=amount), memory(), now)
     added = moved.covariances - without.covariances
     torch.testing.assert_close(added[0], added[1])
     if network == "affine":
@@ -126,7 +145,7 @@ def test_residual_covariance_is_added(network: Literal["affine", "linear"], amou
 @pytest.mark.parametrize("network", ["affine", "linear"])
 def test_diagonal_memory_keeps_the_diagonal_of_the_moved_covariance(network: Literal["affine", "linear"]) -> None:
     before = memory("diagonal")
-    moved = adapter(network).update(before, task_of())
+    moved = moved_by(of_kind(network), before, task_of())
     exact = TRUE.weight.T @ before.covariances @ TRUE.weight
     assert moved.covariance == "diagonal"
     assert moved.packed.shape == before.packed.shape
@@ -134,27 +153,27 @@ def test_diagonal_memory_keeps_the_diagonal_of_the_moved_covariance(network: Lit
 
 
 def test_the_penalty_of_the_affine_map_is_used() -> None:
-    moved = adapter(ridge=1e6).update(memory(), task_of())
+    moved = moved_by(affine(ridge=1e6), memory(), task_of())
     torch.testing.assert_close(moved.means, NEW.mean(0).double().expand(2, -1), rtol=1e-3, atol=1e-3)
 
 
 def test_anti_collapse_keeps_directions_that_the_new_features_lost() -> None:
     flat = NEW.clone()
     flat[:, -1] = 0
-    without = adapter("linear").update(memory(), task_of(flat))
-    kept = adapter("linear", anti_collapse=1.0).update(memory(), task_of(flat))
+    without = moved_by(adapter("linear"), memory(), task_of(flat))
+    kept = moved_by(adapter("linear", anti_collapse=1.0), memory(), task_of(flat))
     assert bool((without.covariances[:, -1, -1] < 1e-3).all())
     assert bool((kept.covariances[:, -1, -1] > 1e-2).all())
 
 
 def test_no_views_means_the_plain_images() -> None:
-    moved = adapter(views=0).update(memory(), task_of(views=("test",)))
+    moved = moved_by(affine(views=0), memory(), task_of(views=("test",)))
     torch.testing.assert_close(moved.means, memory().transport_affine(TRUE).means, rtol=1e-5, atol=1e-5)
 
 
 def test_no_drift_keeps_the_memory() -> None:
     before = memory()
-    assert NoDrift().update(before, task_of()) is before
+    assert moved_by(NoDrift(), before, task_of()) is before
 
 
 class CountingTrunk(Trunk):
@@ -175,7 +194,7 @@ def test_extractors_run_once_a_view_however_many_epochs(views: int, epochs: int)
     trunks = [CountingTrunk(), CountingTrunk()]
     old, new = (Network(Extractor(trunk, SIZE, (0.5,), (0.5,), False), IncrementalHead(SIZE)) for trunk in trunks)
     now = CurrentTask(1, data, new, old, Augmentation(crop_padding=1), Runtime(RuntimeConfig(device="cpu")))
-    adapter("linear", views=views, samples=10, recipe=Recipe(epochs=epochs, batch_size=8)).update(memory(), now)
+    adapter("linear", views=views, samples=10, recipe=Recipe(epochs=epochs, batch_size=8)).update(memory(), now, None)
     assert [trunk.images for trunk in trunks] == [30 * max(1, views)] * 2
 
 

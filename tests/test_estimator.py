@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {
     "representation.first.batch_size": 64,
     "representation.later.batch_size": 64,
     "representation.first.learning_rate": 0.05,
-    "representation.expansion.kind": "none",
+    "representation.label_augmentation.kind": "none",
     "drift.recipe.epochs": 2,
     "drift.samples": 200,
     "augmentation.crop_padding": 0,

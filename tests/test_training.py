@@ -21,7 +21,7 @@ from adagauss.representation import Representation
 from adagauss.representation.terms import AntiCollapse, CrossEntropy
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
-from adagauss.training import History, Recipe, TensorBatches, batch_bounds, rate_factor, train
+from adagauss.training import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
 
 Saved = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -48,10 +48,11 @@ class KeptInMemory:
             raise InterruptedRunError
 
 
-class Regression:
+class Regression(Objective):
     """A small network with batch norm and dropout fitted to random targets, with noise from the epoch's generator."""
 
     def __init__(self, broken: bool = False) -> None:
+        super().__init__()
         torch.manual_seed(7)
         self.module = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2))
         self.broken = broken
@@ -64,8 +65,7 @@ class Regression:
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         self.generator = generator
 
-    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        inputs, targets = batch
+    def forward(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         noise = 0.1 * torch.randn(inputs.shape, generator=self.generator)
         error = F.mse_loss(self.module(inputs + noise), targets)
         return {"error": error, "other": error * float("nan") if self.broken else 0.5 * error}
@@ -132,20 +132,15 @@ def test_cosine_one_cycle_and_constant() -> None:
     assert {rate_factor(constant, epoch, 0.9) for epoch in range(200)} == {1.0}
 
 
-class Ramp:
+class Ramp(Objective):
     """A loss of slope one: each step of plain SGD moves the parameter by its learning rate."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.module = nn.Linear(1, 1, bias=False)
         self.seen: list[float] = []
 
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.module.parameters()), "lr": learning_rate}]
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Nothing to prepare."""
-
-    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    def forward(self, *batch: Tensor) -> dict[str, Tensor]:
         self.seen.append(self.module.weight.item())
         return {"ramp": self.module.weight.sum()}
 
@@ -180,13 +175,13 @@ def test_the_same_stage_gives_the_same_result_and_another_one_another() -> None:
     assert history[-1]["error"] < history[0]["error"]
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("epochs_done", [1, 4])
 @pytest.mark.parametrize("schedule", ["milestones", "one_cycle"])
 def test_a_resumed_training_equals_an_uninterrupted_one(
-    optimiser: Literal["sgd", "adam"], epochs_done: int, schedule: Literal["milestones", "one_cycle"]
+    optimizer: Literal["sgd", "adam"], epochs_done: int, schedule: Literal["milestones", "one_cycle"]
 ) -> None:
-    recipe = Recipe(epochs=6, learning_rate=0.05, optimiser=optimiser, schedule=schedule, clip_norm=1.0)
+    recipe = Recipe(epochs=6, learning_rate=0.05, optimizer=optimizer, schedule=schedule, clip_norm=1.0)
     whole, whole_history = run(recipe, runtime())
     snapshots = KeptInMemory(stop_after=epochs_done)
     with pytest.raises(InterruptedRunError):
@@ -242,7 +237,7 @@ def learn(recipe: Recipe, snapshots: KeptInMemory | None = None, **settings: Any
     now = tiny_task(snapshots)
     before = copy.deepcopy(now.network)
     terms = {"cross_entropy": CrossEntropy(), "anti_collapse": AntiCollapse()}
-    Representation(first=recipe, terms=terms, **settings).fit(now, ClassGaussians(3))
+    Representation(first=recipe, terms=terms, **settings).fit(now, ClassGaussians(3), {})
     return before, now.network
 
 

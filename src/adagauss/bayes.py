@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from adagauss import linalg
 from adagauss.classifiers import Bayes
+from adagauss.classifiers.gaussian import BayesScorer
 from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 
@@ -43,7 +43,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         shrinkage: γ of Σ + γ·mean(diag Σ)·I.
         tied: τ in 0..1, the fraction of the mean covariance of all classes in each.
         correlation: replace each covariance by its correlation matrix.
-        normalise: scale samples and means to unit length before they are compared.
+        normalize: scale samples and means to unit length before they are compared.
 
     Attributes:
         classes_: known classes, sorted; the columns of probabilities.
@@ -62,7 +62,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         shrinkage: float = 0.0,
         tied: float = 0.0,
         correlation: bool = False,
-        normalise: bool = False,
+        normalize: bool = False,
     ) -> None:
         self.covariance = covariance
         self.log_det = log_det
@@ -70,10 +70,10 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.shrinkage = shrinkage
         self.tied = tied
         self.correlation = correlation
-        self.normalise = normalise
+        self.normalize = normalize
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
-        """Learn from (N, S) features and one label a row, forgetting all that was learned before."""
+        """Learn from (N, S) features and one label per row, forgetting all that was learned before."""
         return self._learn(X, y, None, anew=True)
 
     def partial_fit(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> Self:
@@ -118,46 +118,37 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         bank.add(_tensor(samples), labels.tolist())
         self.gaussians_: ClassGaussians = bank
         self.classes_: Array = columns
-        self._scorer = _Scorer(bank, columns.tolist())
+        self._scores_of = _Scores(bank, columns.tolist())
         return self
 
     def _scores(self, X: npt.ArrayLike) -> Tensor:
         check_is_fitted(self, "gaussians_")
         points = _tensor(validate_data(self, X, reset=False, dtype=np.float64))
-        scorer: _Scorer = self._scorer
-        return scorer.scores(self._rule(), points)
+        scores: _Scores = self._scores_of
+        return scores.of(self._rule(), points)
 
     def _rule(self) -> Bayes:
         return Bayes.of(self.get_params(deep=False))
 
 
-class _Scorer:
-    """The covariances of a bank, factored when first needed and again only if the settings of the rule change."""
+class _Scores:
+    """The rule over a bank, factored when first needed and again only if the settings of the rule change."""
 
     def __init__(self, bank: ClassGaussians, classes: list[Any]) -> None:
         seen = [label in bank for label in classes]
         self.seen = torch.tensor(seen)
         self.bank = bank.select([label for label, there in zip(classes, seen, strict=True) if there])
-        self.settings: dict[str, Any] = {}
-        self.fitted = Bayes()
+        self.rule: Bayes | None = None
+        self.scorer: BayesScorer | None = None
 
-    def scores(self, rule: Bayes, points: Tensor) -> Tensor:
+    def of(self, rule: Bayes, points: Tensor) -> Tensor:
         """(N, C) scores, −∞ for classes without samples."""
-        if rule.spec() != self.settings:
-            self._factor(rule)
+        if self.scorer is None or rule != self.rule:
+            # Images need no more than float32; here float64 is promised.
+            self.rule, self.scorer = rule, rule.scorer(_with_borrowed_covariances(self.bank), torch.float64)
         scores = points.new_full((len(points), len(self.seen)), -torch.inf)
-        scores[:, self.seen] = self.fitted.scores(points)
+        scores[:, self.seen] = linalg.by_rows(self.scorer, points)
         return scores
-
-    def _factor(self, rule: Bayes) -> None:
-        bank = _with_borrowed_covariances(self.bank)
-        means = F.normalize(bank.means, dim=1) if rule.normalise else bank.means
-        shares = bank.counts.double() / bank.counts.sum()
-        # Bayes.fit_bank would keep float32 factors, as images need no more; here float64 is promised.
-        whitening = linalg.whiten(means, rule.matrices(bank), torch.float64)
-        log_priors = shares.log() if rule.priors else torch.zeros_like(shares)
-        rule.load_state_dict({**whitening._asdict(), "log_priors": log_priors})
-        self.fitted, self.settings = rule, rule.spec()
 
 
 def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:

@@ -1,94 +1,230 @@
-"""Files that survive: tensors and facts in one safetensors file, replaced atomically, never unpickled."""
+"""Files that survive: tensors and facts in one safetensors file, with a digest of every byte, never unpickled.
+
+The file is one of the safetensors format, written here rather than by its library: the same content gives the same
+bytes, tensors go to disk without being copied, and the digest stands at a place where it can be filled in last. It is
+the SHA-256 of the whole file with zeros in its place. It tells damage; it does not tell who wrote the file.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.atomic import replace_atomically, write_atomically
+from adagauss.data.regular import IrregularFileError, open_regular
 from adagauss.errors import CheckpointError
+from adagauss.tensor_header import OPENING, PLACE, UNSIGNED, Entry, TruncatedError, header_of, ordered, parse_header
 
-VERSION = 1
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
+__all__ = ["load_tensors", "require_finite", "require_shapes", "save_json", "save_tensors", "write_atomically"]
+
+VERSION = 2
 MAX_HEADER = 100 * 2**20
-REMEDY = "if it is part of a run, delete it, and --resume goes on from what was saved before it"
+CHUNK = 2**24
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the target and rename: after a crash or on a full disk the old file is still there, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        if temporary.parent.is_dir():
-            temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"{path} could not be written ({error.strerror or error}); what was there before is unchanged. "
-            "Free some space or choose another folder, then resume."
-        ) from error
+def save_tensors(
+    path: Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, mode: int = 0o666
+) -> None:
+    """Store tensors, and JSON-ready facts in the header, as one file of the given kind.
 
-
-def save_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Store tensors, and JSON-ready facts in the header, as one file of the given kind."""
-    from safetensors.torch import save
-
+    Equal content gives equal bytes: tensors stand in an order of their own, facts in the order given.
+    """
     metadata = {"format": f"adagauss-{kind}", "version": str(VERSION), "facts": json.dumps(facts)}
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, save(plain, metadata=metadata))
+    header = header_of(tensors, metadata)
+    if len(header) > MAX_HEADER:
+        raise CheckpointError(f"{path} was not written: {len(header)} bytes of names and facts are too many to be read")
+
+    def write(file: BufferedWriter) -> None:
+        digest = hashlib.sha256(header)
+        file.write(header)
+        for name in ordered(tensors):
+            # One at a time: a tensor on another device, or with gaps, is copied only while it is written.
+            content = _bytes(tensors[name].detach().cpu().contiguous())
+            for start in range(0, len(content), CHUNK):
+                chunk = content[start : start + CHUNK]
+                digest.update(chunk)
+                file.write(chunk)
+        file.seek(PLACE)
+        file.write(digest.hexdigest().encode())
+
+    replace_atomically(path, write, mode=mode)
 
 
-def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_tensors` stored; a file that is damaged, foreign or of another version is refused with the reason."""
-    from safetensors.torch import load
+def load_tensors(
+    path: Path, kind: str, device: torch.device | str = "cpu", *, mapped: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `save_tensors` stored; a file that is damaged, foreign or of another version is refused with the reason.
 
-    metadata = _metadata(path)
-    if metadata.get("format") != f"adagauss-{kind}":
-        raise CheckpointError(f"{path} is not a saved adagauss {kind} (it says {metadata.get('format')!r})")
-    if metadata.get("version") != str(VERSION):
-        raise CheckpointError(
-            f"{path} was written in format version {metadata.get('version')}, this adagauss reads {VERSION}: "
-            "use the release that wrote it, or save it anew"
-        )
-    try:
-        tensors = load(path.read_bytes())
-        facts = json.loads(metadata["facts"])
-    except Exception as error:  # the safetensors library has exceptions of its own for a damaged body
-        raise CheckpointError(f"{path} is damaged ({error}): {REMEDY}") from error
+    Every byte is compared with the digest. With ``mapped`` the tensors are views of the file, whose pages processes
+    share, and changes to them stay in memory.
+    """
+    with _opened(path) as file:
+        header, size = _header(file, path, kind)
+        ours = header.startswith(OPENING, 8)
+        try:
+            metadata, entries = parse_header(header[8:], size)
+            facts = json.loads(metadata["facts"]) if _is_current(metadata, kind) else None
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            if ours or isinstance(error, TruncatedError):
+                raise _damaged(path, kind, error) from error
+            raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
+        if not _is_current(metadata, kind):
+            # Of a file with a digest it can be told whether it is really another's, or only says so by damage.
+            if ours and _digest_of_rest(file, header) != _noted(header):
+                raise _damaged(path, kind, "its digest does not fit")
+            raise _foreign(path, kind, metadata)
+        digest = hashlib.sha256(_unsigned(header))
+        tensors = (_map if mapped else _read)(file, entries, digest)
+        if not ours or digest.hexdigest().encode() != _noted(header):
+            raise _damaged(path, kind, "its digest does not fit")
+    if not isinstance(facts, dict):
+        raise _damaged(path, kind, "it holds no facts")
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
+            raise _damaged(path, kind, f"{name} holds truth values that are neither true nor false")
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    """The header's metadata, read with the file's size in hand, so that a truncated or foreign file is recognised."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            prefix = file.read(8)
-            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
-            if not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise CheckpointError(f"{path} is truncated, or not a saved learner or run: {REMEDY}")
-            header = json.loads(file.read(length))
-        metadata = header.pop("__metadata__", {})
-        stop = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
-        facts = {str(key): str(value) for key, value in metadata.items()}
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
-    if stop > size - 8 - length:
-        raise CheckpointError(f"{path} is truncated: {REMEDY}")
-    return facts
+def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse content that no sound learner has: NaN or infinite numbers."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            bad = int((~torch.isfinite(tensor)).sum())
+            raise CheckpointError(
+                f"{path}: {bad} of {tensor.numel()} numbers of {name} are NaN or infinite, so that nothing can be "
+                "predicted from it: go back to a file saved before"
+            )
+
+
+def require_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int | None, ...]], path: Path) -> None:
+    """Refuse content that lacks one of ``shapes`` or holds it in another; None stands for any length."""
+    for name, wanted in shapes.items():
+        if name not in tensors:
+            raise CheckpointError(f"{path} lacks {name}: it was saved by another release, or put together by hand")
+        found = tuple(tensors[name].shape)
+        fits = len(found) == len(wanted) and all(size in (None, is_) for size, is_ in zip(wanted, found, strict=True))
+        if not fits:
+            expected = tuple("any" if size is None else size for size in wanted)
+            raise CheckpointError(f"{path}: {name} has shape {found} where {expected} is expected")
 
 
 def save_json(path: Path, data: Any) -> None:
     """Store JSON-ready data atomically, for people to read as well."""
-    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
+    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode("utf-8"))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    try:
+        file = open_regular(path)
+    except IrregularFileError as error:
+        raise CheckpointError(f"{path} cannot be read: it is {error.kind}, not a file") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
+    with file:
+        try:
+            yield file
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
+    """The length and the header that follows it, and the number of bytes after them."""
+    size = os.fstat(file.fileno()).st_size
+    prefix = file.read(8)
+    length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+    if not 2 <= length <= min(MAX_HEADER, size - 8):
+        raise CheckpointError(f"{path} is truncated, or not a saved learner or run: {_remedy(path, kind)}")
+    return prefix + file.read(length), size - 8 - length
+
+
+def _unsigned(header: bytes) -> bytes:
+    """The header as it was when the digest was taken."""
+    return header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :]
+
+
+def _noted(header: bytes) -> bytes:
+    return header[PLACE : PLACE + len(UNSIGNED)]
+
+
+def _digest_of_rest(file: BufferedReader, header: bytes) -> bytes:
+    digest = hashlib.sha256(_unsigned(header))
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest().encode()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+
+
+def _read(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
+    """Read into the tensors themselves: the bytes that are hashed are those that are used, and there is no copy."""
+    tensors = {}
+    for entry in entries:
+        tensor = torch.empty(entry.shape, dtype=entry.dtype)
+        content = _bytes(tensor)
+        for first in range(0, len(content), CHUNK):
+            chunk = content[first : first + CHUNK]
+            if file.readinto(chunk) != len(chunk):
+                raise OSError(0, "it became shorter while it was read")
+            digest.update(chunk)
+        tensors[entry.name] = tensor
+    return tensors
+
+
+def _map(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
+    start = file.tell()
+    whole = np.memmap(file, dtype=np.uint8, mode="c")
+    tensors = {}
+    for entry in entries:
+        content = whole[start + entry.start : start + entry.stop]
+        digest.update(content.data)
+        flat = torch.from_numpy(content).view(entry.dtype) if len(content) else torch.empty(0, dtype=entry.dtype)
+        tensors[entry.name] = flat.view(entry.shape)
+    return tensors
+
+
+def _is_current(metadata: Mapping[str, str], kind: str) -> bool:
+    return metadata.get("format") == f"adagauss-{kind}" and metadata.get("version") == str(VERSION)
+
+
+def _foreign(path: Path, kind: str, metadata: Mapping[str, str]) -> CheckpointError:
+    if metadata.get("format") != f"adagauss-{kind}":
+        return CheckpointError(f"{path} is not a saved adagauss {kind} (it says {metadata.get('format')!r})")
+    version = metadata.get("version")
+    if version == "1":
+        return CheckpointError(
+            f"{path} was written by adagauss 0.1 (file format 1), and this release reads format {VERSION}, whose files "
+            "hold more and carry a digest: use adagauss 0.1 for it, or teach and save anew with this release"
+        )
+    return CheckpointError(
+        f"{path} was written in file format {version}, this adagauss reads {VERSION}: use the release that wrote it"
+    )
+
+
+def _damaged(path: Path, kind: str, why: object) -> CheckpointError:
+    return CheckpointError(f"{path} is damaged ({why}): {_remedy(path, kind)}")
+
+
+def _remedy(path: Path, kind: str) -> str:
+    if path.parent.parent.name == "tasks":
+        return f"delete the folder {path.parent} and go on with --resume, which does that task again"
+    if kind == "snapshot":
+        return "it only saves time, so delete it"
+    return "it cannot be mended, so take another copy of it, or teach and save anew"

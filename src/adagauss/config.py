@@ -1,35 +1,38 @@
 """Configuration: every object with hyperparameters is a validated model, and its constructor is its configuration.
 
-`Config` forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a classifier, ...)
-that may also carry learned state; parts of one role are told apart by their `kind` and found by name, so that
-YAML files and ``--set classifier.kind=nearest_mean`` can exchange them.
+`Config` is immutable and forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a
+classifier, ...). Parts of one role are told apart by their `kind` and found by name, so that YAML files and
+``--set classifier.kind=nearest_mean`` can exchange them. Nothing here ever holds a tensor: what a part learns lives in
+modules that it hands back (`adagauss.state`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
+from adagauss.needs import Need
+from adagauss.registry import Registry
 
 if TYPE_CHECKING:
-    import torch
-
-State = dict[str, "torch.Tensor"]
+    from adagauss.state import Learned
 
 
 class Config(BaseModel):
-    """A validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
+    """An immutable, validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    def __eq__(self, other: object) -> bool:
-        """Equal settings; what a part has learned does not count."""
-        return type(self) is type(other) and _plain(self) == _plain(other)
+    def __hash__(self) -> int:
+        return hash(json.dumps(plain(self), sort_keys=True))
 
-    __hash__ = None  # type: ignore[assignment]
+    def with_changes(self, **fields: Any) -> Self:
+        """A validated copy with other values in some fields."""
+        return type(self)(**{**dict(self), **fields})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "") -> Self:
@@ -46,9 +49,10 @@ class Config(BaseModel):
 
 
 class Part(Config):
-    """A configured piece of a method, found by ``role`` and ``kind``, with optional learned state.
+    """A configured piece of a method, found by ``role`` and ``kind``.
 
-    A subclass that sets ``kind`` is registered by being defined:
+    A subclass that sets ``kind`` is registered by being defined. One that learns something from a task hands it back as
+    a module; `empty_state` makes such a module for a saved learner to be loaded into.
 
     >>> class Identity(Part):
     ...     role = "example"
@@ -59,43 +63,45 @@ class Part(Config):
 
     role: ClassVar[str] = ""
     kind: ClassVar[str] = ""
-    _registry: ClassVar[dict[str, dict[str, type[Part]]]] = {}
+    _registry: ClassVar[dict[str, Registry[type[Part]]]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" in cls.__dict__ and cls.kind:
-            Part._registry.setdefault(cls.role, {})[cls.kind] = cls
+            Part._registry.setdefault(cls.role, Registry(cls.role)).register(cls.kind, cls, by=cls)
 
     @staticmethod
     def kinds(role: str) -> dict[str, type[Part]]:
         """All parts of a role by kind."""
-        return dict(Part._registry.get(role, {}))
+        return Part._registry[role].all() if role in Part._registry else {}
 
     @staticmethod
     def build(role: str, spec: Mapping[str, Any], where: str | None = None) -> Part:
         """The part described by plain data, e.g. ``{"kind": "bayes", "log_det": False}``."""
         fields = dict(spec)
         kind = fields.pop("kind", None)
-        known = Part._registry.get(role, {})
         if kind is None:
             raise ConfigError(f"{where or role}: there is no such {role} here; add one with {where or role}.kind=...")
-        if kind not in known:
-            raise unknown_name(role, kind, known)
-        return known[kind].of(fields, where=f"{where or role}.")
+        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
-        """Plain data from which `build` makes an equal part (configuration only, not state)."""
+        """Plain data from which `build` makes an equal part."""
         return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
-    def state_dict(self) -> State:
-        """Tensors learned so far; none unless a part says otherwise."""
-        return {}
+    @property
+    def requires(self) -> frozenset[Need]:
+        """What another part of the method must provide for this one to work."""
+        return frozenset()
 
-    def load_state_dict(self, state: State) -> None:
-        """Restore what `state_dict` gave."""
-        if state:
-            raise ConfigError(f"{self.role} {self.kind!r} keeps no state, but the checkpoint has {sorted(state)}")
+    @property
+    def provides(self) -> frozenset[Need]:
+        """What other parts may rely on where this one is used."""
+        return frozenset()
+
+    def empty_state(self) -> Learned | None:
+        """An empty module of the kind that this part hands back after a task; None if it learns nothing."""
+        return None
 
 
 def _plain(value: Any) -> Any:
@@ -115,49 +121,6 @@ def plain(config: Config) -> dict[str, Any]:
     data = _plain(config)
     assert isinstance(data, dict)
     return data
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested data as dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def override(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with dotted changes applied; keys that do not exist are left to validation.
-
-    Exchanging a part (``"drift.kind"``) drops the fields of the part that stood there before.
-    """
-    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".kind")):
-        head, _, rest = dotted.partition(".")
-        if not rest:
-            result[head] = dict(value) if isinstance(value, Mapping) else value
-            continue
-        inner = result.get(head)
-        inner = dict(inner) if isinstance(inner, Mapping) else {}
-        if rest == "kind" and inner.get("kind") != value:
-            inner = {}
-        result[head] = override(inner, {rest: value})
-    return result
-
-
-AUTOMATIC = ("backbone.input_size",)
-"""Settings whose None means 'as it comes', not 'off'."""
-
-
-def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only those dotted changes whose key is there to be changed: a dataset's wishes that concern this method.
-
-    What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
-    """
-    known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
-    return {key: value for key, value in changes.items() if key in known}
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:

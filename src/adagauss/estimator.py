@@ -17,12 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors
+from adagauss.data.dataset import Trait
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages
 from adagauss.errors import ConfigError, DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method
-from adagauss.methods.base import with_epochs
-from adagauss.progress import Reporter, TerminalReporter
+from adagauss.methods.traits import trait_layers
+from adagauss.progress import Reporter, reporter_for
 from adagauss.runtime import Runtime, RuntimeConfig
 
 Array = npt.NDArray[Any]
@@ -170,27 +171,24 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings = dict(self.settings or {})
         if self.backbone is not None:
             settings = {"backbone.name": self.backbone, **settings}
-        wishes: Mapping[str, Any] = {}
-        if isinstance(images, str | Path):
-            from adagauss.data.file_dataset import PHOTO_SETTINGS
-
-            wishes = PHOTO_SETTINGS
-        method = make_method(self.method, self.preset, settings, wishes)
-        if self.epochs is None:
-            return method
-        settings = with_epochs(settings, _whole("epochs", self.epochs), method)
-        return make_method(self.method, self.preset, settings, wishes)
+        layers = trait_layers([Trait.PHOTOGRAPHS]) if isinstance(images, str | Path) else []
+        epochs = None if self.epochs is None else _whole("epochs", self.epochs)
+        return make_method(self.method, self.preset, settings, layers, epochs)
 
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), _whole("seed", self.seed))
 
+    def _reporter(self) -> Reporter:
+        if not self.verbose:
+            return Reporter()
+        from rich.console import Console
+
+        return reporter_for(Console(stderr=True))
+
     @contextmanager
     def _reporting(self, learner: Learner) -> Iterator[None]:
         """Shows progress meanwhile; a terminal is not kept, so that the classifier can be pickled."""
-        if self.verbose:
-            from rich.console import Console
-
-            learner.runtime.reporter = TerminalReporter(Console(stderr=True))
+        learner.runtime.reporter = self._reporter()
         try:
             yield
         finally:
@@ -225,7 +223,6 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _files(self, paths: list[Path], learner: Learner | None) -> Images:
         from adagauss.data.file_dataset import PHOTO_SIZE
         from adagauss.data.files import FileImages
-        from adagauss.data.parallel import no_progress
 
         size = PHOTO_SIZE if self.image_size is None else _whole("image_size", self.image_size)
         channels, height, width = learner.shape if learner else (3, size, size)
@@ -234,7 +231,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 f"files are read as square images, but this classifier was taught images of {height}×{width} pixels: "
                 "read the files yourself and give an array"
             )
-        return FileImages(paths, height, channels=channels, progress=None if self.verbose else no_progress)
+        return FileImages(paths, height, channels=channels, reporter=self._reporter())
 
 
 def _array_images(images: npt.ArrayLike | Tensor) -> ArrayImages:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from adagauss import linalg
 from adagauss.errors import ConfigError, DataError
+from adagauss.state import Learned
 
 Label = Hashable
 CovarianceKind = Literal["full", "diagonal", "none"]
@@ -19,12 +20,13 @@ TRANSPORT_ROWS = 4096
 """Samples mapped at once: enough to fill the matrix products, few enough to stay in cache."""
 
 
-class ClassGaussians:
-    """One Gaussian a class, estimated in a streaming way.
+class ClassGaussians(Learned):
+    """One Gaussian per class, estimated in a streaming way.
 
     Statistics of the same class given in several calls, in any order or by several banks that are merged, are the
     same to float64 rounding as those of one call. A class of S features costs S + S(S+1)/2 numbers (``full``),
-    2S (``diagonal``) or S (``none``: means only).
+    2S (``diagonal``) or S (``none``: means only). The statistics are buffers, saved and moved by torch; the labels
+    are names beside them, which whoever saves a bank keeps.
 
     >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
     >>> bank.labels, bank.means.shape, bank.covariances.shape
@@ -32,19 +34,23 @@ class ClassGaussians:
     """
 
     def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
+        super().__init__()
         self.size = size
         self.covariance: CovarianceKind = covariance
         self.labels: list[Label] = []
-        width = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}[covariance]
-        self.counts = torch.zeros(0, dtype=torch.long, device=device)
-        self.means = torch.zeros(0, size, dtype=torch.float64, device=device)
-        self.packed = torch.zeros(0, width, dtype=torch.float64, device=device)
+        width = _packed_width(size, covariance)
+        self.register_buffer("counts", torch.zeros(0, dtype=torch.long, device=device))
+        self.register_buffer("means", torch.zeros(0, size, dtype=torch.float64, device=device))
+        self.register_buffer("packed", torch.zeros(0, width, dtype=torch.float64, device=device))
+        self.counts: Tensor
+        self.means: Tensor
+        self.packed: Tensor
 
     @classmethod
     def from_features(
         cls, features: Tensor, labels: Iterable[Label], covariance: CovarianceKind = "full"
     ) -> ClassGaussians:
-        """Estimate from ``(N, S)`` features and one label a row."""
+        """Estimate from ``(N, S)`` features and one label per row."""
         bank = cls(features.shape[-1], covariance, features.device)
         bank.add(features, labels)
         return bank
@@ -55,13 +61,17 @@ class ClassGaussians:
     def __contains__(self, label: object) -> bool:
         return label in self.labels
 
+    def copy(self) -> ClassGaussians:
+        """A bank that can be added to without changing this one."""
+        return self._like(list(self.labels), self.counts.clone(), self.means.clone(), self.packed.clone())
+
     def add(self, features: Tensor, labels: Iterable[Label]) -> None:
         """Take in more samples; labels seen before have their statistics merged (Chan's parallel update)."""
         names = [label.item() if hasattr(label, "item") else label for label in labels]
         if features.ndim != 2 or features.shape[1] != self.size:
             raise DataError(f"features must have shape (N, {self.size}); got {tuple(features.shape)}")
         if len(names) != len(features):
-            raise DataError(f"{len(features)} features but {len(names)} labels: give one label a row")
+            raise DataError(f"{len(features)} features but {len(names)} labels: give one label per row")
         features = features.detach().to(self.means.device, torch.float64)
         if not bool(torch.isfinite(features).all()):
             bad = int((~torch.isfinite(features)).any(1).sum())
@@ -76,6 +86,18 @@ class ClassGaussians:
             scatters.append(self._pack_scatter(rows - means[-1]))
         if means:
             self._merge(list(position), counts.to(self.counts.device), torch.stack(means), torch.stack(scatters))
+
+    def check(self) -> None:
+        """Raise where labels and statistics do not belong together, or cannot be statistics of anything."""
+        width = _packed_width(self.size, self.covariance)
+        number = len(self.labels)
+        shapes = (tuple(self.counts.shape), tuple(self.means.shape), tuple(self.packed.shape))
+        if shapes != ((number,), (number, self.size), (number, width)) or len(set(self.labels)) != number:
+            raise DataError(f"{number} classes of {self.size} features do not fit statistics of shapes {shapes}")
+        if not bool(torch.isfinite(self.means).all() and torch.isfinite(self.packed).all()):
+            raise DataError("the statistics hold NaN or infinite numbers")
+        if bool((self.counts < 1).any()):
+            raise DataError("a class counts no image")
 
     def merge(self, other: ClassGaussians) -> None:
         """Take in the statistics of another bank, e.g. of another worker."""
@@ -116,7 +138,7 @@ class ClassGaussians:
             return linalg.unpack_triangle(self.packed, self.size)
         if self.covariance == "diagonal":
             return torch.diag_embed(self.packed)
-        raise ConfigError("this memory keeps means only; set memory.covariance=full to have covariances")
+        raise ConfigError("this memory keeps means only; set memory.kind=gaussians to have covariances")
 
     @property
     def second_moments(self) -> Tensor:
@@ -141,13 +163,13 @@ class ClassGaussians:
     def transport(
         self, mapping: Map, samples: int = 10_000, generator: torch.Generator | None = None
     ) -> ClassGaussians:
-        """Push every Gaussian through ``mapping`` by ``samples`` draws a class and re-estimate it (Algorithm 1).
+        """Push every Gaussian through ``mapping`` by ``samples`` draws per class and re-estimate it (Algorithm 1).
 
         All classes are drawn, mapped and reduced together, block by block, in float32, with moments summed in
         float64: memory does not depend on ``samples``.
         """
         if samples < 2:
-            raise ConfigError(f"{samples} samples have no covariance: draw at least two a class, better thousands")
+            raise ConfigError(f"{samples} samples have no covariance: draw at least two per class, better thousands")
         if not len(self):
             return self._like([], self.counts, self.means, self.packed)
         factors = linalg.safe_cholesky(self.covariances).factor.float()
@@ -180,13 +202,15 @@ class ClassGaussians:
 
     def squared_mahalanobis(self, points: Tensor) -> Tensor:
         """(B, C) values of (x − μ_c)ᵀ Σ_c⁻¹ (x − μ_c), in float64."""
-        return linalg.squared_distances(points.double(), linalg.whiten(self.means, self.covariances, torch.float64))
+        whitening = linalg.whiten(self.means, self.covariances, torch.float64)
+        return linalg.by_rows(lambda some: linalg.squared_distances(some, whitening), points.double())
 
     def log_prob(self, points: Tensor) -> Tensor:
         """(B, C) log-densities log N(x; μ_c, Σ_c), in float64."""
         whitening = linalg.whiten(self.means, self.covariances, torch.float64)
         constant = self.size * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
-        return -(linalg.squared_distances(points.double(), whitening) + whitening.log_det + constant) / 2
+        distances = linalg.by_rows(lambda some: linalg.squared_distances(some, whitening), points.double())
+        return -(distances + whitening.log_det + constant) / 2
 
     def symmetric_kl(self, other: ClassGaussians) -> Tensor:
         """KL(N‖N*) + KL(N*‖N) class by class, for the classes of this bank."""
@@ -215,17 +239,15 @@ class ClassGaussians:
         """Condition number of each covariance."""
         return linalg.condition_numbers(self.covariances)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Its tensors; labels are kept by whoever saves it."""
-        return {"counts": self.counts, "means": self.means, "packed": self.packed}
-
     @classmethod
     def from_state(
         cls, state: dict[str, Tensor], labels: Sequence[Label], covariance: CovarianceKind
     ) -> ClassGaussians:
-        """The bank that gave ``state``."""
+        """The bank whose ``state_dict`` and labels these are."""
         bank = cls(state["means"].shape[1], covariance, state["means"].device)
-        return bank._like(list(labels), *(state[name].clone() for name in ("counts", "means", "packed")))
+        bank.load_state_dict(state)
+        bank.labels = list(labels)
+        return bank
 
     def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> ClassGaussians:
         bank = ClassGaussians(self.size, self.covariance, self.means.device)
@@ -266,3 +288,8 @@ class ClassGaussians:
         self.counts = torch.cat([self.counts, counts[new]])
         self.means = torch.cat([self.means, means[new]])
         self.packed = torch.cat([self.packed, scatters[new] / (counts[new] - 1).clamp_min(1).unsqueeze(1)])
+
+
+def _packed_width(size: int, covariance: CovarianceKind) -> int:
+    """Numbers kept of a covariance."""
+    return {"full": linalg.packed_size(size), "diagonal": size, "none": 0}[covariance]

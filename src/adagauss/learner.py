@@ -1,9 +1,10 @@
-"""What a user keeps: a network and a memory that learn tasks, predict, and can be saved and loaded."""
+"""What a user keeps: a method and what it has learned, which learns tasks, predicts, and can be saved and loaded."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -18,9 +19,11 @@ from adagauss.config import plain
 from adagauss.data.images import Images, Label, LabelledImages
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gaussians import ClassGaussians
+from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask, extract_features
+from adagauss.state import Learned
+from adagauss.task import CurrentTask
 from adagauss.training import History
 
 
@@ -35,6 +38,9 @@ class TaskReport:
 
 class Learner:
     """A method at work on images of one shape.
+
+    All that it has learned is one `Knowledge`, which `learn` replaces whole when a task is done and never changes:
+    whoever took it before goes on with the old one, in this thread or another.
 
     >>> from adagauss.methods import make_method
     >>> learner = Learner(make_method("adagauss", settings={"backbone.name": "convnet"}), (1, 8, 8), (0.3,), (0.4,))
@@ -59,29 +65,31 @@ class Learner:
         with torch.random.fork_rng(devices=self.runtime.seeded_devices):
             torch.manual_seed(self.runtime.seed_for("network"))
             extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
-        head = IncrementalHead(extractor.size, method.representation.head_bias)
-        self.network = self.runtime.place(Network(extractor, head)).eval()
-        self.memory = method.memory.empty(extractor.size, self.runtime.device)
-        self.tasks: list[tuple[Label, ...]] = []
-        """The classes of each task learned so far."""
+        head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
+        network = self.runtime.place(Network(extractor, head)).eval()
+        self.knowledge = Knowledge(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
         self.about: dict[str, Any] = {}
         """Facts that whoever saves the learner wants to find again."""
 
     @property
     def classes(self) -> list[Label]:
         """Every class learned so far, in the order of the score columns."""
-        return [label for task in self.tasks for label in task]
+        return self.knowledge.classes
 
     @property
-    def bytes_per_class(self) -> int:
-        """What the memory keeps of one class."""
-        return self.memory.numbers_per_class * self.memory.means.element_size() if len(self.memory) else 0
+    def network(self) -> Network:
+        """The network after the last task."""
+        return self.knowledge.network
 
     @property
-    def other_state_bytes(self) -> int:
-        """What the representation and the classifier keep beside the network and the memory (Fisher, ridge sums)."""
-        states = (self.method.representation.state_dict(), self.method.classifier.state_dict())
-        return sum(tensor.numel() * tensor.element_size() for state in states for tensor in state.values())
+    def memory(self) -> ClassGaussians:
+        """What is remembered of the classes."""
+        return self.knowledge.memory
+
+    @property
+    def tasks(self) -> tuple[tuple[Label, ...], ...]:
+        """The classes of each task learned so far."""
+        return self.knowledge.tasks
 
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1.
@@ -92,87 +100,83 @@ class Learner:
         self._check(data)
         self.method.memory.check(data)
         with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            return self._learn(data)
-
-    def _learn(self, data: LabelledImages) -> TaskReport:
-        # Parts and network are copies until the task is done; the images are held by `now` alone, and die with it.
-        method = copy.deepcopy(self.method)
-        previous = self.network.frozen_copy() if self.tasks else None
-        network = copy.deepcopy(self.network)
-        now = CurrentTask(len(self.tasks), data, network, previous, method.augmentation, self.runtime)
-        report = TaskReport()
-        clock = _Clock(report.seconds)
-
-        report.history = method.representation.fit(now, self.memory)
-        now.forget_features()
-        if now.first:
-            network.extractor.end_first_task()
-        network.eval()
-        clock.stop("representation")
-
-        memory = copy.deepcopy(self.memory)
-        if previous is not None and method.representation.later is not None:
-            memory = method.memory.after_drift(memory, method.drift.update(memory, now))
-        clock.stop("drift")
-
-        method.memory.add(memory, now)
-        clock.stop("memory")
-
-        method.classifier.fit(memory, now)
-        method.representation.finish(now, memory)
-        clock.stop("classifier")
-
-        self.method, self.network, self.memory = method, network, memory
-        self.tasks.append(tuple(data.classes))
+            self.knowledge, report = self._learned(self.knowledge, data)
         return report
+
+    def _learned(self, before: Knowledge, data: LabelledImages) -> tuple[Knowledge, TaskReport]:
+        """What is known after a task. The images are held by ``now`` alone, and die with it."""
+        method = self.method
+        network = copy.deepcopy(before.network)
+        previous = before.network.frozen_copy() if before.tasks else None
+        of_terms = before.states_below("representation/")
+        shared = method.representation.shares(of_terms)
+        now = CurrentTask(len(before.tasks), data, network, previous, method.augmentation, self.runtime, shared)
+        report = TaskReport()
+        states: dict[str, Learned | None] = {}
+
+        with _clock(report, "representation"):
+            trained = method.representation.fit(now, before.memory, of_terms)
+            report.history = trained.history
+            now.forget_features()
+            if now.first:
+                network.extractor.end_first_task()
+            network.eval()
+
+        memory = before.memory
+        with _clock(report, "drift"):
+            states["drift"] = before.states.get("drift")
+            if previous is not None and method.representation.later is not None:
+                moved = method.drift.update(memory, now, before.states.get("drift"))
+                memory, states["drift"] = method.memory.after_drift(memory, moved.memory), moved.state
+
+        with _clock(report, "memory"):
+            memory, states["memory"] = method.memory.update(memory, now, before.states.get("memory"))
+
+        with _clock(report, "classifier"):
+            states["classifier"] = method.classifier.fit(memory, now, before.states.get("classifier"))
+
+        with _clock(report, "representation"):
+            known = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
+            states.update({f"representation/{name}": state for name, state in known.items()})
+
+        kept = {name: state for name, state in states.items() if state is not None}
+        return Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes))), report
 
     def features(self, images: Images) -> Tensor:
         """(N, S) features under the present network."""
-        if images.shape != self.shape:
-            raise DataError(
-                f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"
-            )
-        return extract_features(self.network.extractor, images, self.runtime)
+        return self.knowledge.features(self._of_shape(images), self.runtime)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`."""
-        if not self.tasks:
-            raise DataError("nothing has been learned yet: call learn first")
-        with torch.inference_mode():
-            return self.method.classifier.scores(features)
+        return self.knowledge.scores(features)
 
     def predict(self, images: Images) -> list[Label]:
         """The most likely class of each image."""
-        classes = self.classes
-        return [classes[index] for index in self.scores(self.features(images)).argmax(1).tolist()]
+        known = self.knowledge
+        winners = known.scores(known.features(self._of_shape(images), self.runtime)).argmax(1)
+        return [known.classes[index] for index in winners.tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
-        return torch.softmax(self.scores(self.features(images)).double(), dim=1)
+        known = self.knowledge
+        scores = known.scores(known.features(self._of_shape(images), self.runtime))
+        return torch.softmax(scores.double(), dim=1)
 
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
         """Write everything needed to go on: one safetensors file, replaced atomically. No image is in it."""
-        parts = {
-            "network": self.network.state_dict(),
-            "memory": self.memory.state_dict(),
-            "representation": self.method.representation.state_dict(),
-            "classifier": self.method.classifier.state_dict(),
-        }
-        tensors = {f"{part}/{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
+        known = self.knowledge
+        _check_labels(known.classes)
         facts = {
             "method": plain(self.method),
-            "tasks": [list(task) for task in self.tasks],
-            "remembered": self.memory.labels,
-            "head": self.network.head.sizes,
+            "knowledge": known.facts(),
             "shape": self.shape,
             "mean": self.mean,
             "std": self.std,
-            "input": self.network.extractor.input_facts(),
+            "input": known.network.extractor.input_facts(),
             "seed": self.runtime.seed,
             "about": dict(about if about is not None else self.about),
         }
-        _check_labels(self.classes)
-        save_tensors(Path(path), "learner", tensors, facts)
+        save_tensors(Path(path), "learner", known.state_dict(), facts)
 
     @classmethod
     def load(cls, path: Path | str, runtime: Runtime | None = None) -> Learner:
@@ -181,7 +185,7 @@ class Learner:
         tensors, facts = load_tensors(Path(path), "learner", runtime.device)
         try:
             return cls._restore(tensors, facts, runtime)
-        except (RuntimeError, LookupError, TypeError, ValueError) as error:
+        except (RuntimeError, LookupError, TypeError, ValueError, DataError) as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
 
     @classmethod
@@ -190,36 +194,24 @@ class Learner:
         method, shape = Method.of(facts["method"]), tuple(facts["shape"])
         # All parameters are in the checkpoint: the weight file the network once started from need not be here.
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
-        with torch.random.fork_rng(devices=runtime.seeded_devices):
-            for classes, auxiliary in facts["head"]:
-                learner.network.head.grow(classes, auxiliary)
-        if "input" in facts:
-            learner.network.extractor.restore_input(facts["input"])
-        runtime.place(learner.network)
-
-        def state(part: str) -> dict[str, Tensor]:
-            prefix = f"{part}/"
-            return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
-
-        learner.network.load_state_dict(state("network"))
-        method.representation.load_state_dict(state("representation"))
-        method.classifier.load_state_dict(state("classifier"))
-        learner.memory = ClassGaussians.from_state(state("memory"), facts["remembered"], learner.memory.covariance)
-        learner.tasks = [tuple(task) for task in facts["tasks"]]
+        learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime)
+        learner.knowledge.network.extractor.restore_input(facts["input"])
         learner.about = facts["about"]
-        if learner.tasks:
-            learner.network.extractor.end_first_task()
-        learner.network.eval()
         return learner
+
+    def _of_shape(self, images: Images) -> Images:
+        if images.shape != self.shape:
+            raise DataError(
+                f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"
+            )
+        return images
 
     def _check(self, data: LabelledImages) -> None:
         if not len(data):
             raise DataError("the task has no images")
-        if data.images.shape != self.shape:
-            raise DataError(
-                f"this learner takes images of shape {self.shape}; these have {data.images.shape}: resize them"
-            )
-        again = [label for label in data.classes if label in set(self.classes)]
+        self._of_shape(data.images)
+        known = set(self.classes)
+        again = [label for label in data.classes if label in known]
         if again:
             raise DataError(
                 f"class {again[0]!r} was learned in an earlier task: a task may hold new classes only "
@@ -230,17 +222,12 @@ class Learner:
             raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")
 
 
-class _Clock:
-    """Wall time between calls, by name."""
-
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds = seconds
-        self.since = perf_counter()
-
-    def stop(self, name: str) -> None:
-        now = perf_counter()
-        self.seconds[name] = now - self.since
-        self.since = now
+@contextmanager
+def _clock(report: TaskReport, stage: str) -> Iterator[None]:
+    """Adds the wall time of what is done meanwhile to a stage."""
+    started = perf_counter()
+    yield
+    report.seconds[stage] = report.seconds.get(stage, 0.0) + perf_counter() - started
 
 
 def _check_labels(labels: Sequence[Label]) -> None:

@@ -5,6 +5,7 @@ Matrices stand in the last two axes; any number of batch axes may stand before t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -192,24 +193,32 @@ def whiten(means: Tensor, covariances: Tensor, dtype: torch.dtype = torch.float3
     return Whitening(inverse.to(dtype), offsets.to(dtype), log_det.to(dtype))
 
 
+ROWS = 256
+"""Points for which `squared_distances` sizes its blocks, and that callers with many points give it at once."""
+
+
 def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1 << 24) -> Tensor:
     """(B, C) squared Mahalanobis distances ‖L_c⁻¹x − L_c⁻¹μ_c‖² of B points to C classes.
 
-    All classes of a block stand side by side in one (B, S) @ (S, c·S) product; blocks bound the memory.
+    All classes of a block stand side by side in one (B, S) @ (S, c·S) product. Blocks bound the memory for `ROWS`
+    points and do not depend on B, so that the function can be traced with any number of points; see `by_rows` for many.
     """
     matrices, offsets, _ = whitening
     classes, size, _ = matrices.shape
     points = points.to(matrices.dtype)
-    per_class = max(1, len(points)) * size * matrices.element_size()
-    block = max(1, block_bytes // per_class)
-    distances = points.new_empty(len(points), classes)
-    for start in range(0, classes, block):
-        stop = min(start + block, classes)
-        flat = matrices[start:stop].reshape(-1, size)
-        white = torch.addmm(-offsets[start:stop].reshape(1, -1), points, flat.T)
-        white = white.view(len(points), stop - start, size)
-        distances[:, start:stop] = torch.linalg.vecdot(white, white)
-    return distances
+    block = max(1, block_bytes // (ROWS * size * matrices.element_size()))
+    distances = []
+    for start in range(0, max(1, classes), block):
+        some = matrices[start : start + block]
+        white = torch.addmm(-offsets[start : start + block].reshape(1, -1), points, some.reshape(-1, size).T)
+        white = white.view(-1, some.shape[0], size)
+        distances.append(torch.linalg.vecdot(white, white))
+    return torch.cat(distances, dim=1)
+
+
+def by_rows(function: Callable[[Tensor], Tensor], points: Tensor, rows: int = ROWS) -> Tensor:
+    """``function`` of all points, ``rows`` at a time: what it needs per point is never held for all of them."""
+    return torch.cat([function(some) for some in torch.split(points, rows)])
 
 
 def ridge(inputs: Tensor, targets: Tensor, amount: float, toward: Tensor | None = None) -> Tensor:

@@ -1,85 +1,163 @@
-"""Progress through one reporter: silent in a library, bars on a terminal."""
+"""Progress through one reporter: silent in a library, bars on a terminal, a line now and then in a pipe."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 NOTE_WIDTH = 100
 """Narrower terminals show no losses beside the bars."""
+WORTH_A_LINE = 2.0
+"""Seconds that work must last before a line in a pipe speaks of it."""
+BETWEEN_LINES = 5.0
+BYTES = "bytes"
 
-Advance = Callable[[str], None]
+
+class Advance(Protocol):
+    """Tells that work went on by a step, or by a part of one, with a word on its state."""
+
+    def __call__(self, note: str = "", step: float = 1.0) -> None: ...
 
 
 class Reporter:
     """Says nothing; the base of reporters that do."""
 
     @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Advance]:
-        """A piece of work of ``total`` steps; call the yielded function after each, with a word on its state."""
-        yield lambda note: None
+    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+        """A piece of work of ``total`` steps; call the yielded function as it goes on.
+
+        A step may be told in parts: training counts epochs and advances by ``step=1 / batches``. Pieces may be opened
+        within each other. An empty note leaves the one before it. The unit is nothing, or ``bytes``.
+        """
+        yield ignore
 
     def message(self, text: str) -> None:
         """A line the user should see."""
 
 
-class TerminalReporter(Reporter):
+def ignore(note: str = "", step: float = 1.0) -> None:
+    """An `Advance` for work that nobody watches."""
+
+
+def reporter_for(console: Console) -> Reporter:
+    """Bars where the console is a terminal, lines where it is not."""
+    return BarReporter(console) if console.is_terminal else LineReporter(console)
+
+
+@dataclass
+class Work:
+    """A piece of work under way."""
+
+    title: str
+    total: float
+    unit: str
+    started: float
+    done: float = 0.0
+    note: str = ""
+
+    def advance(self, note: str, step: float) -> None:
+        """Go on by a step."""
+        self.done += step
+        self.note = note or self.note
+
+    @property
+    def finished(self) -> bool:
+        return self.done > self.total - 1e-6
+
+    @property
+    def count(self) -> str:
+        """How far it is: whole steps, however they were told.
+
+        >>> Work("images", 1_281_167, "", 0.0, done=0.1 + 0.2 + 0.7).count
+        '1/1281167'
+        """
+        if self.unit == BYTES:
+            return f"{self.done / 1e6:.1f}/{self.total / 1e6:.1f} MB"
+        return f"{math.floor(self.done + 1e-6)}/{self.total:.0f}"
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.count} {self.note}".rstrip()
+
+
+class BarReporter(Reporter):
     """Bars for whatever is under way, nested pieces below each other; finished bars vanish."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
         self._console = console
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=28),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[count]}", style="progress.download", table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            *([TextColumn("[dim]{task.fields[note]}")] if console.width >= NOTE_WIDTH else []),
+            *([TextColumn("{task.fields[note]}", style="dim", markup=False)] if console.width >= NOTE_WIDTH else []),
             console=console,
             transient=True,
         )
         self._open = 0
 
     @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Advance]:
-        if not self._console.is_terminal:
-            with self._lines(title, total) as advance:
-                yield advance
-            return
-        bar = self._bars.add_task(title, total=total, note="")
+    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+        work = Work(title, total, unit, started=0.0)
+        bar = self._bars.add_task(title, total=total, note="", count=work.count)
+
+        def advance(note: str = "", step: float = 1.0) -> None:
+            work.advance(note, step)
+            self._bars.update(bar, completed=work.done, note=work.note, count=work.count)
+
         if self._open == 0:
             self._bars.start()
         self._open += 1
         try:
-            yield lambda note: self._bars.update(bar, advance=1, note=note)
+            yield advance
         finally:
             self._open -= 1
             self._bars.remove_task(bar)
             if self._open == 0:
                 self._bars.stop()
 
-    @contextmanager
-    def _lines(self, title: str, total: int) -> Iterator[Advance]:
-        """Where there is no terminal, the outermost piece of work says a line a step."""
-        done, outermost = 0, self._open == 0
-        self._open += 1
+    def message(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
 
-        def advance(note: str) -> None:
-            nonlocal done
-            done += 1
-            if outermost:
-                self._console.print(f"{title}: {done}/{total} {note}", highlight=False, markup=False)
+
+class LineReporter(Reporter):
+    """A line every few seconds on all that is under way, once it has lasted a little; and one when it is done."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._open: list[Work] = []
+        self._spoke = -math.inf
+
+    @contextmanager
+    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+        work = Work(title, total, unit, self._clock())
+        self._open.append(work)
+
+        def advance(note: str = "", step: float = 1.0) -> None:
+            work.advance(note, step)
+            self._tell(ended=work is self._open[0] and work.finished)
 
         try:
             yield advance
         finally:
-            self._open -= 1
+            self._open.remove(work)
+
+    def _tell(self, ended: bool) -> None:
+        now = self._clock()
+        lasted = now - self._open[0].started
+        if lasted >= WORTH_A_LINE and (ended or now - self._spoke >= BETWEEN_LINES):
+            self.message(" | ".join(map(str, self._open)))
+            self._spoke = now
 
     def message(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

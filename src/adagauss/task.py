@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from adagauss.backbones import Extractor, Network
 from adagauss.data.augment import Augmentation, horizontal_flip, to_float
 from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.errors import NumericalError
 from adagauss.runtime import Runtime
 from adagauss.training import batch_bounds
 
@@ -73,8 +74,8 @@ class CurrentTask:
     previous: Network | None
     augmentation: Augmentation
     runtime: Runtime
-    notes: dict[str, Tensor] = field(default_factory=dict)
-    """What one part has measured and another may read in this task, by name."""
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    """What one part knows of earlier tasks and others may read, by name."""
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
 
     @property
@@ -104,7 +105,13 @@ class CurrentTask:
             network = self.previous if previous else self.network
             assert network is not None, "the first task has no previous network"
             transform = self._transform(view)
-            self._features[key] = extract_features(network.extractor, self.data.images, self.runtime, transform)
+            features = extract_features(network.extractor, self.data.images, self.runtime, transform)
+            if not bool(torch.isfinite(features).all()):
+                raise NumericalError(
+                    f"{self.name}: features of the network are no longer finite numbers, so its training has diverged; "
+                    "lower the learning rate, or set clip_norm=1"
+                )
+            self._features[key] = features
         return self._features[key]
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,11 +19,11 @@ History = list[dict[str, float]]
 
 
 class Recipe(Config):
-    """How one training goes: epochs, batches, optimiser and schedule."""
+    """How one training goes: epochs, batches, optimizer and schedule."""
 
     epochs: PositiveInt = 200
     batch_size: PositiveInt = 256
-    optimiser: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
     weight_decay: NonNegativeFloat = 5e-4
@@ -54,21 +54,19 @@ class Batches(Protocol):
         """One pass, in an order and with augmentations drawn from ``generator``."""
 
 
-class Objective(Protocol):
-    """What is trained, and towards what."""
+class Objective(nn.Module):
+    """What is trained, and towards what: calling it with a batch gives the named losses whose sum is minimised.
 
-    @property
-    def module(self) -> nn.Module:
-        """Everything whose parameters or statistics change."""
+    It is one module, so that training can wrap it whole (precision, several processes). Its parameters and buffers are
+    what a snapshot holds.
+    """
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Groups for the optimiser, each with its own learning rate."""
+        """Groups for the optimizer, each with its own learning rate: all parameters alike unless a subclass differs."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": learning_rate}]
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         """Called before the batches of an epoch; ``generator`` serves all randomness of the losses."""
-
-    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        """Named terms whose sum is minimised."""
 
 
 class TensorBatches:
@@ -120,9 +118,9 @@ def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
     return 1.0
 
 
-def make_optimiser(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     """SGD with momentum, or Adam, over parameter groups that carry their learning rates."""
-    if recipe.optimiser == "adam":
+    if recipe.optimizer == "adam":
         return torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
     return torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
 
@@ -135,11 +133,10 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     """
     fabric = runtime.fabric
     groups = objective.parameter_groups(recipe.learning_rate)
-    bare = make_optimiser(recipe, groups)
+    bare = make_optimizer(recipe, groups)
     base_rates = [group["lr"] for group in bare.param_groups]
-    history, start = _resume(objective.module, bare, runtime, stage)
-    optimiser = fabric.setup_optimizers(bare)
-    assert not isinstance(optimiser, tuple)
+    history, start = _resume(objective, bare, runtime, stage)
+    wrapped, optimizer = fabric.setup(objective, bare)
     total_steps = recipe.epochs * len(batches)
     with runtime.reporter.progress(stage, recipe.epochs) as advance:
         for _ in range(start):
@@ -147,24 +144,21 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
         for epoch in range(start, recipe.epochs):
             generator = runtime.generator(stage, "epoch", epoch)
             torch.manual_seed(runtime.seed_for(stage, "global", epoch))
-            objective.module.train()
+            wrapped.train()
             objective.begin_epoch(epoch, generator)
             sums: dict[str, Tensor] = {}
             for step, batch in enumerate(batches.epoch(generator)):
                 factor = rate_factor(recipe, epoch, (epoch * len(batches) + step) / total_steps)
                 for group, rate in zip(bare.param_groups, base_rates, strict=True):
                     group["lr"] = rate * factor
-                with fabric.autocast():
-                    losses = objective.losses(batch)
-                    loss = torch.stack([term.float() for term in losses.values()]).sum()
-                optimiser.zero_grad()
+                losses: dict[str, Tensor] = wrapped(*batch)
+                loss = torch.stack([term.float() for term in losses.values()]).sum()
+                optimizer.zero_grad()
                 if loss.requires_grad:
                     fabric.backward(loss)
                     if recipe.clip_norm is not None:
-                        fabric.clip_gradients(
-                            objective.module, optimiser, max_norm=recipe.clip_norm, error_if_nonfinite=False
-                        )
-                    optimiser.step()
+                        fabric.clip_gradients(wrapped, optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False)
+                    optimizer.step()
                 for name, term in losses.items():
                     sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
             means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
@@ -172,9 +166,9 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
             history.append(means)
             advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()))
             if runtime.snapshots is not None:
-                tensors, facts = _snapshot(objective.module, bare, history)
+                tensors, facts = _snapshot(objective, bare, history)
                 runtime.snapshots.offer(stage, tensors, facts)
-    objective.module.eval()
+    objective.eval().zero_grad()
     return history
 
 
@@ -188,17 +182,17 @@ def _check_finite(means: dict[str, float], stage: str, epoch: int) -> None:
 
 
 def _snapshot(
-    module: nn.Module, optimiser: torch.optim.Optimizer, history: History
+    module: nn.Module, optimizer: torch.optim.Optimizer, history: History
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {f"module.{name}": value for name, value in module.state_dict().items()}
-    for index, state in optimiser.state_dict()["state"].items():
+    for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
             if value is not None:
-                tensors[f"optimiser.{index}.{name}"] = torch.as_tensor(value)
+                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
     return tensors, {"history": history}
 
 
-def _resume(module: nn.Module, optimiser: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
+def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
     found = runtime.snapshots.load(stage) if runtime.snapshots is not None else None
     if found is None:
         return [], 0
@@ -207,9 +201,9 @@ def _resume(module: nn.Module, optimiser: torch.optim.Optimizer, runtime: Runtim
     module.load_state_dict({name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        if name.startswith("optimiser."):
+        if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             state.setdefault(int(index), {})[key] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     history = list(facts["history"])
     return history, len(history)

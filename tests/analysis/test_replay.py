@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,12 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
-from adagauss.memory import GaussianMemory
+from adagauss.memory import GaussianMemory, MeanMemory
 
 SETTINGS = {
     "representation.first.epochs": 6,
     "representation.later.epochs": 6,
-    "drift.network": "affine",
+    "drift.kind": "affine",
     "drift.views": 1,
 }
 
@@ -30,7 +29,7 @@ SETTINGS = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     stream = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
     path = tmp_path_factory.mktemp("run")
-    run(make_config("adagauss", stream, load_dataset("digits"), settings=SETTINGS), path)
+    run(make_config("adagauss", stream, settings=SETTINGS), path)
     return RunFolder(path)
 
 
@@ -45,23 +44,25 @@ def replayed(folder: RunFolder) -> Replay:
 
 def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, replayed: Replay) -> None:
     own = next(row for row in replayed.rows if (row.drift, row.classifier) == ("own", "own"))
-    assert own.accuracy == pytest.approx(folder.read_json("metrics.json")["accuracy_after_task"]["task_mean"])
+    assert own.accuracy == pytest.approx(folder.result().details.accuracy)
 
 
-@pytest.mark.parametrize(("method", "why"), [("efc", "its drift reads notes"), ("acil", "its classifier keeps sums")])
+@pytest.mark.parametrize(
+    ("method", "why"), [("efc", "its drift reads what a term shares"), ("acil", "its classifier keeps sums")]
+)
 def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, why: str, tmp_path: Path) -> None:
     source = load_dataset("digits")
-    config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), source, epochs=1)
+    config = make_config(method, StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6), epochs=1)
     result = run(config, tmp_path, dataset=source)
     parts = RunConfig.of(RunFolder(tmp_path).config).method
     replayed = replay(RunFolder(tmp_path), source, {"own": parts.drift}, {"own": parts.classifier})
-    assert replayed.rows[0].accuracy == pytest.approx(result["accuracy_after_task"]["task_mean"]), why
+    assert replayed.rows[0].accuracy == pytest.approx(result.details.accuracy), why
 
 
 def test_more_may_be_remembered_than_the_run_did(folder: RunFolder) -> None:
     source, drifts, classifiers = load_dataset("digits"), {"none": NoDrift()}, {"bayes": Bayes()}
-    with pytest.raises(ConfigError, match="keeps means only"):
-        replay(folder, source, drifts, classifiers, memory=GaussianMemory(covariance="none"))
+    with pytest.raises(ConfigError, match="needs the covariance of each class"):
+        replay(folder, source, drifts, classifiers, memory=MeanMemory())
     diagonal = replay(folder, source, drifts, classifiers, memory=GaussianMemory(covariance="diagonal"))
     assert diagonal.rows[0].accuracy != replay(folder, source, drifts, classifiers).rows[0].accuracy
 
@@ -70,7 +71,7 @@ def test_what_cannot_be_replayed_is_refused(folder: RunFolder, tmp_path: Path) -
     source = load_dataset("digits")
     with pytest.raises(ConfigError, match="'rebalanced' trains the network's own outputs"):
         replay(folder, source, {"none": NoDrift()}, {"own": Rebalanced()})
-    run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), source, epochs=1), tmp_path)
+    run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), epochs=1), tmp_path)
     with pytest.raises(ConfigError, match="nothing drifts"):
         replay(RunFolder(tmp_path), source, {"none": NoDrift()}, {"mean": NearestMean()})
 
@@ -80,8 +81,9 @@ def test_following_the_drift_is_better_than_staying_and_worse_than_knowing(repla
     assert last["none"] < last["own"] <= last["oracle"]
 
 
-def test_a_replay_survives_its_json(replayed: Replay) -> None:
-    assert Replay.of(json.loads(json.dumps(replayed.as_data()))) == replayed
+def test_a_replay_survives_its_json(replayed: Replay, tmp_path: Path) -> None:
+    replayed.write(tmp_path / "replay.json")
+    assert Replay.read(tmp_path / "replay.json", "") == replayed
 
 
 def test_the_table_has_a_line_a_classifier_and_a_column_a_drift(replayed: Replay) -> None:
@@ -93,7 +95,8 @@ def test_the_table_has_a_line_a_classifier_and_a_column_a_drift(replayed: Replay
 
 
 def test_the_table_gives_the_spread_over_seeds(replayed: Replay) -> None:
-    better = replayed._replace(rows=[row._replace(accuracy=[1.0] * len(row.accuracy)) for row in replayed.rows])
+    perfect = [row.model_copy(update={"accuracy": (1.0,) * len(row.accuracy)}) for row in replayed.rows]
+    better = replayed.model_copy(update={"rows": tuple(perfect)})
     last = replayed.rows[0].a_last
     shown = table([replayed, better]).splitlines()[2]
     assert f"{50 * (1 + last):.1f} ± {100 * (1 - last) / 2**0.5:.1f} /" in shown

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adagauss.analysis.figures import accuracy_curve, matrix_figure
-from adagauss.benchmark import compare, make_config
+from adagauss.benchmark import RunFolder, RunResult, compare, make_config, metrics
 from adagauss.benchmark.grid import run_grid, shared_recipe
+from adagauss.benchmark.metrics import Metric
 from adagauss.benchmark.protocols import PROTOCOLS, protocol
 from adagauss.benchmark.published import Published, published
 from adagauss.benchmark.runner import make_stream
 from adagauss.cli import tables
-from adagauss.config import existing, plain
+from adagauss.config import plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, NumericalError
 from adagauss.methods import Method, make_method, methods
+from adagauss.settings import existing
 from adagauss.training import Recipe
 
 CIFAR_10_TASKS = [10] * 10
@@ -32,9 +35,10 @@ def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> No
     assert dataset_info(chosen.stream.dataset)
     specs = [plain(make_method(method)) for method in ("adagauss", "acil")]
     for preset in (None, "paper", "reference"):
-        wishes = chosen.wishes(preset)
-        assert {key for spec in specs for key in existing(spec, wishes)} == wishes.keys()
-        make_method("adagauss", preset, wishes=wishes)
+        layers = chosen.layers(preset)
+        for layer in layers:
+            assert {key for spec in specs for key in existing(spec, layer.settings)} == layer.settings.keys()
+        make_method("adagauss", preset, layers=layers)
 
 
 def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
@@ -57,15 +61,16 @@ def test_class_orders_are_fixed_or_follow_the_seed_as_in_the_paper(name: str, fi
     chosen = protocol(name)
     source = load_dataset("digits")
     stream = chosen.stream.model_copy(update={"tasks": 5, "classes": None})
-    first, second = (make_config("frozen", stream, source, seed=seed) for seed in (0, 1))
+    first, second = (make_config("frozen", stream, seed=seed) for seed in (0, 1))
     assert first.digest() == second.digest()
     orders = [make_stream(config, source).task_classes for config in (first, second)]
     assert (orders[0] == orders[1]) is fixed
 
 
 def test_the_published_code_distils_less_on_birds() -> None:
-    assert protocol("cub-10").wishes("reference")["representation.terms.distillation.weight"] == 0.3
-    assert "representation.terms.distillation.weight" not in protocol("cub-10").wishes("paper")
+    reference, paper = (resolved("adagauss", "cub-10", preset=preset) for preset in ("reference", "paper"))
+    assert reference.representation.terms["distillation"].weight == 0.3
+    assert paper.representation.terms["distillation"].weight == 10
 
 
 @pytest.mark.parametrize(
@@ -117,25 +122,24 @@ def test_numbers_for_another_imagenet_subset_are_not_quoted() -> None:
 @pytest.mark.parametrize("name", sorted(methods()))
 def test_the_shared_recipe_reaches_every_method(name: str) -> None:
     recipe = shared_recipe(make_method(name))
-    config = make_config(name, StreamConfig(dataset="digits"), _without_wishes(), recipe=recipe, settings=None)
+    config = make_config(name, StreamConfig(dataset="cifar100"), recipe=recipe)
     part = config.method.representation
     assert part.first == Recipe(learning_rate=0.1, clip_norm=1.0)
     assert part.later in (None, Recipe(learning_rate=0.05, clip_norm=1.0))
     assert config.method.augmentation == Augmentation()
-    assert getattr(part.expansion, "when", "always") == "always", "the first task is the same for all methods"
+    assert getattr(part.label_augmentation, "when", "always") == "always", "the first task is the same for all methods"
 
 
-def resolved(method: str, name: str, recipe: str = "own", dataset: Any = None) -> Method:
+def resolved(method: str, name: str, recipe: str = "own", preset: str | None = None) -> Method:
     chosen = protocol(name)
     shared = shared_recipe(make_method(method)) if recipe == "shared" else None
-    dataset = dataset or _without_wishes()
-    return make_config(method, chosen.stream, dataset, protocol=chosen, recipe=shared).method
+    return make_config(method, chosen.stream, preset=preset, protocol=chosen, recipe=shared).method
 
 
 def test_what_a_method_is_made_of_survives_every_protocol() -> None:
     for name in PROTOCOLS:
-        assert resolved("pass", name).representation.expansion.kind == "rotations"
-        assert resolved("il2a", name).representation.expansion.kind == "mixtures"
+        assert resolved("pass", name).representation.label_augmentation.kind == "rotations"
+        assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
 
 
 @pytest.mark.parametrize("name", ["cifar100-10-cpu", "cub-10", "cub-20-cpu"])
@@ -158,62 +162,58 @@ def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:
 
 
 def test_what_the_authors_set_on_a_dataset_goes_before_the_datasets_wish() -> None:
-    tiny = replace(_without_wishes(), settings={"augmentation.crop_padding": 8})
-    assert resolved("il2a", "tiny-10", dataset=tiny).augmentation.crop_padding == 0
-    assert resolved("efc", "tiny-10", dataset=tiny).augmentation.crop_padding == 8
+    assert dataset_info("tiny").settings == {"augmentation.crop_padding": 8}
+    assert resolved("il2a", "tiny-10").augmentation.crop_padding == 0
+    assert resolved("efc", "tiny-10").augmentation.crop_padding == 8
     assert resolved("dpcr", "tiny-10").classifier.spec()["gamma"] == 2000
     assert resolved("dpcr", "cifar100-10").classifier.spec()["gamma"] == 200
-    assert resolved("pass", "imagenet-subset-10").representation.first.optimiser == "sgd"
-
-
-def _without_wishes() -> Any:
-    return replace(load_dataset("digits"), settings={})
+    assert resolved("pass", "imagenet-subset-10").representation.first.optimizer == "sgd"
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[RunResult]]]:
     out = tmp_path_factory.mktemp("grid")
     return out, _run_grid(out)
 
 
-def _run_grid(out: Path) -> dict[str, list[dict[str, Any]]]:
+def _run_grid(out: Path) -> dict[str, list[RunResult]]:
     stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
     return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3).results
 
 
 def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
-    grid: tuple[Path, dict[str, list[dict[str, Any]]]],
+    grid: tuple[Path, dict[str, list[RunResult]]],
 ) -> None:
     _, results = grid
     last = {name: compare.summarise(runs)["A_last"].mean for name, runs in results.items()}
     assert last["joint"] > max(last["finetune"], last["frozen"])
-    assert all(run["accuracy_matrix"][1][0] < 0.1 for run in results["finetune"])
+    assert all(run.details.accuracy_matrix[1][0] < 0.1 for run in results["finetune"])
 
 
-def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:
+def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
     out, results = grid
     before = {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")}
     assert _run_grid(out) == results
     assert {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")} == before
 
 
-def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:
+def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
     _, results = grid
     rows = compare.comparison_rows(results)
     assert rows[0]["method"] == "joint"
-    for text in (compare.markdown(rows), compare.latex(rows), compare.csv(rows)):
+    for written in compare.FORMATS.values():
+        text = written(rows, "")
         assert all(text.count(name) == 1 for name in results)
 
 
 def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
-    grid: tuple[Path, dict[str, list[dict[str, Any]]]], capsys: pytest.CaptureFixture[str]
+    grid: tuple[Path, dict[str, list[RunResult]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {**grid[1]["finetune"][0], "protocol": {**grid[1]["finetune"][0]["protocol"], "scale": "cpu"}}
+    small = at(grid[1]["finetune"][0], scale="cpu")
     results = {"finetune": [small]}
-    caption = compare.protocol_title(small["protocol"])
     rows = compare.comparison_rows(results)
-    for text in (compare.markdown(rows, caption), compare.latex(rows, caption), compare.csv(rows, caption)):
-        assert "CPU scale" in text
+    for written in compare.FORMATS.values():
+        assert "CPU scale" in written(rows, compare.caption(results))
     tables.show(results, small)
     tables.comparison_table(rows, results)
     printed = " ".join(capsys.readouterr().out.split())
@@ -222,13 +222,43 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
         assert "CPU scale" in figure.axes[0].get_title()
 
 
+def at(result: RunResult, **facts: Any) -> RunResult:
+    """The same numbers under another protocol."""
+    return result.model_copy(update={"protocol": result.protocol.model_copy(update=facts)})
+
+
+def test_csv_survives_quotes_commas_and_lines() -> None:
+    row = {"name": 'a "b", c\nd', "value": "1,5"}
+    assert list(csv.DictReader(io.StringIO(compare.comma_separated([row])))) == [row]
+
+
+def test_markdown_pipes_and_lines_do_not_break_the_table() -> None:
+    *_, last = compare.markdown([{"na|me": "a|b\nc", "value": "1"}]).splitlines()
+    assert last == r"| a\|b c | 1 |"
+
+
+def test_a_new_metric_is_one_entry(
+    grid: tuple[Path, dict[str, list[RunResult]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = Metric("tasks", "number of tasks", lambda evaluations: float(len(evaluations)), percent=False)
+    monkeypatch.setattr(compare, "COMPARED", (*compare.COMPARED, tasks))
+    monkeypatch.setattr(tables, "COMPARED", compare.COMPARED)
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, tasks))
+    out, results = grid
+    evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]
+    with_it = results["joint"][0].model_copy(update={"metrics": metrics.summary(evaluations)})
+    (row,) = compare.comparison_rows({"joint": [with_it]})
+    assert row["number of tasks"] == "2.0"
+    tables.show({"joint": [with_it]}, with_it)
+    assert "2.0" in capsys.readouterr().out
+
+
 def test_latex_signs_in_names_are_escaped() -> None:
     assert r"a\_b\&c\$" in compare.latex([{"name": "a_b&c$"}])
 
 
-def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[dict[str, Any]]]]) -> None:
-    run = grid[1]["finetune"][0]
-    paper = {**run, "protocol": {**run["protocol"], "dataset": "cifar100", "tasks": CIFAR_10_TASKS, "scale": "paper"}}
+def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+    paper = at(grid[1]["finetune"][0], dataset="cifar100", tasks=tuple(CIFAR_10_TASKS), scale="paper")
     for changed, quoted in ((True, compare.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
         (row,) = compare.comparison_rows({"adagauss": [paper]}, as_published=not changed)
         assert row[compare.PAPER_COLUMN] == quoted

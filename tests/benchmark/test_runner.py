@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from adagauss.benchmark import RunConfig, RunFolder, make_config, run
+from adagauss.benchmark import RunConfig, RunFolder, RunResult, make_config, run
+from adagauss.benchmark.metrics import METRICS
 from adagauss.checkpoint import load_tensors
 from adagauss.config import plain
-from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.progress import Reporter
@@ -41,11 +41,11 @@ main()
 def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
     stream = StreamConfig(dataset="digits", sizes=(2, 2, 1), classes=5)
     settings = SETTINGS if method == "adagauss" else {k: v for k, v in SETTINGS.items() if k.startswith("repr")}
-    return make_config(method, stream, load_dataset("digits"), settings={**settings, **changes})
+    return make_config(method, stream, settings={**settings, **changes})
 
 
-def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key not in ("seconds", "images_per_second")}
+def comparable(result: RunResult) -> dict[str, Any]:
+    return result.model_dump(exclude={"cost": {"seconds", "images_per_second"}})
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,31 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def metrics_of(path: Path) -> dict[str, Any]:
-    return comparable(RunFolder(path).read_json("metrics.json"))
+    return comparable(RunFolder(path).result())
 
 
 def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
-    metrics = metrics_of(uninterrupted)
-    assert metrics["protocol"]["tasks"] == [2, 2, 1]
-    assert metrics["config"] == quick_config().digest()
-    assert len(metrics["accuracy_matrix"]) == 3
+    result = RunFolder(uninterrupted).result()
+    assert result.protocol.tasks == (2, 2, 1)
+    assert result.config == quick_config().digest()
+    assert len(result.details.accuracy_matrix) == 3
+    assert result.metrics.keys() == {metric.name for metric in METRICS}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "damaged"),
+        ("[]", "another version"),
+        ('{"method": "adagauss", "a_last": {"pooled": 0.5}}', "preset: Field required"),
+        (None, "is not there"),
+    ],
+)
+def test_metrics_that_cannot_be_read_say_how_to_get_them_anew(text: str | None, reason: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "metrics.json").write_text(text)
+    with pytest.raises(CheckpointError, match=f"(?s){reason}.*--resume. finishes the run and writes it anew"):
+        RunFolder(tmp_path).result()
 
 
 class Listening(Reporter):

@@ -22,14 +22,14 @@ QUICK = ["--epochs", "2", "--set", "drift.recipe.epochs=5", "--set", "drift.samp
 def adagauss(tmp_path_factory: pytest.TempPathFactory) -> Command:
     folder = tmp_path_factory.mktemp("cli")
 
-    def call(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    def call(*words: str | Path, columns: int = 160) -> subprocess.CompletedProcess[str]:
         program = "from adagauss.cli import main; main()"
         return subprocess.run(
             [sys.executable, "-c", program, *map(str, words)],
             capture_output=True,
             encoding="utf-8",
             cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "160", "PYTHONUTF8": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(columns), "PYTHONUTF8": "1"},
             check=False,
         )
 
@@ -60,7 +60,7 @@ def test_every_command_has_help_with_an_example(adagauss: Command, command: str)
 
 
 def test_run_writes_metrics_configuration_and_figures(run_folder: Path) -> None:
-    for name in ("config.yaml", "environment.json", "metrics.json", "tasks/02/learner.safetensors"):
+    for name in ("config.yaml", "origins.json", "environment.json", "metrics.json", "tasks/02/learner.safetensors"):
         assert (run_folder / name).exists()
     assert {path.name for path in (run_folder / "figures").iterdir()} == {
         "accuracy.png",
@@ -92,13 +92,36 @@ def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
     assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.stdout
 
 
+def test_settings_are_shown_with_the_layer_they_came_from(adagauss: Command, run_folder: Path) -> None:
+    ran = dict(_two_columns(adagauss("info", run_folder, "--settings").stdout))
+    assert ran["drift.samples=200"] == "settings"
+    assert ran["representation.later.epochs=2"] == "epochs"
+    assert ran["augmentation.flip=false"] == "mirroring harms"
+    assert ran["backbone.name=convnet"] == "dataset digits"
+    listed = dict(_two_columns(adagauss("methods", "adagauss", "--protocol", "cub-10").stdout))
+    assert listed["backbone.features=32"] == "protocol cub-10"
+    refused = adagauss("methods", "--protocol", "cub-10")
+    assert refused.returncode == 2
+    assert "name it" in refused.stderr
+
+
+def test_settings_fit_a_narrow_terminal(adagauss: Command) -> None:
+    shown = adagauss("methods", "adagauss", "--protocol", "imagenet-subset-half-10-cpu", columns=80).stdout
+    assert "imagenet-subset-half-10-cpu" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def _two_columns(table: str) -> list[tuple[str, str]]:
+    rows = [line.strip().split("  ", 1) for line in table.splitlines()]
+    return [(row[0], row[1].strip()) for row in rows if len(row) == 2]
+
+
 def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
-    result = adagauss("replay", run_folder, "--set", "drift.network=affine", "--set", "classifier.tied=0.5", "--quiet")
+    result = adagauss("replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.tied=0.5", "--quiet")
     assert result.returncode == 0, result.stderr
     rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
-    metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
-    accuracy = metrics["accuracy_after_task"]["task_mean"]
+    accuracy = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))["details"]["accuracy"]
     assert f"{100 * accuracy[-1]:.1f} / {50 * sum(accuracy):.1f}" in rows["as"]
     refused = adagauss("replay", run_folder, "--set", "backbone.name=resnet18")
     assert refused.returncode == 2
@@ -106,10 +129,10 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
 
 
 def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
-    plus = ["--set", "drift.network=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
+    plus = ["--set", "drift.kind=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
     plus += ["--set", "classifier.tied=0.5"]
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
-    plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalise=false"]
+    plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalize=false"]
     by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
     assert by_name.returncode == 0, by_name.stderr
     assert by_name.stdout == adagauss("replay", run_folder, *plus, "--quiet").stdout

@@ -2,120 +2,222 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import math
 import weakref
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from adagauss.config import flatten, plain
-from adagauss.data.images import LabelledImages
+from adagauss.config import plain
+from adagauss.data.dataset import dataset_info
+from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.errors import DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
-from tests.contracts.toy import NAMES, SIZES, scores, taught, toy_images, toy_learner, toy_tasks
+from adagauss.methods.traits import dataset_layers
+from adagauss.needs import Need
+from tests.contracts.toy import (
+    LEARNING,
+    NAMES,
+    SIZES,
+    accuracy,
+    longer,
+    quick_method,
+    same,
+    scores,
+    state,
+    taught,
+    taught_method,
+    toy_images,
+    toy_learner,
+    toy_tasks,
+)
 
-LEARNING = sorted(name for name, info in methods().items() if info.family != "upper bound")
-"""Methods that learn from the current task alone."""
+every_method = pytest.mark.parametrize("name", LEARNING)
 
 
-@pytest.fixture(scope="module", params=LEARNING)
-def learned(request: pytest.FixtureRequest) -> tuple[str, Learner]:
-    name: str = request.param
-    return name, taught(name)
-
-
-def test_scores_every_class_of_uneven_and_single_class_tasks(learned: tuple[str, Learner]) -> None:
-    _, learner = learned
+@every_method
+def test_scores_every_class_of_uneven_and_single_class_tasks(name: str) -> None:
+    learner = taught(name)
     assert [len(task) for task in learner.tasks] == list(SIZES)
     values = scores(learner)
     assert values.shape == (len(toy_images(test=True)), len(NAMES))
     assert torch.isfinite(values).all()
 
 
-def test_predicts_string_labels_with_probabilities_that_sum_to_one(learned: tuple[str, Learner]) -> None:
-    _, learner = learned
+@every_method
+def test_predicts_string_labels_with_probabilities_that_sum_to_one(name: str) -> None:
+    learner = taught(name)
     images = toy_images(test=True).images
     assert set(learner.predict(images)) <= set(NAMES)
     torch.testing.assert_close(learner.probabilities(images).sum(1), torch.ones(len(images), dtype=torch.float64))
 
 
-def test_learns_the_first_task(learned: tuple[str, Learner]) -> None:
-    name, _ = learned
-    learner = toy_learner(name, **_longer(name))
-    learner.learn(toy_tasks()[0])
-    test = toy_images(test=True).of_classes(NAMES[: SIZES[0]])
-    hits = [guess == label for guess, label in zip(learner.predict(test.images), test.labels, strict=True)]
-    assert sum(hits) / len(hits) > 0.8
+@every_method
+def test_learns_the_first_task(name: str) -> None:
+    assert accuracy(taught(name, 1, **longer(name)), NAMES[: SIZES[0]]) > 0.8
 
 
-def test_is_deterministic_under_a_seed(learned: tuple[str, Learner]) -> None:
-    name, learner = learned
-    assert torch.equal(scores(taught(name)), scores(learner))
+@every_method
+def test_every_term_takes_part_from_the_second_task_on_with_finite_losses(name: str) -> None:
+    method = quick_method(name)
+    for index in range(len(SIZES)):
+        history = taught_method(method, index + 1).report.history
+        assert all(math.isfinite(value) for losses in history for value in losses.values())
+        if index and method.representation.later is not None:
+            assert {term for term, part in method.representation.terms.items() if part.weight} == set(history[0])
 
 
-def test_saves_and_loads_equal(learned: tuple[str, Learner], tmp_path: Path) -> None:
-    _, learner = learned
-    learner.save(tmp_path / "learner.safetensors")
-    loaded = Learner.load(tmp_path / "learner.safetensors")
-    assert loaded.classes == learner.classes
-    assert torch.equal(scores(loaded), scores(learner))
+class WatchedImages:
+    """Images that note when they are read after their task is over."""
 
-
-def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(learned: tuple[str, Learner], tmp_path: Path) -> None:
-    name, learner = learned
-    taught(name, tasks=2).save(tmp_path / "learner.safetensors")
-    resumed = Learner.load(tmp_path / "learner.safetensors")
-    resumed.learn(toy_tasks()[2])
-    assert torch.equal(scores(resumed), scores(learner))
-
-
-def test_names_of_classes_do_not_matter(learned: tuple[str, Learner]) -> None:
-    name, learner = learned
-    renamed = taught(name, labels=tuple(reversed(NAMES)))
-    assert torch.equal(scores(renamed), scores(learner))
-
-
-class SealableImages:
-    """Images that raise when they are read after their task is over."""
-
-    def __init__(self, data: LabelledImages) -> None:
+    def __init__(self, data: LabelledImages, read_late: list[str]) -> None:
         self.pixels = data.images.batch(torch.arange(len(data)))
         self.shape: tuple[int, int, int] = data.images.shape
-        self.sealed = False
+        self.over = False
+        self.read_late = read_late
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def batch(self, indices: Tensor) -> Tensor:
-        assert not self.sealed, "an image of an old task was read"
+        if self.over:
+            self.read_late.append(f"images {indices.tolist()}")
         return self.pixels[indices]
 
 
-@pytest.mark.parametrize("name", LEARNING)
-def test_reads_no_old_image_and_keeps_none_alive(name: str) -> None:
+class Again(NamedTuple):
+    """A method taught a second time, from nothing, with other names for the classes and its images watched."""
+
+    learner: Learner
+    read_late: list[str]
+    images: list[weakref.ref[Images]]
+    changed: list[bool]
+    """Whether what was known after each task had changed when all were learned."""
+
+
+@functools.cache
+def again(name: str) -> Again:
     learner = toy_learner(name)
-    references = []
-    for task in toy_tasks():
-        images = SealableImages(task)
+    read_late: list[str] = []
+    references: list[weakref.ref[Images]] = []
+    known = []
+    for task in toy_tasks(tuple(reversed(NAMES))):
+        images = WatchedImages(task, read_late)
         learner.learn(LabelledImages(images, task.targets, task.classes))
-        images.sealed = True
+        images.over = True
         references.append(weakref.ref(images))
         del images
         scores(learner)
+        known.append((learner.knowledge, state(learner)))
     gc.collect()
-    assert [reference() for reference in references] == [None] * len(SIZES)
+    changed = [not same(dict(knowledge.state_dict()), before) for knowledge, before in known]
+    return Again(learner, read_late, references, changed)
 
 
-@pytest.mark.parametrize("name", LEARNING)
+@every_method
+def test_is_deterministic_under_a_seed_whatever_its_classes_are_called(name: str) -> None:
+    assert same(state(again(name).learner), state(taught(name)))
+    assert again(name).learner.classes == list(reversed(NAMES))
+    assert torch.equal(scores(again(name).learner), scores(taught(name)))
+
+
+@every_method
+def test_reads_no_old_image_and_keeps_none_alive(name: str) -> None:
+    assert again(name).read_late == []
+    assert [reference() for reference in again(name).images] == [None] * len(SIZES)
+
+
+@every_method
+def test_what_was_known_before_a_task_is_never_changed(name: str) -> None:
+    assert again(name).changed == [False] * len(SIZES)
+
+
+@every_method
+def test_saves_and_loads_equal(name: str, tmp_path: Path) -> None:
+    learner = taught(name)
+    learner.save(tmp_path / "learner.safetensors")
+    loaded = Learner.load(tmp_path / "learner.safetensors")
+    assert loaded.classes == learner.classes
+    assert same(state(loaded), state(learner))
+    assert torch.equal(scores(loaded), scores(learner))
+
+
+@every_method
+def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
+    taught(name, tasks=2).save(tmp_path / "learner.safetensors")
+    resumed = Learner.load(tmp_path / "learner.safetensors")
+    resumed.learn(toy_tasks()[2])
+    assert same(state(resumed), state(taught(name)))
+    assert torch.equal(scores(resumed), scores(taught(name)))
+
+
+@every_method
 def test_refuses_a_known_class_and_stays_as_it_was(name: str) -> None:
     learner = taught(name, tasks=1)
     before = scores(learner)
     with pytest.raises(DataError, match="'one' was learned in an earlier task"):
         learner.learn(toy_images().of_classes(["one", "five"]))
     assert torch.equal(scores(learner), before)
+
+
+@every_method
+def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = taught(name, tasks=1)
+    knowledge, before = learner.knowledge, state(learner)
+
+    def fail(*args: object) -> None:
+        raise ZeroDivisionError
+
+    # The classifier is last: the network has been trained, and the memory written, when it fails.
+    monkeypatch.setattr(type(learner.method.classifier), "fit", fail)
+    with pytest.raises(ZeroDivisionError):
+        learner.learn(toy_tasks()[1])
+    assert learner.knowledge is knowledge
+    assert same(state(learner), before)
+    assert not any(module._forward_hooks for module in learner.network.modules())
+
+
+@every_method
+def test_a_first_task_of_one_class_and_no_images_to_predict(name: str) -> None:
+    one_epoch: dict[str, Any] = {f"representation.{when}.epochs": 1 for when in ("first", "later")}
+    if quick_method(name).representation.later is None:
+        del one_epoch["representation.later.epochs"]
+    learner = toy_learner(name, **one_epoch)
+    data = toy_images()
+    few = torch.cat([torch.nonzero(data.targets == target).flatten()[:12] for target in range(len(NAMES))])
+    data = LabelledImages(Subset(data.images, few), data.targets[few], data.classes)
+    for classes in (("zero",), ("one",), ("two", "three")):
+        learner.learn(data.of_classes(classes))
+    assert torch.isfinite(scores(learner)).all()
+    assert learner.scores(torch.zeros(0, learner.network.extractor.size)).shape == (0, 4)
+
+
+WITHOUT_BOTTLENECK = [name for name in LEARNING if make_method(name).backbone.features is None]
+TAKING_NO_ROOTS = [
+    name
+    for name in WITHOUT_BOTTLENECK
+    if not any(Need.NON_NEGATIVE in part.requires for _, part in make_method(name).parts())
+]
+
+
+@pytest.mark.parametrize("name", WITHOUT_BOTTLENECK)
+def test_a_datasets_bottleneck_is_not_forced_on_a_method_without_one(name: str) -> None:
+    assert dataset_info("digits").settings["backbone.features"] == 16
+    assert make_method(name, layers=dataset_layers("digits")).backbone.features is None
+
+
+@pytest.mark.parametrize("name", TAKING_NO_ROOTS)
+def test_signed_features_serve_every_method_that_takes_no_roots(name: str) -> None:
+    bottleneck: dict[str, Any] = {"backbone.features": 24}
+    learner = taught(name, 2, **bottleneck)
+    assert (learner.features(toy_images().images) < 0).any()
+    assert torch.isfinite(scores(learner)).all()
 
 
 @pytest.mark.parametrize("name", sorted(methods()))
@@ -132,8 +234,3 @@ def test_says_what_it_is(name: str) -> None:
     assert info.family
     assert info.stores
     assert info.paper
-
-
-def _longer(name: str) -> dict[str, int]:
-    known = flatten(plain(make_method(name)))
-    return {key: 12 for key in ("representation.first.epochs", "classifier.recipe.epochs") if key in known}

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from adagauss.data.dataset import load_dataset
+from adagauss.config import plain
+from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.learner import Learner
-from adagauss.methods import Method, make_method
+from adagauss.knowledge import Knowledge
+from adagauss.learner import Learner, TaskReport
+from adagauss.methods import Method, make_method, methods
+from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
+from adagauss.settings import Layer, flatten
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
 SIZES = (2, 1, 3)
 IMAGES = 30
+
+LEARNING = sorted(name for name, info in methods().items() if info.family != "upper bound")
+"""Methods that learn from the current task alone."""
 
 QUICK = {
     "representation.first.epochs": 2,
@@ -24,28 +33,35 @@ QUICK = {
     "representation.later.batch_size": 16,
     "drift.recipe.epochs": 2,
     "drift.recipe.batch_size": 16,
+    "drift.adam.epochs": 2,
     "drift.samples": 64,
     "drift.views": 1,
     "classifier.recipe.epochs": 2,
     "classifier.samples": 64,
-    "classifier.width": 64,
+    "classifier.expansion_size": 48,
     "backbone.name": "convnet",
+    "backbone.features": 24,
 }
 """Settings that make any method quick; each method takes those that it has."""
 
 
-def quick_method(name: str, **settings: object) -> Method:
+@functools.cache
+def digits() -> Dataset:
+    """The dataset behind the stream, read once."""
+    return load_dataset("digits")
+
+
+def quick_method(name: str, preset: str | None = None, **settings: object) -> Method:
     """A registered method, made quick. Its batches (16) are smaller than its features where it has a bottleneck."""
-    wishes = {**load_dataset("digits").settings, **QUICK}
-    if make_method(name).backbone.features is not None:
-        wishes["backbone.features"] = 24
-    return make_method(name, settings=settings, wishes=wishes)
+    layers = [*dataset_layers("digits"), Layer("quick", QUICK, strict=False)]
+    if make_method(name, preset).backbone.features is not None:
+        layers.append(Layer("wide", {"backbone.features": 24}, strict=False))
+    return make_method(name, preset, settings, layers)
 
 
 def toy_images(labels: Sequence[str] = NAMES, test: bool = False) -> LabelledImages:
     """Some digits, named in words."""
-    digits = load_dataset("digits")
-    part = digits.test if test else digits.train
+    part = digits().test if test else digits().train
     rows = torch.cat([torch.nonzero(part.targets == digit).flatten()[:IMAGES] for digit in range(len(labels))])
     pixels = part.images.batch(rows)
     return LabelledImages.from_labels(ArrayImages(pixels), [labels[target] for target in part.targets[rows].tolist()])
@@ -60,22 +76,63 @@ def toy_tasks(labels: Sequence[str] = NAMES) -> list[LabelledImages]:
     return tasks
 
 
-def toy_learner(name: str, seed: int = 0, **settings: object) -> Learner:
+def learner_of(method: Method) -> Learner:
+    """A learner of such images that knows nothing yet."""
+    return Learner(method, digits().train.images.shape, digits().mean, digits().std, Runtime())
+
+
+def toy_learner(name: str, preset: str | None = None, **settings: object) -> Learner:
     """A learner that knows nothing yet."""
-    digits = load_dataset("digits")
-    return Learner(
-        quick_method(name, **settings), digits.train.images.shape, digits.mean, digits.std, Runtime(seed=seed)
-    )
+    return learner_of(quick_method(name, preset, **settings))
 
 
-def taught(name: str, tasks: int = len(SIZES), labels: Sequence[str] = NAMES) -> Learner:
-    """A learner that knows the first tasks."""
-    learner = toy_learner(name)
-    for task in toy_tasks(labels)[:tasks]:
-        learner.learn(task)
+class Taught(NamedTuple):
+    """What is known after some tasks, and what learning the last of them took."""
+
+    knowledge: Knowledge
+    report: TaskReport
+
+
+@functools.cache
+def taught_method(method: Method, tasks: int) -> Taught:
+    """The first tasks of the stream, learned once per session: knowledge is never changed, so tests may share it."""
+    learner = learner_of(method)
+    if tasks > 1:
+        learner.knowledge = taught_method(method, tasks - 1).knowledge
+    report = learner.learn(toy_tasks()[tasks - 1])
+    return Taught(learner.knowledge, report)
+
+
+def taught(name: str, tasks: int = len(SIZES), preset: str | None = None, **settings: object) -> Learner:
+    """A learner of its own that knows the first tasks."""
+    learner = toy_learner(name, preset, **settings)
+    learner.knowledge = taught_method(learner.method, tasks).knowledge
     return learner
+
+
+def longer(name: str, preset: str | None = None) -> dict[str, Any]:
+    """Settings under which the first task is learned well."""
+    known = flatten(plain(make_method(name, preset)))
+    return {key: 12 for key in ("representation.first.epochs", "classifier.recipe.epochs") if key in known}
 
 
 def scores(learner: Learner) -> Tensor:
     """Scores of the test images."""
     return learner.scores(learner.features(toy_images(test=True).images))
+
+
+def accuracy(learner: Learner, classes: Sequence[str] = NAMES) -> float:
+    """Share of the test images of some classes that are predicted right."""
+    test = toy_images(test=True).of_classes(classes)
+    hits = [guess == label for guess, label in zip(learner.predict(test.images), test.labels, strict=True)]
+    return sum(hits) / len(hits)
+
+
+def state(learner: Learner) -> dict[str, Tensor]:
+    """A copy of everything that has been learned."""
+    return {name: tensor.clone() for name, tensor in learner.knowledge.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Whether two states have the same names and, to the bit, the same numbers."""
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_info, load_dataset
+from adagauss.data.datasets import mnist
 from adagauss.data.safe_pickle import load_plain_pickle
 from adagauss.errors import DataError
 
@@ -128,7 +129,7 @@ def test_mnist(tmp_path: Path, name: str, zipped: bool, check: Any) -> None:
     dataset = read(name, tmp_path)
     check(dataset, (1, 28, 28), [9, 0, 4], [9, 0, 4])
     assert dataset.train.images.batch(torch.tensor([2])).flatten().tolist() == pixels[2].flatten().tolist()
-    assert (dataset.settings.get("augmentation.flip", True) is False) == (name == "mnist")
+    assert (Trait.MIRRORING_HARMS in dataset_info(name).traits) == (name == "mnist")
     write("t10k-labels-idx1-ubyte", idx(labels)[:-1])
     with pytest.raises(DataError, match="damaged"):
         read(name, tmp_path)
@@ -145,6 +146,17 @@ def test_a_damaged_gzip_file(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"abc" * 99)[:-12])
     with pytest.raises(DataError, match="damaged"):
+        read("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_an_idx_file_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    monkeypatch.setattr(mnist, "MOST_BYTES", 10_000)
+    content = idx(np.zeros((100, 28, 28), dtype=np.uint8))
+    (tmp_path / "mnist").mkdir()
+    file = tmp_path / "mnist" / f"train-images-idx3-ubyte{suffix}"
+    file.write_bytes(gzip.compress(content) if suffix else content)
+    with pytest.raises(DataError, match="it holds more than 10000 bytes"):
         read("mnist", tmp_path)
 
 

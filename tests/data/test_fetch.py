@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from adagauss.data import fetch as fetching
 from adagauss.data.archives import extract
 from adagauss.data.fetch import fetch
 from adagauss.data.sources import BY_HAND, SOURCES, Download, Source
 from adagauss.errors import ConfigError, DataError
+from adagauss.progress import LineReporter
 
 
 def tar_of(path: Path, members: dict[str, bytes]) -> Path:
@@ -184,17 +186,20 @@ def test_pooch_is_given_address_checksum_and_place(tmp_path: Path, monkeypatch: 
 
     def retrieve(url: str, **settings: Any) -> None:
         bar = settings["downloader"]
-        bar.total = 10
-        bar.update(4)
+        bar.total = 10_000_000
+        bar.update(4_000_000)
         bar.reset()
-        bar.update(10)
+        bar.update(10_000_000)
         bar.close()
         calls.append({"url": url, **settings})
 
     pooch = types.SimpleNamespace(retrieve=retrieve, HTTPDownloader=lambda progressbar, **_: progressbar)
     monkeypatch.setitem(sys.modules, "pooch", pooch)
     download = Download("https://example.org/a.zip", "md5:00")
-    fetching.retrieve(download, tmp_path / "a.zip")
+    lines = io.StringIO()
+    ticks = iter(range(0, 1000, 10))
+    fetching.retrieve(download, tmp_path / "a.zip", LineReporter(Console(file=lines), lambda: float(next(ticks))))
+    assert lines.getvalue() == "a.zip: 4.0/10.0 MB\n", "what pooch counts a second time is not shown"
     (call,) = calls
     assert (call["url"], call["known_hash"]) == (download.url, "md5:00")
     assert Path(call["path"]) / call["fname"] == tmp_path / "a.zip"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_info, load_dataset
 from adagauss.data.datasets import imagenet_subset
 from adagauss.errors import DataError
 
@@ -41,7 +41,6 @@ def test_tiny(tiny: Path, check: Any) -> None:
     dataset = read("tiny", tiny.parent)
     check(dataset, (3, 64, 64), [0, 0, 1, 1], [1, 0])
     assert dataset.classes == ("n01", "n02")
-    assert dataset.settings["augmentation.crop_padding"] == 8
 
 
 def test_tiny_half_extracted(tiny: Path) -> None:
@@ -100,7 +99,7 @@ def test_cub(tmp_path: Path, write_image: Any, check: Any) -> None:
     dataset = read("cub", tmp_path, size=SMALL)
     check(dataset, (3, SMALL, SMALL), [0, 1], [0, 1])
     assert dataset.classes == ("001.Gull", "002.Tern")
-    assert dataset.settings == {"augmentation.resized_crop": True, "augmentation.crop_padding": 0}
+    assert dataset_info("cub").traits == (Trait.PHOTOGRAPHS,)
     assert read("cub", tmp_path).train.images.shape == (3, 224, 224)
     (folder / "images" / names[2]).unlink()
     with pytest.raises(DataError, match=r"c\.jpg.*fetch cub"):

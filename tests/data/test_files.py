@@ -3,7 +3,8 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from PIL import Image
 from adagauss.data import files
 from adagauss.data.decode import decode_image
 from adagauss.data.files import FileImages, load_files
-from adagauss.data.parallel import show_progress
 from adagauss.errors import DataError
+from adagauss.progress import Advance, Reporter
 
 
 @pytest.fixture
@@ -32,13 +33,19 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-class CountingProgress:
+class Counting(Reporter):
     def __init__(self) -> None:
-        self.totals: list[int] = []
+        self.totals: list[float] = []
+        self.done = 0.0
 
-    def __call__(self, items: Iterable[Any], total: int) -> Iterable[Any]:
+    @contextmanager
+    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
         self.totals.append(total)
-        return items
+
+        def advance(note: str = "", step: float = 1.0) -> None:
+            self.done += step
+
+        yield advance
 
 
 def grey_level(path: Path, channels: int = 3) -> list[int]:
@@ -238,15 +245,11 @@ def test_labels_must_fit(paths: list[Path]) -> None:
 
 
 def test_progress_is_told_the_total_and_only_when_decoding(paths: list[Path], tmp_path: Path) -> None:
-    progress = CountingProgress()
+    counting = Counting()
     for _ in range(2):
-        FileImages(paths, 6, cache_dir=tmp_path / "cache", progress=progress)
-    assert progress.totals == [7]
-
-
-def test_the_default_progress_passes_items_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(show_progress(iter([1, 2, 3]), 3)) == [1, 2, 3]
-    assert capsys.readouterr().out == ""
+        FileImages(paths, 6, cache_dir=tmp_path / "cache", reporter=counting)
+    assert counting.totals == [7]
+    assert counting.done == 7
 
 
 def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCaptureFixture) -> None:
@@ -255,13 +258,11 @@ def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCa
     assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [(logging.WARNING, True)]
 
 
-def test_a_cache_serves_whom_the_umask_lets_in(paths: list[Path], tmp_path: Path) -> None:
+def test_a_cache_is_for_its_owner_alone(paths: list[Path], tmp_path: Path) -> None:
     usual = os.umask(0o022)
     try:
-        FileImages(paths, 6, cache_dir=tmp_path / "open")
-        os.umask(0o077)
-        FileImages(paths, 6, cache_dir=tmp_path / "closed")
+        FileImages(paths, 6, cache_dir=tmp_path / "cache")
     finally:
         os.umask(usual)
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "open").iterdir()} == {0o644}
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "closed").iterdir()} == {0o600}
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "cache").iterdir()} == {0o600}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adagauss.data import files
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.listing import seeded_split
 from adagauss.data.pixel_cache import user_cache as user_cache_folder
 from adagauss.errors import DataError
+from adagauss.progress import Advance, Reporter, ignore
 
 SMALL = 8
 
@@ -115,7 +117,7 @@ def test_train_and_test_share_the_memory_budget(tmp_path: Path, write_image: Any
 def test_decoded_images_are_kept_below_the_root(tmp_path: Path, write_image: Any) -> None:
     write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
     load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path))
-    assert len(list((tmp_path / ".cache").glob("*.npy"))) == 4
+    assert len(list((tmp_path / ".cache").glob("*.safetensors"))) == 4
     load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, cache_dir=tmp_path / "elsewhere"))
     assert (tmp_path / "elsewhere").is_dir()
 
@@ -167,7 +169,7 @@ def test_without_a_data_root_decoded_images_are_kept_for_the_user(
 ) -> None:
     write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
     load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path / "absent"))
-    assert len(list(user_cache.glob("*.npy"))) == 4
+    assert len(list(user_cache.glob("*.safetensors"))) == 4
     assert user_cache.stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "absent").exists()
 
@@ -192,17 +194,15 @@ def test_a_user_without_a_writable_cache_goes_without(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("quiet", [True, False])
-def test_quiet_reading_shows_no_progress(
-    tmp_path: Path, write_image: Any, monkeypatch: pytest.MonkeyPatch, quiet: bool
-) -> None:
-    shown: list[int] = []
+def test_reading_tells_the_reporter_how_far_it_is(tmp_path: Path, write_image: Any) -> None:
+    shown: list[float] = []
 
-    def progress(items: Any, total: int) -> Any:
-        shown.append(total)
-        return items
+    class Watching(Reporter):
+        @contextmanager
+        def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+            shown.append(total)
+            yield ignore
 
-    monkeypatch.setattr(files, "show_progress", progress)
     write_classes(tmp_path, write_image, ("a", "b"), images=5)
-    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, quiet=quiet))
-    assert shown == ([] if quiet else [8, 2])
+    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, reporter=Watching()))
+    assert shown == [8, 2]

@@ -11,11 +11,11 @@ from adagauss.data.images import LabelledImages, Subset
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.methods import make_method
 from adagauss.methods.adagauss import PAPER, REFERENCE
-from tests.contracts.toy import scores, toy_images, toy_learner, toy_tasks
+from tests.contracts.toy import scores, taught, toy_images, toy_learner, toy_tasks
 
 NO_ANTI_COLLAPSE: dict[str, Any] = {"representation.terms.anti_collapse": None, "drift.anti_collapse": 0.0}
 ROWS: dict[str, dict[str, Any]] = {
-    "1 nearest mean, means mapped": {"classifier": {"kind": "nearest_mean"}, "memory.covariance": "none"},
+    "1 nearest mean, means mapped": {"classifier": {"kind": "nearest_mean"}, "memory.kind": "means"},
     "2 nearest mean of mapped samples": {"classifier": {"kind": "nearest_mean"}},
     "3 Bayes, diagonal": {"memory.covariance": "diagonal"},
     "4 Bayes, nothing adapted, no L_AC": {
@@ -33,10 +33,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_of_the_ablation_table_runs(row: str) -> None:
-    learner = toy_learner("adagauss", **ROWS[row])
-    for task in toy_tasks():
-        learner.learn(task)
-    assert torch.isfinite(scores(learner)).all()
+    assert torch.isfinite(scores(taught("adagauss", **ROWS[row]))).all()
 
 
 def test_the_text_sums_and_the_code_averages_squared_errors() -> None:
@@ -60,20 +57,17 @@ def test_the_text_with_clipping_and_means_runs() -> None:
         "drift.reduction": "mean",
         "representation.later.clip_norm": 1.0,
     }
-    learner = toy_learner("adagauss", **{**_literal(), **rescue})
-    for task in toy_tasks():
-        learner.learn(task)
-    assert torch.isfinite(scores(learner)).all()
+    assert torch.isfinite(scores(taught("adagauss", **{**_literal(), **rescue}))).all()
 
 
 def _literal() -> dict[str, Any]:
     """The preset ``paper`` as settings, since the toy learner starts from the default preset."""
     undone = {
         "representation.later.learning_rate": 0.1,
-        "representation.expansion": {"kind": "none"},
+        "representation.label_augmentation": {"kind": "none"},
         "classifier.shrinkage": 0.0,
         "classifier.correlation": False,
-        "classifier.normalise": False,
+        "classifier.normalize": False,
         "classifier.log_det": True,
         "representation.first.clip_norm": None,
         "representation.later.clip_norm": None,
@@ -86,13 +80,13 @@ def _literal() -> dict[str, Any]:
 
 
 def test_a_classifier_without_the_statistics_it_needs_is_refused_before_training() -> None:
-    with pytest.raises(ConfigError, match=r"memory\.covariance=full"):
-        make_method("adagauss", settings={"memory.covariance": "none"})
+    with pytest.raises(ConfigError, match=r"memory\.kind=gaussians"):
+        make_method("adagauss", settings={"memory.kind": "means"})
 
 
 def test_logit_distillation_without_kept_heads_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"representation\.heads=keep"):
-        make_method("adagauss", settings={"representation.terms.distillation.target": "logit"})
+        make_method("adagauss", settings={"representation.terms.distillation.kind": "logit_distillation"})
 
 
 def test_a_class_of_one_image_is_refused_before_training() -> None:

@@ -8,12 +8,14 @@ import torch
 from sklearn.linear_model import Ridge as JointRidge
 from torch import Tensor
 
+from adagauss.classifiers.linear import LinearScorer
 from adagauss.classifiers.ridge import Ridge, ridge_from_statistics
 from adagauss.data.dataset import load_dataset
 from adagauss.drift.dual_projection import DualProjection, row_space_projectors, task_map
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 
 SIZE = 6
 
@@ -92,9 +94,14 @@ def test_a_relative_penalty_does_not_feel_the_scale_of_features() -> None:
 
 def test_the_classifier_of_a_learner_whose_features_do_not_move_is_joint_ridge() -> None:
     digits = load_dataset("digits")
-    settings = {"representation.first.epochs": 1, "representation.later": None}
+    # Frozen after the first task, when there is nothing to distil.
+    settings = {
+        "representation.first.epochs": 1,
+        "representation.later": None,
+        "representation.terms.distillation": None,
+    }
     learner = Learner(
-        make_method("dpcr", settings=settings, wishes=digits.settings), (1, 8, 8), digits.mean, digits.std
+        make_method("dpcr", settings=settings, layers=dataset_layers("digits")), (1, 8, 8), digits.mean, digits.std
     )
     for classes in ((4, 1), (7,), (0, 2)):
         learner.learn(digits.train.of_classes(classes))
@@ -103,9 +110,11 @@ def test_the_classifier_of_a_learner_whose_features_do_not_move_is_joint_ridge()
     right = np.eye(5)[seen.targets.numpy()]
     coefficients = JointRidge(alpha=200.0, fit_intercept=False, solver="svd").fit(features.numpy(), right).coef_
     expected = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
-    part = learner.method.classifier
-    assert isinstance(part, Ridge)
-    np.testing.assert_allclose(part._weight, expected, atol=1e-5)
+    assert isinstance(learner.method.classifier, Ridge)
+    scorer = learner.knowledge.scorer
+    assert isinstance(scorer, LinearScorer)
+    np.testing.assert_allclose(scorer.weight, expected, atol=1e-5)
+    assert not scorer.bias.any()
 
 
 def test_a_learner_whose_features_do_not_move_keeps_its_memory() -> None:
@@ -120,7 +129,7 @@ def test_a_learner_whose_features_do_not_move_keeps_its_memory() -> None:
         "drift.views": 0,
     }
     learner = Learner(
-        make_method("dpcr", settings=settings, wishes=digits.settings), (1, 8, 8), digits.mean, digits.std
+        make_method("dpcr", settings=settings, layers=dataset_layers("digits")), (1, 8, 8), digits.mean, digits.std
     )
     learner.learn(digits.train.of_classes([0, 1]))
     before = learner.memory

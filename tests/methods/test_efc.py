@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss import sampling
+from adagauss.classifiers.linear import LinearScorer
 from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
@@ -20,11 +23,13 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.linalg import SafeCholesky, safe_cholesky
 from adagauss.methods import make_method
-from adagauss.representation.step import Step
-from adagauss.representation.terms.efm import FeatureMatrix, feature_matrix
+from adagauss.methods.traits import dataset_layers
+from adagauss.representation.step import LiveTerm, Step
+from adagauss.representation.terms.efm import FeatureMatrix, MeasuredMatrix, feature_matrix
 from adagauss.representation.terms.pr_ace import PrototypeRehearsal
 from adagauss.runtime import Runtime
 from adagauss.sampling import Sampler
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 DIGITS = load_dataset("digits")
@@ -46,12 +51,14 @@ def some(classes: list[int], each: int = 30) -> LabelledImages:
 
 
 def learner(name: str, runtime: Runtime | None = None, **settings: Any) -> Learner:
-    method = make_method(name, None, {**FAST, **settings}, DIGITS.settings)
+    method = make_method(name, None, {**FAST, **settings}, dataset_layers("digits"))
     return Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std, runtime or Runtime(seed=1))
 
 
 def matrix_of(taught: Learner) -> Tensor:
-    return taught.method.representation.state_dict()["feature_matrix.matrix"]
+    measured = taught.knowledge.states["representation/terms/feature_matrix"]
+    assert isinstance(measured, MeasuredMatrix)
+    return measured.matrix
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -92,11 +99,11 @@ def test_drift_reads_the_matrix_of_the_previous_task(monkeypatch: pytest.MonkeyP
     taught.learn(some([0, 1]))
     before = matrix_of(taught).clone()
     read: list[Tensor] = []
-    update = EFC.update
+    move = EFC.move
 
     def spy(self: EFC, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        read.append(now.notes["feature_matrix"])
-        moved = update(self, memory, now)
+        read.append(now.shared["feature_matrix"])
+        moved = move(self, memory, now)
         old, new = now.features(0, previous=True).double(), now.features(0).double()
         weights = metric_weights(memory.means, old, before.double(), sigma=0.2)
         torch.testing.assert_close(moved.means, memory.means + weights @ (new - old))
@@ -104,17 +111,15 @@ def test_drift_reads_the_matrix_of_the_previous_task(monkeypatch: pytest.MonkeyP
         assert torch.equal(moved.packed, memory.packed)
         return moved
 
-    monkeypatch.setattr(EFC, "update", spy)
+    monkeypatch.setattr(EFC, "move", spy)
     taught.learn(some([2, 3]))
     assert torch.equal(read[0], before)
     assert not torch.equal(matrix_of(taught), before)
 
 
 def test_drift_without_the_term_says_which_term_to_add() -> None:
-    taught = learner("efc", None, **{"representation.terms.feature_matrix": None})
-    taught.learn(some([0, 1]))
-    with pytest.raises(ConfigError, match="feature_matrix"):
-        taught.learn(some([2, 3]))
+    with pytest.raises(ConfigError, match=r"representation\.terms\.feature_matrix\.kind=feature_matrix"):
+        make_method("efc", settings={"representation.terms.feature_matrix": None})
 
 
 def second_task(taught: Learner) -> CurrentTask:
@@ -142,35 +147,30 @@ def first() -> Learner:
 def test_penalty_is_the_drift_in_the_metric_and_nothing_in_the_first_task(first: Learner) -> None:
     now = second_task(first)
     step = step_of(now, first.memory)
-    unused = FeatureMatrix()
-    unused.begin(now, first.memory)
-    assert unused.loss(step) is None
-    term = FeatureMatrix(importance=10.0, damping=0.1)
-    term.load_state_dict({"matrix": matrix_of(first)})
-    term.begin(now, first.memory)
+    assert FeatureMatrix().start(now, first.memory, None)(step) is None
+    term = FeatureMatrix(importance=10.0, damping=0.1).start(now, first.memory, MeasuredMatrix(matrix_of(first)))
     bottleneck = now.network.extractor.bottleneck
     assert isinstance(bottleneck, nn.Linear)
     with torch.no_grad():
         bottleneck.bias.add_(torch.arange(8.0))
     delta = torch.arange(8.0)
     expected = 10 * delta @ matrix_of(first) @ delta + 0.1 * delta @ delta
-    torch.testing.assert_close(term.loss(step), expected, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(term(step), expected, atol=1e-3, rtol=1e-4)
 
 
 def test_prototypes_train_every_head_and_leave_the_backbone_alone(first: Learner) -> None:
     now = second_task(first)
     now.network.requires_grad_(True)
-    term = PrototypeRehearsal()
-    term.begin(now, first.memory)
+    term = PrototypeRehearsal().start(now, first.memory, None)
     term.begin_epoch()
     step = step_of(now, first.memory)
-    only_prototypes = term.loss(step)
+    only_prototypes = term(step)
     assert only_prototypes is not None
     torch.autograd.backward(only_prototypes)
     assert all(parameter.grad is None for parameter in now.network.extractor.parameters())
     for block in now.network.head.blocks:
         assert all(float(parameter.grad.abs().sum()) > 0 for parameter in block.parameters())  # type: ignore[union-attr]
-    mixed = term.loss(step)
+    mixed = term(step)
     assert mixed is not None
     torch.autograd.backward(mixed)
     assert any(parameter.grad is not None for parameter in now.network.extractor.parameters())
@@ -180,8 +180,7 @@ def test_rehearsal_mixes_old_and_new_as_their_numbers_of_classes(
     first: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = second_task(first)
-    term = PrototypeRehearsal()
-    term.begin(now, first.memory)
+    term = PrototypeRehearsal().start(now, first.memory, None)
     drawn: list[list[int]] = []
     draw = Sampler.draw
 
@@ -192,8 +191,8 @@ def test_rehearsal_mixes_old_and_new_as_their_numbers_of_classes(
     monkeypatch.setattr(Sampler, "draw", spy)
     for epoch in range(2):
         term.begin_epoch()
-        term.loss(step_of(now, first.memory, size=12))
-        term.loss(step_of(now, first.memory, size=12))
+        term(step_of(now, first.memory, size=12))
+        term(step_of(now, first.memory, size=12))
         assert drawn[2 * epoch :] == [[6, 6], [3, 3]]
 
 
@@ -206,13 +205,24 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
         calls.append(1)
         return safe_cholesky(matrix)
 
+    started: list[weakref.ref[LiveTerm]] = []
+    start = PrototypeRehearsal.start
+
+    def starting(
+        self: PrototypeRehearsal, now: CurrentTask, memory: ClassGaussians, before: Learned | None
+    ) -> LiveTerm:
+        live = start(self, now, memory, before)
+        started.append(weakref.ref(live))
+        return live
+
     monkeypatch.setattr(sampling, "safe_cholesky", counting)
+    monkeypatch.setattr(PrototypeRehearsal, "start", starting)
     taught.learn(some([2, 3]))
     assert len(calls) == 1
-    term = taught.method.representation.terms["pr_ace"]
-    assert isinstance(term, PrototypeRehearsal)
-    assert term._last is None
-    assert term._sampler is None
+    # The term at work holds the last batch; it dies with the task, and hands nothing on.
+    gc.collect()
+    assert [live() for live in started] == [None]
+    assert "representation/terms/pr_ace" not in taught.knowledge.states
 
 
 def test_draws_have_the_mean_and_covariance_of_their_class() -> None:
@@ -297,9 +307,9 @@ def test_training_leaves_old_heads_as_rebalancing_left_them(monkeypatch: pytest.
     found: list[Tensor] = []
     fit = Rebalanced.fit
 
-    def spy(self: Rebalanced, memory: ClassGaussians, now: CurrentTask) -> None:
+    def spy(self: Rebalanced, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         found.append(now.network.head.class_parameters()[0])
-        fit(self, memory, now)
+        return fit(self, memory, now, before)
 
     monkeypatch.setattr(Rebalanced, "fit", spy)
     taught.learn(some([4]))
@@ -323,8 +333,8 @@ def test_rebalancing_draws_as_many_of_an_old_class_as_it_had_images(monkeypatch:
 
 
 def test_rebalancing_gives_silent_old_classes_their_voice_again(first: Learner) -> None:
-    now, memory = second_task(first), copy.deepcopy(first.memory)
-    first.method.memory.add(memory, now)
+    now = second_task(first)
+    memory = first.method.memory.add(first.memory, now)
     weight, bias = now.network.head.class_parameters()
     now.network.head.set_class_parameters(torch.cat([0 * weight[:2], 10 * weight[2:]]), bias)
     draws = Sampler(first.memory, 1e-5).draw(torch.arange(2).repeat(200), torch.Generator().manual_seed(0))
@@ -333,8 +343,7 @@ def test_rebalancing_gives_silent_old_classes_their_voice_again(first: Learner) 
         return float((now.network.head.seen(draws).argmax(1) < 2).float().mean())
 
     before = old_share()
-    rebalanced = Rebalanced()
-    rebalanced.recipe = rebalanced.recipe.model_copy(update={"batch_size": 16, "learning_rate": 0.1, "epochs": 30})
-    rebalanced.fit(memory, now)
+    recipe = Rebalanced().recipe.with_changes(batch_size=16, learning_rate=0.1, epochs=30)
+    scorer = Rebalanced(recipe=recipe).fit(memory, now, None)
     assert old_share() > before + 0.3
-    assert torch.equal(rebalanced.scores(draws).argmax(1), now.network.head.seen(draws).argmax(1))
+    assert torch.equal(scorer(draws).argmax(1), now.network.head.seen(draws).argmax(1))

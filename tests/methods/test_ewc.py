@@ -11,10 +11,14 @@ from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
 from adagauss.data.augment import Augmentation, to_float
-from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.dataset import load_dataset
+from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.gaussians import ClassGaussians
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
-from adagauss.representation.terms.ewc import ElasticWeights
+from adagauss.representation.terms.ewc import ElasticWeights, Importance
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 
@@ -33,6 +37,13 @@ def second_task(backbone: str = "convnet", images: int = 12) -> CurrentTask:
     network.head.grow(3)
     runtime = Runtime(RuntimeConfig(device="cpu"))
     return CurrentTask(1, data, network, network.frozen_copy(), Augmentation.none(), runtime)
+
+
+def measured(term: ElasticWeights, now: CurrentTask, before: Importance | None = None) -> Importance:
+    """What the term hands back when a task is done."""
+    importance = term.start(now, NONE, before).finish(now, NONE)
+    assert isinstance(importance, Importance)
+    return importance
 
 
 def brute_force(now: CurrentTask, seen: bool, predicted: bool) -> dict[str, Tensor]:
@@ -63,27 +74,27 @@ def close(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 )
 def test_fisher_is_the_mean_of_squared_gradients_of_single_images(backbone: str, over: Any, labels: Any) -> None:
     now = second_task(backbone)
-    fisher = ElasticWeights(over=over, labels=labels, batch_size=5).fisher(now)
+    fisher = ElasticWeights(over=over, labels=labels, batch_size=5).measure(now)
     close(fisher, brute_force(now, over == "seen", labels == "predicted"))
     assert float(fisher["trunk.conv1.weight"].max()) > 0
 
 
 def test_memory_bound_does_not_change_the_fisher(monkeypatch: pytest.MonkeyPatch) -> None:
     now = second_task()
-    whole = ElasticWeights(labels="true").fisher(now)
+    whole = ElasticWeights(labels="true").measure(now)
     monkeypatch.setattr("adagauss.representation.fisher.GRADIENT_NUMBERS", 1)
-    close(ElasticWeights(labels="true").fisher(now), whole)
+    close(ElasticWeights(labels="true").measure(now), whole)
 
 
 def test_batch_convention_squares_the_mean_gradient_of_a_batch() -> None:
     now = second_task()
-    fisher = ElasticWeights(labels="true", gradients="batch", batch_size=len(now.data)).fisher(now)
+    fisher = ElasticWeights(labels="true", gradients="batch", batch_size=len(now.data)).measure(now)
     parameters = dict(now.network.extractor.named_parameters())
     images = to_float(now.data.images.batch(torch.arange(len(now.data))))
     logits = now.network.head.current(now.network.extractor.eval()(images))
     gradients = torch.autograd.grad(F.cross_entropy(logits, now.data.targets), list(parameters.values()))
     close(fisher, {name: g.square() * 1.0 for name, g in zip(parameters, gradients, strict=True)})
-    of_images = ElasticWeights(labels="true").fisher(now)
+    of_images = ElasticWeights(labels="true").measure(now)
     assert sum(float(v.sum()) for v in fisher.values()) < sum(float(v.sum()) for v in of_images.values())
 
 
@@ -92,7 +103,7 @@ def test_sampled_labels_estimate_the_expectation_under_the_network() -> None:
     now = second_task()
     chosen = now.data.images.batch(torch.zeros(600, dtype=torch.long))
     now.data = LabelledImages(ArrayImages(chosen), torch.arange(600) % 3, now.data.classes)
-    estimate = ElasticWeights().fisher(now)["trunk.conv3.weight"]
+    estimate = ElasticWeights().measure(now)["trunk.conv3.weight"]
     parameter = dict(now.network.extractor.named_parameters())["trunk.conv3.weight"]
     log_p = now.network.head.current(now.network.extractor.eval()(to_float(chosen[:1]))).log_softmax(1)[0]
     exact = torch.zeros_like(parameter)
@@ -105,8 +116,7 @@ def test_measuring_leaves_batch_norm_mode_and_gradients_alone() -> None:
     now = second_task()
     now.network.train()
     before = {name: value.clone() for name, value in now.network.state_dict().items()}
-    term = ElasticWeights()
-    term.end(now, NONE)
+    ElasticWeights().start(now, NONE, None).finish(now, NONE)
     assert all(torch.equal(value, before[name]) for name, value in now.network.state_dict().items())
     assert all(module.training for module in now.network.extractor.modules())
     assert all(parameter.grad is None for parameter in now.network.parameters())
@@ -114,11 +124,11 @@ def test_measuring_leaves_batch_norm_mode_and_gradients_alone() -> None:
 
 def test_penalty_and_its_gradient_vanish_at_the_anchor_and_pull_back_to_it() -> None:
     now = second_task()
-    term = ElasticWeights(weight=1.0)
-    term.end(now, NONE)
+    importance = measured(ElasticWeights(weight=1.0), now)
+    term = ElasticWeights(weight=1.0).start(now, NONE, importance)
     step = Step(torch.zeros(0), torch.zeros(0), now, NONE, torch.Generator(), now.network.extractor)
     parameters = dict(now.network.extractor.named_parameters())
-    loss = term.loss(step)
+    loss = term(step)
     assert loss is not None
     gradients = torch.autograd.grad(loss, list(parameters.values()))
     assert float(loss.detach()) == 0
@@ -127,9 +137,9 @@ def test_penalty_and_its_gradient_vanish_at_the_anchor_and_pull_back_to_it() -> 
     moved = parameters["trunk.conv2.weight"]
     with torch.no_grad():
         moved.add_(0.5)
-    loss = term.loss(step)
+    loss = term(step)
     assert loss is not None
-    fisher = term.state_dict()["fisher.trunk.conv2.weight"]
+    fisher = importance.by_name(now.network.extractor)["trunk.conv2.weight"]
     torch.testing.assert_close(loss, 0.5 * 0.25 * fisher.sum(), rtol=1e-4, atol=0.0)
     torch.testing.assert_close(torch.autograd.grad(loss, moved)[0].contiguous(), 0.5 * fisher, rtol=1e-4, atol=1e-9)
 
@@ -138,19 +148,19 @@ def test_penalty_and_its_gradient_vanish_at_the_anchor_and_pull_back_to_it() -> 
 def test_fisher_of_tasks_is_merged_by_share_also_after_loading(old_share: float | None, share: float) -> None:
     one, two = second_task(images=12), second_task(images=9)
     term = ElasticWeights(labels="true", old_share=old_share)
-    saved = ElasticWeights(labels="true", old_share=old_share)
-    saved.end(one, NONE)
-    term.load_state_dict(saved.state_dict())
-    term.end(two, NONE)
-    first, second = (ElasticWeights(labels="true").fisher(now) for now in (one, two))
+    loaded = term.empty_state()
+    loaded.load_state_dict(measured(term, one).state_dict())
+    importance = measured(term, two, loaded)
+    first, second = (ElasticWeights(labels="true").measure(now) for now in (one, two))
     merged = {name: share * first[name] + (1 - share) * second[name] for name in first}
-    close({name[len("fisher.") :]: v for name, v in term.state_dict().items() if name != "classes"}, merged)
+    close(importance.by_name(two.network.extractor), merged)
+    assert int(importance.classes) == 6
 
 
 def test_limit_bounds_every_entry() -> None:
     now = second_task()
-    largest = max(float(value.max()) for value in ElasticWeights(labels="true").fisher(now).values())
-    limited = ElasticWeights(labels="true", limit=largest / 2).fisher(now)
+    largest = max(float(value.max()) for value in ElasticWeights(labels="true").measure(now).values())
+    limited = ElasticWeights(labels="true", limit=largest / 2).measure(now)
     assert max(float(value.max()) for value in limited.values()) == pytest.approx(largest / 2)
 
 
@@ -158,4 +168,31 @@ def test_nothing_is_penalised_in_the_first_task() -> None:
     now = second_task()
     now.previous = None
     step = Step(torch.zeros(0), torch.zeros(0), now, NONE, torch.Generator(), now.network.extractor)
-    assert ElasticWeights().loss(step) is None
+    assert ElasticWeights().start(now, NONE, None)(step) is None
+
+
+def test_the_penalty_holds_the_weights_that_matter() -> None:
+    """Over the same training, a larger λ leaves Σ F (θ − θ*)² of the second task smaller, by far."""
+    digits = load_dataset("digits")
+
+    def some(classes: tuple[int, ...]) -> LabelledImages:
+        rows = torch.cat([torch.nonzero(digits.train.targets == digit).flatten()[:60] for digit in classes])
+        chosen = LabelledImages(Subset(digits.train.images, rows), digits.train.targets[rows], digits.classes)
+        return chosen.of_classes(classes)
+
+    def moved(weight: float) -> float:
+        settings: dict[str, Any] = {f"representation.{when}.epochs": 4 for when in ("first", "later")}
+        method = make_method(
+            "ewc", None, {**settings, "representation.terms.ewc.weight": weight}, dataset_layers("digits")
+        )
+        learner = Learner(method, (1, 8, 8), digits.mean, digits.std, Runtime(RuntimeConfig(device="cpu"), seed=3))
+        learner.learn(some((0, 1)))
+        importance = learner.knowledge.states["representation/terms/ewc"]
+        assert isinstance(importance, Importance)
+        anchors = dict(learner.network.extractor.named_parameters())
+        fisher = importance.by_name(learner.network.extractor)
+        learner.learn(some((2, 3)))
+        after = dict(learner.network.extractor.named_parameters())
+        return sum(float((fisher[key] * (after[key] - anchors[key]).detach().square()).sum()) for key in anchors)
+
+    assert moved(2e5) < 0.4 * moved(1e-6)

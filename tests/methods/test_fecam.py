@@ -14,6 +14,7 @@ from adagauss.errors import ConfigError
 from adagauss.learner import Learner
 from adagauss.linalg import shrink_off_diagonal, tukey
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 
 Floats = npt.NDArray[np.float64]
 DIGITS = load_dataset("digits")
@@ -51,7 +52,7 @@ def test_scores_equal_a_direct_computation(first: float, second: float) -> None:
     settings: dict[str, Any] = {"representation.first.epochs": 1}
     for part in ("memory", "classifier"):
         settings |= {f"{part}.shrinkage": first, f"{part}.off_diagonal_shrinkage": second}
-    method = make_method("fecam", settings=settings, wishes=DIGITS.settings)
+    method = make_method("fecam", settings=settings, layers=dataset_layers("digits"))
     learner = Learner(method, (1, 8, 8), DIGITS.mean, DIGITS.std)
     for classes in ((0, 1), (2, 3)):
         learner.learn(DIGITS.train.of_classes(classes))
@@ -64,7 +65,7 @@ def test_scores_equal_a_direct_computation(first: float, second: float) -> None:
 def test_means_stay_raw_and_covariances_are_of_the_roots() -> None:
     settings = {"representation.first.epochs": 1, "memory.shrinkage": 0.0, "memory.off_diagonal_shrinkage": 0.0}
     learner = Learner(
-        make_method("fecam", settings=settings, wishes=DIGITS.settings), (1, 8, 8), DIGITS.mean, DIGITS.std
+        make_method("fecam", settings=settings, layers=dataset_layers("digits")), (1, 8, 8), DIGITS.mean, DIGITS.std
     )
     learner.learn(DIGITS.train.of_classes([0, 1]))
     features = learner.features(DIGITS.train.of_classes([1]).images).double().numpy()
@@ -84,3 +85,8 @@ def test_tukey_refuses_negative_numbers_and_takes_zeros() -> None:
     assert tukey(torch.tensor([0.0, 4.0]), 0.5).tolist() == [0.0, 2.0]
     with pytest.raises(ConfigError, match="negative"):
         tukey(torch.tensor([1.0, -1e-6]), 0.5)
+
+
+def test_a_bottleneck_is_refused_with_the_remedy_since_its_features_are_negative() -> None:
+    with pytest.raises(ConfigError, match=r"backbone\.features=null"):
+        make_method("fecam", settings={"backbone.features": 16})

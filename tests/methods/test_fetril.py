@@ -9,10 +9,12 @@ import torch.nn.functional as F
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
+from adagauss.classifiers.linear import LinearScorer
 from adagauss.classifiers.translated import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
 from adagauss.data.dataset import load_dataset
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 
 
 def features_of(classes: int, images: int = 12, size: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -63,7 +65,7 @@ def test_the_linear_svm_scores_as_scikit_learn_decides(classes: int) -> None:
 def small_learner(preset: str | None, **settings: object) -> Learner:
     digits = load_dataset("digits")
     given = {key.replace("__", "."): value for key, value in settings.items()}
-    method = make_method("fetril", preset, {"representation.first.epochs": 1, **given}, digits.settings)
+    method = make_method("fetril", preset, {"representation.first.epochs": 1, **given}, dataset_layers("digits"))
     return Learner(method, (1, 8, 8), digits.mean, digits.std)
 
 
@@ -86,10 +88,12 @@ def test_the_fc_layer_starts_from_its_rows_of_the_task_before() -> None:
     train = load_dataset("digits").train
     learner = small_learner("fc", classifier__recipe__epochs=1, classifier__recipe__learning_rate=1e-12)
     learner.learn(train.of_classes([0, 1]))
-    part = learner.method.classifier
-    assert isinstance(part, TranslatedLinear)
-    before = part._weight.clone()
+    assert isinstance(learner.method.classifier, TranslatedLinear)
+    before = learner.knowledge.scorer
     learner.learn(train.of_classes([2]))
-    after = learner.method.classifier.state_dict()["weight"]
-    assert after.shape[0] == 3
-    torch.testing.assert_close(after[:2], before, rtol=0, atol=1e-7)
+    after = learner.knowledge.scorer
+    assert isinstance(before, LinearScorer)
+    assert isinstance(after, LinearScorer)
+    assert after.weight.shape[0] == 3
+    torch.testing.assert_close(after.weight[:2], before.weight, rtol=0, atol=1e-7)
+    torch.testing.assert_close(after.bias[:2], before.bias, rtol=0, atol=1e-7)

@@ -37,7 +37,7 @@ def test_mixtures_lie_between_images_of_two_classes_and_are_labelled_by_them() -
     targets = torch.tensor([0, 1, 2, 2, 1, 0, 0])
     images = (10.0 ** targets.view(-1, 1, 1, 1)).expand(-1, 1, 2, 2)
     part = Mixtures(times=4)
-    larger, labels = part.expand(images, targets, 3, False, seeded())
+    larger, labels = part.augment(images, targets, 3, False, seeded())
     assert torch.equal(larger[:7], images)
     assert torch.equal(labels[:7], targets)
     values, mixed = larger[7:, 0, 0, 0], labels[7:]
@@ -59,15 +59,15 @@ def test_shares_outside_the_interval_become_halves() -> None:
 
 def test_mixtures_hang_on_the_generator_alone() -> None:
     images, targets = torch.rand(6, 1, 4, 4), torch.arange(6) % 3
-    one, again = (Mixtures().expand(images, targets, 3, True, seeded(5)) for _ in range(2))
-    other = Mixtures().expand(images, targets, 3, True, seeded(6))
+    one, again = (Mixtures().augment(images, targets, 3, True, seeded(5)) for _ in range(2))
+    other = Mixtures().augment(images, targets, 3, True, seeded(6))
     assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
     assert one[0].shape != other[0].shape or not torch.equal(one[0], other[0])
 
 
 def test_a_task_of_one_class_has_nothing_to_mix() -> None:
     images, targets = torch.rand(4, 1, 4, 4), torch.zeros(4, dtype=torch.long)
-    larger, labels = Mixtures().expand(images, targets, 1, True, seeded())
+    larger, labels = Mixtures().augment(images, targets, 1, True, seeded())
     assert torch.equal(larger, images)
     assert torch.equal(labels, targets)
     assert Mixtures().auxiliary_outputs(1, True) == 0
@@ -118,9 +118,7 @@ def test_term_is_the_mean_over_drawn_classes_and_its_gradient_reaches_all_rows()
     now = CurrentTask(1, data, network, None, Augmentation.none(), Runtime(RuntimeConfig(device="cpu")))
     bank = remembered()
     step = Step(torch.zeros(30, 1, 8, 8), torch.zeros(30), now, bank, seeded(2), extractor, originals=6)
-    term = SemanticAugmentation(temperature=0.7, ratio=1.5)
-    term.begin(now, bank)
-    loss = term.loss(step)
+    loss = SemanticAugmentation(temperature=0.7, ratio=1.5).start(now, bank, None)(step)
     assert loss is not None
 
     drawn = torch.randint(3, (6,), generator=seeded(2))
@@ -132,5 +130,4 @@ def test_term_is_the_mean_over_drawn_classes_and_its_gradient_reaches_all_rows()
     for ours, theirs in zip(torch.autograd.grad(loss, rows), torch.autograd.grad(expected, rows), strict=True):  # type: ignore[arg-type]
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
         assert ours.any(1).all()
-    term.end(now, bank)
-    assert term.loss(step) is None
+    assert SemanticAugmentation().start(now, ClassGaussians(64), None)(step) is None

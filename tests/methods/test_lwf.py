@@ -14,6 +14,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
@@ -55,7 +56,9 @@ def test_loss_is_the_one_computed_by_hand() -> None:
 
     terms = make_method("lwf", settings={"representation.terms.distillation.weight": 3.0}).representation.terms
     losses = {
-        name: term.weight * loss.detach() for name, term in terms.items() if (loss := term.loss(step)) is not None
+        name: term.weight * loss.detach()
+        for name, term in terms.items()
+        if (loss := term.start(now, step.memory, None)(step)) is not None
     }
     old, new = previous.head.seen(previous.extractor(step.images)), network.head.seen(step.features)
     cross_entropy, distillation = by_hand(old, new, targets, temperature=2.0, weight=3.0)
@@ -66,7 +69,9 @@ def test_loss_is_the_one_computed_by_hand() -> None:
 def test_old_heads_stay_fixed_while_the_extractor_learns() -> None:
     digits = load_dataset("digits")
     settings = {f"representation.{when}.{key}": 1 for when in ("first", "later") for key in ("epochs",)}
-    learner = Learner(make_method("lwf", None, settings, digits.settings), (1, 8, 8), digits.mean, digits.std, RUNTIME)
+    learner = Learner(
+        make_method("lwf", None, settings, dataset_layers("digits")), (1, 8, 8), digits.mean, digits.std, RUNTIME
+    )
     learner.learn(digits.train.of_classes([0, 1]))
     head = {name: value.clone() for name, value in learner.network.head.state_dict().items()}
     extractor = learner.network.extractor.state_dict()["trunk.conv1.weight"].clone()

@@ -17,27 +17,34 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
-from adagauss.representation.terms.prototypes import PrototypeReplay, around, radius
+from adagauss.representation.terms.prototypes import PrototypeReplay, Radius, around, radius
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 
 
-def step_of(originals: int, expanded: int) -> Step:
+def step_of(originals: int, augmented: int) -> Step:
     """A second task of one class with three auxiliary outputs, after three classes with auxiliary outputs."""
     torch.manual_seed(0)
     extractor = build_extractor(BackboneConfig(name="convnet", features=None), (1, 8, 8), (0.5,), (0.3,))
     network = Network(extractor, IncrementalHead(extractor.size)).eval()
     network.head.grow(3, 9)
     network.head.grow(1, 3)
-    images = torch.zeros(expanded, 1, 8, 8)
-    data = LabelledImages(ArrayImages(images), torch.zeros(expanded, dtype=torch.long), ("new",))
+    images = torch.zeros(augmented, 1, 8, 8)
+    data = LabelledImages(ArrayImages(images), torch.zeros(augmented, dtype=torch.long), ("new",))
     now = CurrentTask(1, data, network, None, Augmentation.none(), RUNTIME)
     memory = ClassGaussians.from_features(torch.randn(30, 64), [f"old {row % 3}" for row in range(30)], "none")
     generator = torch.Generator().manual_seed(3)
     return Step(images, data.targets, now, memory, generator, extractor, originals=originals)
+
+
+def radius_of(learner: Learner) -> Tensor:
+    known = learner.knowledge.states["representation/terms/prototypes"]
+    assert isinstance(known, Radius)
+    return known.radius
 
 
 def test_radius_is_the_root_of_the_mean_trace_over_size() -> None:
@@ -58,11 +65,9 @@ def test_augmented_means_have_the_radius_as_deviation_in_every_direction() -> No
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_loss_is_cross_entropy_over_all_outputs_of_the_drawn_classes(noise: float) -> None:
-    step = step_of(originals=5, expanded=20)
-    term = PrototypeReplay(noise=noise, temperature=0.5)
-    if noise:
-        term.load_state_dict({"radius": torch.tensor(0.3, dtype=torch.float64)})
-    loss = term.loss(step)
+    step = step_of(originals=5, augmented=20)
+    before = Radius(torch.tensor(0.3, dtype=torch.float64)) if noise else None
+    loss = PrototypeReplay(noise=noise, temperature=0.5).start(step.now, step.memory, before)(step)
     generator = torch.Generator().manual_seed(3)
     drawn = torch.randint(3, (5,), generator=generator)
     points: Tensor = step.memory.means[drawn].float()
@@ -77,20 +82,20 @@ def test_loss_is_cross_entropy_over_all_outputs_of_the_drawn_classes(noise: floa
 def test_no_replay_while_nothing_is_remembered() -> None:
     step = step_of(2, 8)
     step.memory = ClassGaussians(64, "none")
-    assert PrototypeReplay().loss(step) is None
+    assert PrototypeReplay().start(step.now, step.memory, None)(step) is None
 
 
 def test_rotations_keep_their_outputs_and_the_radius_stays_that_of_the_first_task() -> None:
     digits = load_dataset("digits")
     short: dict[str, Any] = {f"representation.{when}.epochs": 1 for when in ("first", "later")}
     plain = {"augmentation.crop_padding": 0, "augmentation.flip": False, "augmentation.brightness": 0.0}
-    method = make_method("pass", None, {**short, **plain}, digits.settings)
+    method = make_method("pass", None, {**short, **plain}, dataset_layers("digits"))
     learner = Learner(method, (1, 8, 8), digits.mean, digits.std, RUNTIME)
     learner.learn(digits.train.of_classes([0, 1]))
-    first = learner.method.representation.state_dict()["prototypes.radius"]
+    first = radius_of(learner)
     features = learner.features(digits.train.of_classes([0, 1]).images)
     torch.testing.assert_close(first, radius(features, digits.train.of_classes([0, 1]).targets))
     learner.learn(digits.train.of_classes([2, 3, 4]))
     assert learner.network.head.sizes == [(2, 6), (3, 9)]
-    assert torch.equal(learner.method.representation.state_dict()["prototypes.radius"], first)
+    assert torch.equal(radius_of(learner), first)
     assert learner.scores(features).shape[1] == 5

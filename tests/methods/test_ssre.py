@@ -1,4 +1,4 @@
-"""SSRE: folding changes nothing, only adapters learn, and images are weighed by their nearness to old classes."""
+"""SSRE: folding changes nothing, only parallel convolutions learn, and nearness to old classes weighs the images."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.representation import ConvAdapters, Step
-from adagauss.representation.adapters import adaptable, fold_norms
+from adagauss.methods.traits import dataset_layers
+from adagauss.representation import ParallelConvolutions, Step
+from adagauss.representation.parallel_convolutions import adaptable, fold_norms
 from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation, similarity
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
@@ -67,25 +68,24 @@ def test_folding_batch_norm_changes_no_feature(backbone: str) -> None:
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_folded_network_is_the_network_with_adapters(backbone: str) -> None:
+def test_folded_network_is_the_network_with_parallel_convolutions(backbone: str) -> None:
     extractor, images = trained_like(backbone), torch.rand(6, 1, 8, 8)
     plain = extractor(images).detach()
-    now, tuning = task_with(extractor), ConvAdapters()
-    beside = tuning.begin(now)
-    assert beside is not None
+    now = task_with(extractor)
+    beside = ParallelConvolutions().start(now, None)
     assert len(list(beside.parameters())) == len(adaptable(extractor))
-    torch.testing.assert_close(extractor(images), plain)  # adapters begin at zero
+    torch.testing.assert_close(extractor(images), plain)  # they begin at zero
     for parameter in beside.parameters():
         nn.init.normal_(parameter, std=0.1)
     unfolded, size = extractor(images).detach(), sum(value.numel() for value in extractor.state_dict().values())
-    tuning.end(now)
+    beside.settle(now)
     torch.testing.assert_close(extractor(images), unfolded, rtol=1e-5, atol=1e-5)
     assert float((unfolded - plain).norm() / plain.norm()) > 0.01
     assert sum(value.numel() for value in extractor.state_dict().values()) == size
     assert not any(module._forward_hooks for module in extractor.modules())
 
 
-def test_the_stem_and_the_shortcuts_of_a_residual_network_get_no_adapter() -> None:
+def test_the_stem_and_the_shortcuts_of_a_residual_network_get_no_parallel_convolution() -> None:
     extractor = trained_like("resnet_thin")
     names = {id(module): name for name, module in extractor.named_modules()}
     chosen = [names[id(module)] for module in adaptable(extractor)]
@@ -93,11 +93,11 @@ def test_the_stem_and_the_shortcuts_of_a_residual_network_get_no_adapter() -> No
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_only_adapters_and_head_receive_gradients(backbone: str) -> None:
+def test_only_parallel_convolutions_and_head_receive_gradients(backbone: str) -> None:
     extractor = trained_like(backbone)
     now = task_with(extractor)
-    beside = ConvAdapters().begin(now)
-    assert beside is not None
+    beside = ParallelConvolutions().start(now, None)
+    assert len(list(beside.parameters())) == len(adaptable(extractor))
     now.network.train()
     before = {name: value.clone() for name, value in extractor.state_dict().items()}
     loss = F.cross_entropy(now.network.head.seen(extractor(torch.rand(6, 1, 8, 8))), torch.arange(6) % 4)
@@ -111,7 +111,7 @@ def test_only_adapters_and_head_receive_gradients(backbone: str) -> None:
 def test_a_later_task_moves_only_the_centres_of_convolutions() -> None:
     digits = load_dataset("digits")
     short = {f"representation.{when}.epochs": 1 for when in ("first", "later")}
-    method = make_method("ssre", None, {**short, "representation.later.learning_rate": 0.01}, digits.settings)
+    method = make_method("ssre", None, {**short, "representation.later.learning_rate": 0.01}, dataset_layers("digits"))
     learner = Learner(method, (1, 8, 8), digits.mean, digits.std, RUNTIME)
     learner.learn(digits.train.of_classes([0, 1]))
     before = {name: value.clone() for name, value in learner.network.extractor.state_dict().items()}
@@ -126,13 +126,13 @@ def test_a_later_task_moves_only_the_centres_of_convolutions() -> None:
 
 def test_moving_batch_norms_and_networks_without_convolutions_are_refused() -> None:
     with pytest.raises(ConfigError, match="batch_norm=frozen"):
-        ConvAdapters().begin(task_with(trained_like("convnet", "train"), 0))
-    assert ConvAdapters().begin(task_with(trained_like("convnet", "none"), 0)) is None
+        ParallelConvolutions().start(task_with(trained_like("convnet", "train"), 0), None)
+    assert not list(ParallelConvolutions().start(task_with(trained_like("convnet", "none"), 0), None).parameters())
     extractor = trained_like("convnet")
     extractor.trunk = nn.Linear(3, 3)  # type: ignore[assignment]
     extractor.trunk.blocks = lambda: []  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="3x3"):
-        ConvAdapters().begin(task_with(extractor, 0))
+        ParallelConvolutions().start(task_with(extractor, 0), None)
 
 
 def step_with(features: Tensor, means: Tensor) -> Step:
@@ -159,7 +159,7 @@ def test_selective_losses_are_the_ones_computed_image_by_image() -> None:
     head = step.now.network.head
     classify = distil = 0.0
     for row in range(5):
-        s = max(float(F.cosine_similarity(features[row], mean, dim=0)) for mean in means)
+        s = max(float(F.cosine_similarity(features[row].detach(), mean, dim=0)) for mean in means)
         logits = head.seen(features[row : row + 1]) / 0.1
         classify += (1 - s) * float(F.cross_entropy(logits, step.targets[row : row + 1] + 2)) / 5
         distil += s * float((features[row] - step.previous_features[row]).norm())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.benchmark.compare import protocol_title
 from adagauss.benchmark.folder import RunFolder
+from adagauss.benchmark.results import Results, RunResult, protocol_title
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 
@@ -37,15 +36,12 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
     return figure
 
 
-def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+def accuracy_curve(results: Results) -> Figure:
     """Accuracy over all seen classes after each task; a line a method, its band one standard deviation over seeds."""
     crowded = len(results) > MANY_LINES
     figure = new_figure(8.5 if crowded else 6.0, 5.0 if crowded else 4.0)
     axes = figure.add_subplot()
-    curves = {
-        name: 100 * np.array([run["accuracy_after_task"]["task_mean"] for run in runs])
-        for name, runs in results.items()
-    }
+    curves = {name: 100 * np.array([run.details.accuracy for run in runs]) for name, runs in results.items()}
     # The best ends on top of the legend, as it does in the picture.
     for index, (name, values) in enumerate(sorted(curves.items(), key=lambda item: -item[1][:, -1].mean())):
         tasks = np.arange(1, values.shape[1] + 1)
@@ -56,7 +52,7 @@ def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure
         )
         axes.fill_between(tasks, mean - deviation, mean + deviation, alpha=0.15, color=line.get_color(), linewidth=0)
     axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
-    _set_title(axes, protocol_title(next(iter(results.values()))[0]["protocol"]))
+    _set_title(axes, protocol_title(results))
     axes.set_xticks(tasks)
     axes.grid(alpha=0.3)
     if crowded:
@@ -66,13 +62,13 @@ def accuracy_curve(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure
     return figure
 
 
-def matrix_figure(result: Mapping[str, Any]) -> Figure:
+def matrix_figure(result: RunResult) -> Figure:
     """The accuracy matrix: row t after task t, column k on task k."""
-    rows = result["accuracy_matrix"]
+    rows = result.details.accuracy_matrix
     size = len(rows)
     values = np.full((size, size), np.nan)
-    for index, row in enumerate(rows):
-        values[index, : len(row)] = 100 * np.array(row)
+    for index, accuracies in enumerate(rows):
+        values[index, : len(accuracies)] = 100 * np.array(accuracies)
     figure = new_figure(1.8 + 0.6 * size, 1.2 + 0.6 * size)
     axes = figure.add_subplot()
     image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis")
@@ -81,7 +77,7 @@ def matrix_figure(result: Mapping[str, Any]) -> Figure:
             shade = "white" if values[row, column] < 60 else "black"
             axes.text(column, row, f"{values[row, column]:.0f}", ha="center", va="center", color=shade)
     axes.set(xlabel="accuracy on task", ylabel="after task")
-    _set_title(axes, _title(result))
+    _set_title(axes, result.title)
     ticks = list(range(size))
     axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
     axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
@@ -146,16 +142,16 @@ def draw_ellipse(axes: Axes, mean: Tensor, covariance: Tensor, colour: str, styl
 
 def write_figures(folder: RunFolder) -> list[Path]:
     """Draw every figure a finished run has the data for; returns their paths."""
-    result = folder.read_json("metrics.json")
+    result = folder.result()
     target = folder.path / "figures"
     target.mkdir(exist_ok=True)
-    figures = {"accuracy": accuracy_curve({result["method"]: [result]}), "matrix": matrix_figure(result)}
-    last = len(result["accuracy_matrix"]) - 1
+    figures = {"accuracy": accuracy_curve({result.method: [result]}), "matrix": matrix_figure(result)}
+    last = len(result.protocol.tasks) - 1
     if (folder.task(last) / "real.safetensors").exists():
         memory = Learner.load(folder.checkpoint(last)).memory
         if len(memory) and memory.covariance != "none":
             real, sample, targets = folder.real(last)
-            figures["gaussians"] = gaussians_figure(memory, real, sample, targets, _title(result))
+            figures["gaussians"] = gaussians_figure(memory, real, sample, targets, result.title)
     paths = []
     for name, figure in figures.items():
         path = target / f"{name}.png"
@@ -178,7 +174,3 @@ def _plain(text: str) -> str:
 
 def _set_title(axes: Axes, text: str) -> None:
     axes.set_title(_plain(text), fontsize=9, wrap=True)
-
-
-def _title(result: Mapping[str, Any]) -> str:
-    return f"{result['method']}, seed {result['seed']}: {protocol_title(result['protocol'])}"

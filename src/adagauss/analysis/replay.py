@@ -7,39 +7,45 @@ Nothing is trained but the adapters. An oracle memory, with the real statistics 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from adagauss.backbones import Network
-from adagauss.benchmark.compare import Spread
+from adagauss.benchmark.compare import Spread, markdown
+from adagauss.benchmark.configuration import RunConfig
 from adagauss.benchmark.folder import RunFolder, real_statistics
-from adagauss.benchmark.runner import RunConfig, make_stream
-from adagauss.classifiers import Classifier
+from adagauss.benchmark.metrics import mean
+from adagauss.benchmark.results import Stored
+from adagauss.benchmark.runner import make_stream
+from adagauss.classifiers import Classifier, Scorer
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Drift
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians
+from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner
+from adagauss.linalg import by_rows
 from adagauss.memory import Memory
 from adagauss.methods import Method, method_info
+from adagauss.needs import check_needs
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime
+from adagauss.state import Learned
 from adagauss.task import CurrentTask, extract_features
 
 ORACLE = "oracle"
 
 
-class Replayed(NamedTuple):
+class Replayed(Stored):
     """Accuracy of one drift with one classifier, after each task (task means, as fractions)."""
 
     drift: str
     classifier: str
-    accuracy: list[float]
+    accuracy: tuple[float, ...]
 
     @property
     def a_last(self) -> float:
@@ -47,24 +53,15 @@ class Replayed(NamedTuple):
 
     @property
     def a_inc(self) -> float:
-        return sum(self.accuracy) / len(self.accuracy)
+        return mean(self.accuracy)
 
 
-class Replay(NamedTuple):
+class Replay(Stored):
     """All combinations, and the log-determinants that tell how covariances shrink."""
 
-    rows: list[Replayed]
+    rows: tuple[Replayed, ...]
     first_task_log_det: dict[str, float]
     """Mean log-determinant of the first task's covariances after the last task, by drift."""
-
-    def as_data(self) -> dict[str, Any]:
-        """Everything, for a JSON file."""
-        return {"rows": [row._asdict() for row in self.rows], "first_task_log_det": self.first_task_log_det}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Replay:
-        """What `as_data` gave."""
-        return cls([Replayed(**row) for row in data["rows"]], data["first_task_log_det"])
 
 
 def replay(
@@ -80,47 +77,53 @@ def replay(
     ``memory`` says what is kept of each class, for all of them; None takes what the run kept.
     """
     config = RunConfig.of(folder.config)
-    method = config.method.model_copy(update={"memory": memory or config.method.memory})
+    method, memory = config.method, memory or config.method.memory
     _check(folder, config, classifiers)
+    for drift, classifier in product(drifts.values(), classifiers.values()):
+        check_needs(
+            [method.representation, *method.representation.terms.values(), memory, drift, classifier], method.given()
+        )
     reporter = reporter or Reporter()
     runtime = Runtime(config.runtime, config.seed, reporter)
     stream = make_stream(config, dataset)
-    representation = method.representation
-    memories: dict[str, ClassGaussians] = {}
-    fitted: dict[tuple[str, str], Classifier] = {}
+    memories: dict[str, Followed] = {}
+    scorers: dict[tuple[str, str], Scorer] = {}
     curves: dict[tuple[str, str], list[float]] = {}
-    previous: Network | None = None
+    before: Knowledge | None = None
     with reporter.progress(f"replay of {folder.path.name}", folder.finished_tasks()) as advance:
         for index in range(folder.finished_tasks()):
             learner = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed))
             network = learner.network
-            now = CurrentTask(index, stream[index].train, network, previous, method.augmentation, runtime)
-            representation.annotate(now)
+            previous = before.network.frozen_copy() if before else None
+            shared = method.representation.shares(before.states_below("representation/")) if before else {}
+            now = CurrentTask(index, stream[index].train, network, previous, method.augmentation, runtime, shared)
             labels = stream.seen(index)
             test = dataset.test.of_classes(labels)
             features = extract_features(network.extractor, test.images, runtime)
             for name, drift in drifts.items():
-                memories[name] = _followed(memories.get(name), drift, method, now)
+                memories[name] = _followed(memories.get(name), drift, memory, method, now)
             train = dataset.train.of_classes(labels)
-            memories[ORACLE] = real_statistics(
-                extract_features(network.extractor, train.images, runtime), train.targets, labels
+            memories[ORACLE] = Followed(
+                real_statistics(extract_features(network.extractor, train.images, runtime), train.targets, labels)
             )
-            for name, bank in memories.items():
+            for name, followed in memories.items():
                 for kind, classifier in classifiers.items():
                     # Each lives through all tasks: some carry sums of earlier ones.
-                    own = fitted.setdefault((name, kind), copy.deepcopy(classifier))
-                    own.fit(bank, now)
-                    accuracy = _task_mean(own.scores(features), test.targets, stream, index)
-                    curves.setdefault((name, kind), []).append(accuracy)
-            previous, representation = network.frozen_copy(), learner.method.representation
+                    scorer = classifier.fit(followed.bank, now, scorers.get((name, kind)))
+                    scorers[name, kind] = scorer
+                    with torch.inference_mode():
+                        scores = by_rows(scorer, features)
+                    curves.setdefault((name, kind), []).append(_task_mean(scores, test.targets, stream, index))
+            before = learner.knowledge
             advance("")
     first = stream.task_classes[0]
     log_dets = {
-        name: _mean_log_det(bank.select(first))
-        for name, bank in memories.items()
-        if len(bank) and bank.covariance != "none"
+        name: _mean_log_det(followed.bank.select(first))
+        for name, followed in memories.items()
+        if len(followed.bank) and followed.bank.covariance != "none"
     }
-    return Replay([Replayed(drift, kind, curve) for (drift, kind), curve in curves.items()], log_dets)
+    rows = [Replayed(drift=drift, classifier=kind, accuracy=tuple(curve)) for (drift, kind), curve in curves.items()]
+    return Replay(rows=tuple(rows), first_task_log_det=log_dets)
 
 
 class Scores(NamedTuple):
@@ -151,11 +154,9 @@ def table(results: list[Replay]) -> str:
     """A_last / A_inc in percent as Markdown, classifiers down, drifts across; mean ± deviation over seeds."""
     cells = summarise(results)
     kinds = list(next(iter(cells.values())))
-    lines = ["| classifier | " + " | ".join(cells) + " |", "|---|" + "---|" * len(cells)]
-    lines += [f"| {kind} | " + " | ".join(str(by_kind[kind]) for by_kind in cells.values()) + " |" for kind in kinds]
-    log_dets = [mean_log_det(results, drift) for drift in cells]
-    lines.append("| *log-determinant, task 1* | " + " | ".join(log_dets) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [{"classifier": kind, **{drift: str(by_kind[kind]) for drift, by_kind in cells.items()}} for kind in kinds]
+    log_dets = {drift: mean_log_det(results, drift) for drift in cells}
+    return markdown([*rows, {"classifier": "*log-determinant, task 1*", **log_dets}])
 
 
 def mean_log_det(results: list[Replay], drift: str) -> str:
@@ -176,14 +177,23 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
         raise CheckpointError(f"{folder.path} has no finished task to replay")
 
 
-def _followed(bank: ClassGaussians | None, drift: Drift, method: Method, now: CurrentTask) -> ClassGaussians:
-    """What is remembered after a task, as `Learner.learn` would have it with this drift."""
-    if bank is None:
-        bank = method.memory.empty(now.network.extractor.size, now.runtime.device)
-    elif method.representation.later is not None:
-        bank = method.memory.after_drift(bank, drift.update(bank, now))
-    method.memory.add(bank, now)
-    return bank
+class Followed(NamedTuple):
+    """A memory that a drift has carried along, and what the two parts know beside it."""
+
+    bank: ClassGaussians
+    drift: Learned | None = None
+    memory: Learned | None = None
+
+
+def _followed(known: Followed | None, drift: Drift, memory: Memory, method: Method, now: CurrentTask) -> Followed:
+    """What is remembered after a task, as `Learner.learn` would have it with this drift and memory."""
+    known = known or Followed(memory.empty(now.network.extractor.size, now.runtime.device))
+    bank, state = known.bank, known.drift
+    if not now.first and method.representation.later is not None:
+        moved = drift.update(bank, now, state)
+        bank, state = memory.after_drift(bank, moved.memory), moved.state
+    remembered = memory.update(bank, now, known.memory)
+    return Followed(remembered.bank, state, remembered.state)
 
 
 def _task_mean(scores: Tensor, targets: Tensor, stream: TaskStream, index: int) -> float:

@@ -1,6 +1,5 @@
 """Networks: images to features of size S."""
 
-from adagauss.backbones import convnet, efficientnet_lite, hf_models, resnet, timm_models  # noqa: F401  (register)
 from adagauss.backbones.extractor import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.head import IncrementalHead, Network
 from adagauss.backbones.registry import Trunk, TrunkSpec, backbones, families, register_backbone, register_family

@@ -31,7 +31,7 @@ class ConvNet(Trunk):
         return F.relu(self.bn3(self.conv3(x))).mean((2, 3))
 
 
-@register_backbone("convnet", summary="three convolutions, 64 features: for 8x8 digits and tests")
+@register_backbone("convnet", summary="three convolutions, 64 features: for 8x8 digits and tests", non_negative=True)
 def convnet(spec: TrunkSpec) -> Trunk:
     """The network of the demo."""
     return ConvNet(spec.channels)

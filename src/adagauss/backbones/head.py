@@ -1,25 +1,39 @@
-"""The classification head that cross-entropy needs: one linear block a task, and the network it sits on."""
+"""The classification head that cross-entropy needs: one block of outputs per task, and the network it sits on."""
 
 from __future__ import annotations
 
 import copy
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagauss.backbones.extractor import Extractor
 
+HeadKind = Literal["linear", "cosine"]
+
+
+class CosineLinear(nn.Linear):
+    """cos(x, w_c) for every class c: the product of unit vectors, without a bias."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+
 
 class IncrementalHead(nn.Module):
-    """Linear blocks side by side, one a task, each with optional auxiliary outputs (rotations, mixtures).
+    """Blocks of outputs side by side, one per task, each with optional auxiliary outputs (rotations, mixtures).
 
     Class outputs of all tasks stand first and auxiliary outputs after them, so that labels of classes never move.
+    Outputs are w·x + b or, with ``kind="cosine"``, σ·cos(x, w) with one learned σ for all of them, which starts at 1.
     """
 
-    def __init__(self, features: int, bias: bool = True) -> None:
+    def __init__(self, features: int, bias: bool = True, kind: HeadKind = "linear") -> None:
         super().__init__()
         self.features = features
-        self.bias = bias
+        self.bias = bias and kind == "linear"
+        self.layer = nn.Linear if kind == "linear" else CosineLinear
+        self.scale = nn.Parameter(torch.ones(())) if kind == "cosine" else None
         self.blocks = nn.ModuleList()
         self.auxiliary = nn.ModuleList()
 
@@ -36,8 +50,15 @@ class IncrementalHead(nn.Module):
     def grow(self, classes: int, auxiliary: int = 0) -> None:
         """Add the block of a new task."""
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-        self.blocks.append(nn.Linear(self.features, classes, self.bias).to(device))
-        self.auxiliary.append(nn.Linear(self.features, auxiliary, self.bias).to(device) if auxiliary else nn.Identity())
+        self.blocks.append(self.layer(self.features, classes, self.bias).to(device))
+        self.auxiliary.append(
+            self.layer(self.features, auxiliary, self.bias).to(device) if auxiliary else nn.Identity()
+        )
+
+    def hold(self) -> None:
+        """Let the blocks there are stay as they are; the scale of cosines belongs to all tasks and goes on learning."""
+        self.blocks.requires_grad_(False)
+        self.auxiliary.requires_grad_(False)
 
     def clear(self) -> None:
         """Forget all blocks."""
@@ -68,12 +89,16 @@ class IncrementalHead(nn.Module):
 
     def current(self, features: Tensor) -> Tensor:
         """Logits of the newest task: its classes, then its auxiliary outputs."""
-        return torch.cat(_logits([self.blocks[-1], self.auxiliary[-1]], features), dim=1)
+        return self._outputs([self.blocks[-1], self.auxiliary[-1]], features)
 
     def seen(self, features: Tensor, auxiliary: bool = False) -> Tensor:
         """Logits of the classes of every task, followed by all auxiliary outputs if asked for."""
         modules = [*self.blocks, *(self.auxiliary if auxiliary else [])]
-        return torch.cat(_logits(modules, features), dim=1)
+        return self._outputs(modules, features)
+
+    def _outputs(self, modules: list[nn.Module], features: Tensor) -> Tensor:
+        outputs = torch.cat([module(features) for module in modules if isinstance(module, nn.Linear)], dim=1)
+        return outputs if self.scale is None else self.scale * outputs
 
 
 class Network(nn.Module):
@@ -91,7 +116,3 @@ class Network(nn.Module):
 
 def _outputs(module: nn.Module) -> int:
     return module.out_features if isinstance(module, nn.Linear) else 0
-
-
-def _logits(modules: list[nn.Module], features: Tensor) -> list[Tensor]:
-    return [module(features) for module in modules if isinstance(module, nn.Linear)]

@@ -11,6 +11,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from adagauss.errors import ConfigError, unknown_name
+from adagauss.registry import Registry
 
 Stem = Literal["auto", "small", "halved", "large"]
 
@@ -75,6 +76,8 @@ class BackboneInfo:
     """Whether it comes with pretrained weights; such a backbone takes colour images (grey ones are repeated)."""
     modules: tuple[str, ...] = ()
     """What must be installed for it beyond the library's own dependencies."""
+    non_negative: bool = False
+    """Whether it ends in a rectifier, so that its features are never negative."""
 
     @property
     def available(self) -> bool:
@@ -82,17 +85,24 @@ class BackboneInfo:
         return all(find_spec(module) is not None for module in self.modules)
 
 
-_BACKBONES: dict[str, BackboneInfo] = {}
-_FAMILIES: dict[str, Callable[[str], BackboneInfo]] = {}
+_BACKBONES: Registry[BackboneInfo] = Registry("backbone", "adagauss.backbones")
+_FAMILIES: Registry[Callable[[str], BackboneInfo]] = Registry("family of backbones", "adagauss.backbones")
 
 
 def register_backbone(
-    name: str, *, summary: str, stems: bool = False, carries_weights: bool = False, modules: Sequence[str] = ()
+    name: str,
+    *,
+    summary: str,
+    stems: bool = False,
+    carries_weights: bool = False,
+    modules: Sequence[str] = (),
+    non_negative: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Put a builder into the registry under ``name``."""
 
     def register(build: Builder) -> Builder:
-        _BACKBONES[name] = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules))
+        info = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules), non_negative)
+        _BACKBONES.register(name, info, by=build)
         return build
 
     return register
@@ -104,9 +114,11 @@ def register_family(
     """Put a builder of another library's models into the registry: ``prefix:NAME`` is its model ``NAME``."""
 
     def register(build: Callable[[str, TrunkSpec], Trunk]) -> Callable[[str, TrunkSpec], Trunk]:
-        _FAMILIES[prefix] = lambda model: BackboneInfo(
-            f"{prefix}:{model}", summary, partial(build, model), carries_weights=True, modules=tuple(modules)
-        )
+        def describe(model: str) -> BackboneInfo:
+            name, of_model = f"{prefix}:{model}", partial(build, model)
+            return BackboneInfo(name, summary, of_model, carries_weights=True, modules=tuple(modules))
+
+        _FAMILIES.register(prefix, describe, by=build)
         return build
 
     return register
@@ -114,12 +126,12 @@ def register_family(
 
 def backbones() -> dict[str, BackboneInfo]:
     """All registered backbones by name."""
-    return dict(sorted(_BACKBONES.items()))
+    return _BACKBONES.all()
 
 
 def families() -> dict[str, BackboneInfo]:
     """The libraries whose models can be used, by the form of their names: ``timm:NAME``."""
-    return {f"{prefix}:NAME": describe("NAME") for prefix, describe in sorted(_FAMILIES.items())}
+    return {f"{prefix}:NAME": describe("NAME") for prefix, describe in _FAMILIES.all().items()}
 
 
 def backbone_info(name: str) -> BackboneInfo:
@@ -128,7 +140,7 @@ def backbone_info(name: str) -> BackboneInfo:
     if colon and prefix in _FAMILIES:
         if not model:
             raise ConfigError(f"backbone {name!r} names no model: write {prefix}:NAME")
-        return _FAMILIES[prefix](model)
+        return _FAMILIES.find(prefix)(model)
     if name not in _BACKBONES:
-        raise unknown_name("backbone", name, [*_BACKBONES, *families()])
-    return _BACKBONES[name]
+        raise unknown_name("backbone", name, [*backbones(), *families()])
+    return _BACKBONES.find(name)

@@ -89,14 +89,17 @@ def _resnet(spec: TrunkSpec, widths: Sequence[int], blocks: Sequence[int], small
 
 
 @register_backbone(
-    "resnet18", summary="ResNet-18, torchvision's parameter names; 512 features before the bottleneck", stems=True
+    "resnet18",
+    summary="ResNet-18, torchvision's parameter names; 512 features before the bottleneck",
+    stems=True,
+    non_negative=True,
 )
 def resnet18(spec: TrunkSpec) -> Trunk:
     """The network of the paper; the stem follows the image size."""
     return _resnet(spec, (64, 128, 256, 512), (2, 2, 2, 2))
 
 
-@register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels", stems=True)
+@register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels", stems=True, non_negative=True)
 def resnet32(spec: TrunkSpec) -> Trunk:
     """Three stages of five blocks."""
     return _resnet(spec, (16, 32, 64), (5, 5, 5))
@@ -106,6 +109,7 @@ def resnet32(spec: TrunkSpec) -> Trunk:
     "resnet_thin",
     summary="three stages of one block, 16/32/64 channels at half resolution: minutes on a CPU",
     stems=True,
+    non_negative=True,
 )
 def resnet_thin(spec: TrunkSpec) -> Trunk:
     """The network of the ``-cpu`` scale: its first convolution halves the resolution, a quarter of the work."""

@@ -17,11 +17,16 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from adagauss.benchmark.metrics import Evaluation
+from adagauss.benchmark.results import RunResult, TaskFacts
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
 from adagauss.errors import CheckpointError
 from adagauss.gaussians import ClassGaussians
+from adagauss.yaml_files import YamlError, read_yaml
 
 SNAPSHOT_SECONDS = 30.0
+METRICS_FILE = "metrics.json"
+ORIGINS = "origins.json"
+"""Beside the configuration: the layer that each setting of the method came from."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,14 +64,19 @@ class RunFolder:
         """The resolved configuration of the run."""
         path = self.path / "config.yaml"
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+            data = read_yaml(path)
         except FileNotFoundError:
             raise CheckpointError(f"{self.path} is not a run folder: it has no config.yaml") from None
-        except yaml.YAMLError as error:
+        except (OSError, YamlError) as error:
             raise CheckpointError(f"{path} is not readable YAML ({error})") from error
         if not isinstance(data, dict):
             raise CheckpointError(f"{path} does not hold a configuration")
         return data
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The layer that each setting of the method came from, by dotted key; empty where that is not known."""
+        return self.read_json(ORIGINS) if (self.path / ORIGINS).exists() else {}
 
     def exists(self) -> bool:
         """Whether a run was begun here."""
@@ -77,7 +87,7 @@ class RunFolder:
         return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode("utf-8"))
 
     def write_json(self, name: str, data: Any) -> None:
         save_json(self.path / name, data)
@@ -113,17 +123,25 @@ class RunFolder:
             raise CheckpointError(f"{self.path} has no finished task yet: go on with --resume")
         return self.checkpoint(finished - 1)
 
-    def write_evaluation(self, index: int, evaluation: Evaluation, facts: dict[str, Any]) -> None:
+    def write_evaluation(self, index: int, evaluation: Evaluation, facts: TaskFacts) -> None:
         tensors = {"true": evaluation.true, "predicted": evaluation.predicted, "task_aware": evaluation.task_aware}
-        save_tensors(
-            self.task(index) / "evaluation.safetensors", "evaluation", tensors, {**facts, "sizes": evaluation.sizes}
-        )
+        about = {**facts.model_dump(), "sizes": evaluation.sizes}
+        save_tensors(self.task(index) / "evaluation.safetensors", "evaluation", tensors, about)
 
-    def evaluation(self, index: int) -> tuple[Evaluation, dict[str, Any]]:
+    def evaluation(self, index: int) -> tuple[Evaluation, TaskFacts]:
         """Predictions after a task, and facts about it (seconds of each stage, losses)."""
-        tensors, facts = load_tensors(self.task(index) / "evaluation.safetensors", "evaluation")
-        sizes = tuple(facts.pop("sizes"))
-        return Evaluation(tensors["true"], tensors["predicted"], tensors["task_aware"], sizes), facts
+        tensors, about = load_tensors(self.task(index) / "evaluation.safetensors", "evaluation")
+        sizes = tuple(about.pop("sizes"))
+        evaluation = Evaluation(tensors["true"], tensors["predicted"], tensors["task_aware"], sizes)
+        return evaluation, TaskFacts.model_validate(about)
+
+    def write_result(self, result: RunResult) -> None:
+        result.write(self.path / METRICS_FILE)
+
+    def result(self) -> RunResult:
+        """The numbers of the finished run."""
+        remedy = f"`adagauss run --out {self.path} --resume` finishes the run and writes it anew"
+        return RunResult.read(self.path / METRICS_FILE, remedy)
 
     def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
         """Store the real statistics of all seen classes after a task, with some features to draw."""

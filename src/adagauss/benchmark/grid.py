@@ -7,9 +7,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from adagauss.benchmark.configuration import make_config
 from adagauss.benchmark.protocols import Protocol
-from adagauss.benchmark.runner import make_config, run
-from adagauss.config import Config, flatten, plain
+from adagauss.benchmark.results import RunResult
+from adagauss.benchmark.runner import run
+from adagauss.config import Config, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
@@ -18,6 +20,7 @@ from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.progress import Reporter
 from adagauss.runtime import RuntimeConfig
+from adagauss.settings import flatten
 from adagauss.training import Recipe
 
 RECIPES = ("own", "shared")
@@ -27,14 +30,14 @@ SHARED_RATES = {"first": 0.1, "later": 0.05}
 class Grid(NamedTuple):
     """What came of a grid."""
 
-    results: dict[str, list[dict[str, Any]]]
+    results: dict[str, list[RunResult]]
     """Metrics of every run, by method."""
     failures: dict[str, str]
     """Why a method has no results, or not for all seeds."""
 
 
 def shared_recipe(method: Method) -> dict[str, Any]:
-    """The same epochs, optimiser, schedule, clipping, augmentation and first task for every method.
+    """The same epochs, optimizer, schedule, clipping, augmentation and first task for every method.
 
     Rotations of the first task alone are left out; methods that turn images in every task (PASS) are made of it.
     """
@@ -42,8 +45,8 @@ def shared_recipe(method: Method) -> dict[str, Any]:
     for stage, rate in SHARED_RATES.items():
         if getattr(method.representation, stage) is not None:
             recipe.update(_leaves(f"representation.{stage}", Recipe(learning_rate=rate, clip_norm=1.0)))
-    if getattr(method.representation.expansion, "when", None) == "first":
-        recipe["representation.expansion.kind"] = "none"
+    if getattr(method.representation.label_augmentation, "when", None) == "first":
+        recipe["representation.label_augmentation.kind"] = "none"
     return recipe
 
 
@@ -84,7 +87,6 @@ def run_grid(
                 config = make_config(
                     name,
                     stream,
-                    dataset,
                     # Settings of a grid reach the methods that have them; the others cannot follow.
                     settings={key: value for key, value in (settings or {}).items() if key in known[name]},
                     recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
@@ -104,7 +106,7 @@ def run_grid(
                     raise
             else:
                 grid.results.setdefault(name, []).append(result)
-                advance(f"{name} {100 * result['a_last']['task_mean']:.1f} %")
+                advance(f"{name} {100 * result.details.accuracy[-1]:.1f} %")
     return grid
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -65,38 +65,56 @@ def forgetting(matrix: Sequence[Sequence[float]]) -> float:
     """Mean over old tasks of the best accuracy before the last task minus the last one; 0 with a single task."""
     last = matrix[-1]
     drops = [max(row[k] for row in matrix[k:-1]) - last[k] for k in range(len(matrix) - 1)]
-    return _mean(drops)
+    return mean(drops)
 
 
 def backward_transfer(matrix: Sequence[Sequence[float]]) -> float:
     """Mean over old tasks of the last accuracy minus the one right after learning; 0 with a single task."""
-    return _mean([matrix[-1][k] - matrix[k][k] for k in range(len(matrix) - 1)])
+    return mean([matrix[-1][k] - matrix[k][k] for k in range(len(matrix) - 1)])
 
 
 def plasticity(matrix: Sequence[Sequence[float]]) -> float:
     """Mean accuracy on a task right after it was learned, from the second task on."""
-    return _mean([matrix[k][k] for k in range(1, len(matrix))])
+    return mean([matrix[k][k] for k in range(1, len(matrix))])
 
 
-def summary(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Every metric by name; ``pooled`` counts images alike, ``task_mean`` counts tasks alike."""
-    matrix = accuracy_matrix(evaluations)
-    aware = accuracy_matrix(evaluations, task_aware=True)
-    pooled = [evaluation.accuracy() for evaluation in evaluations]
-    task_mean = [_mean(row) for row in matrix]
-    return {
-        "a_last": {"pooled": pooled[-1], "task_mean": task_mean[-1]},
-        "a_inc": {"pooled": _mean(pooled), "task_mean": _mean(task_mean)},
-        "accuracy_after_task": {"pooled": pooled, "task_mean": task_mean},
-        "forgetting": forgetting(matrix),
-        "backward_transfer": backward_transfer(matrix),
-        "plasticity": plasticity(matrix),
-        "task_aware_last": _mean(aware[-1]),
-        "prediction_share": evaluations[-1].prediction_share(),
-        "accuracy_matrix": matrix,
-        "task_aware_matrix": aware,
-    }
+def _of_matrix(metric: Callable[[list[list[float]]], float]) -> Callable[[Sequence[Evaluation]], float]:
+    return lambda evaluations: metric(accuracy_matrix(evaluations))
 
 
-def _mean(values: Sequence[float]) -> float:
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a run was."""
+
+    name: str
+    title: str
+    compute: Callable[[Sequence[Evaluation]], float]
+    """From the evaluations after each task."""
+    percent: bool = True
+    """Whether it is a fraction, to be shown in percent."""
+    better: Literal["higher", "lower"] = "higher"
+    compared: bool = True
+    """Whether tables that compare methods show it."""
+
+
+METRICS = (
+    Metric("a_last", "A_last", _of_matrix(lambda matrix: mean(matrix[-1]))),
+    Metric("a_inc", "A_inc", _of_matrix(lambda matrix: mean([mean(row) for row in matrix]))),
+    Metric("forgetting", "forgetting", _of_matrix(forgetting), better="lower"),
+    Metric("plasticity", "plasticity", _of_matrix(plasticity)),
+    Metric("backward_transfer", "backward transfer", _of_matrix(backward_transfer), compared=False),
+    Metric("a_last_pooled", "A_last, images alike", lambda runs: runs[-1].accuracy(), compared=False),
+    Metric("a_inc_pooled", "A_inc, images alike", lambda runs: mean([run.accuracy() for run in runs]), compared=False),
+    Metric("task_aware_last", "task-aware", lambda runs: mean(runs[-1].accuracy_per_task(True)), compared=False),
+)
+"""All of them, the one that ranks methods first. A_last and A_inc count tasks alike unless they say otherwise."""
+
+
+def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    """Every metric by name."""
+    return {metric.name: metric.compute(evaluations) for metric in METRICS}
+
+
+def mean(values: Sequence[float]) -> float:
+    """Of no values, 0."""
     return sum(values) / len(values) if values else 0.0

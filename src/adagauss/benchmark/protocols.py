@@ -10,6 +10,7 @@ from adagauss.backbones.registry import backbone_info
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.methods import Method
+from adagauss.settings import Layer
 
 Settings = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ CPU: Settings = {
     "drift.recipe.epochs": 40,
     "drift.recipe.batch_size": 128,
     "drift.views": 2,
-    "classifier.buffer": 2048,
+    "classifier.expansion_size": 2048,
 }
 """A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
 CPU_PHOTO = 128
@@ -97,10 +98,10 @@ class Protocol:
                 "--set backbone.weights=resnet18-f37072fd.pth, or say that you mean none, --set backbone.weights=random"
             )
 
-    def wishes(self, preset: str | None, recipe: Settings | None = None) -> dict[str, Any]:
-        """All settings the protocol asks for under a preset; a recipe for all methods goes before the preset's."""
-        own = self.preset_settings.get(preset or "", {})
-        return {**{key: value for key, value in own.items() if key not in (recipe or {})}, **self.settings}
+    def layers(self, preset: str | None, recipe: Settings | None = None) -> list[Layer]:
+        """What the protocol asks for, under a preset; a recipe for all methods goes before the preset's."""
+        own = Layer(f"preset {preset} in protocol", self.preset_settings.get(preset or "", {}), strict=False)
+        return [own.without(recipe or {}), Layer(f"protocol {self.name}", self.settings, strict=False)]
 
     def at_cpu_scale(self) -> Protocol:
         """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""
@@ -123,7 +124,7 @@ def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
     paper = {f"{stage}.batch_size": batch for stage in stages}
     reference = {
         **paper,
-        "representation.expansion.kind": "none",
+        "representation.label_augmentation.kind": "none",
         "representation.terms.distillation.weight": 1.0 if slow else 0.3,
         "representation.later.learning_rate": 0.1,
         "drift.recipe.learning_rate": 0.1 if slow else 0.01,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ class Published(NamedTuple):
     a_inc: float
 
 
-def published(title: str, method: str, dataset: str, sizes: list[int], scale: str) -> Published | None:
+def published(title: str, method: str, dataset: str, sizes: Sequence[int], scale: str) -> Published | None:
     """The paper's numbers for a method, if it has them under this protocol: its tasks, all classes, its scale."""
     if scale != "paper" or dataset not in DATASETS or sum(sizes) != CLASSES.get(DATASETS[dataset], 100):
         return None

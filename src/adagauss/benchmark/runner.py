@@ -5,93 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
 
 import torch
-from pydantic import Field
 
 import adagauss
-from adagauss.benchmark.folder import FileSnapshots, RunFolder, real_statistics, sample_rows
+from adagauss.benchmark.configuration import RunConfig
+from adagauss.benchmark.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
 from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
-from adagauss.benchmark.protocols import Protocol
-from adagauss.config import Config, flatten, plain
+from adagauss.benchmark.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
+from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
-from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
 from adagauss.learner import Learner, TaskReport
-from adagauss.methods import Method, make_method, method_info
-from adagauss.methods.base import with_epochs
+from adagauss.methods import method_info
 from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.runtime import Runtime
+from adagauss.settings import flatten
 
 DRAWN_PER_CLASS = 60
-
-
-class RunConfig(Config):
-    """Everything a run depends on, resolved: equal configurations on one machine give equal numbers."""
-
-    method_name: str
-    preset: str | None = None
-    stream: StreamConfig = Field(default_factory=StreamConfig)
-    method: Method
-    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
-    seed: int = 0
-    scale: str = "paper"
-    """``cpu`` marks a protocol that was made small for a CPU: its numbers compare only with each other."""
-    diagnostics: Literal["none", "last", "every"] = "last"
-    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them."""
-
-    def digest(self) -> str:
-        """A short name for this configuration, the seed apart."""
-        data = {key: value for key, value in plain(self).items() if key != "seed"}
-        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def make_config(
-    method: str,
-    stream: StreamConfig,
-    dataset: Dataset,
-    *,
-    preset: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    runtime: RuntimeConfig | None = None,
-    diagnostics: Literal["none", "last", "every"] = "last",
-    protocol: Protocol | None = None,
-    recipe: Mapping[str, Any] | None = None,
-) -> RunConfig:
-    """Resolve a method, each layer over those before it.
-
-    Composition, preset, what its authors set on this dataset, a recipe for all methods, the dataset's and the
-    protocol's wishes, the user's settings. A dataset's wish does not undo what the authors set there, nor the
-    protocol's wish to one preset what the recipe gives to all methods.
-    """
-    info = method_info(method)
-    chosen = preset or info.default_preset
-    authors = info.settings_for(stream.dataset)
-    fixed = flatten(authors)
-    wished = {key: value for key, value in dataset.settings.items() if key not in fixed}
-    wished |= protocol.wishes(chosen, recipe) if protocol else {}
-    layers = wished, {**authors, **(recipe or {})}
-    base = make_method(method, preset, settings, *layers)
-    resolved = make_method(method, preset, with_epochs(settings or {}, epochs, base), *layers)
-    return RunConfig(
-        method_name=method,
-        preset=chosen,
-        stream=stream,
-        method=resolved,
-        runtime=runtime or RuntimeConfig(),
-        seed=seed,
-        diagnostics=diagnostics,
-        scale=protocol.scale if protocol else "paper",
-    )
 
 
 def run(
@@ -102,7 +39,7 @@ def run(
     reporter: Reporter | None = None,
     options: ReadOptions | None = None,
     dataset: Dataset | None = None,
-) -> dict[str, Any]:
+) -> RunResult:
     """Teach the stream task by task and evaluate after each; returns the metrics, which the folder holds as well."""
     reporter = reporter or Reporter()
     folder = RunFolder(path)
@@ -149,8 +86,7 @@ def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
 
 
 def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:
-    method = config.method.model_copy(deep=True)
-    return Learner(method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
+    return Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
@@ -158,6 +94,7 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     if not folder.exists() or (not resume and folder.untouched()):
         folder.write_json("environment.json", environment())
         folder.write_config(plain(config))
+        folder.write_json(ORIGINS, dict(config.origins))
         return
     if not resume:
         raise CheckpointError(f"{folder.path} holds a run already: continue it with --resume, or choose another --out")
@@ -201,43 +138,36 @@ def _evaluate(
         real = real_statistics(learner.features(train.images), train.targets, labels)
         drawn = sample_rows(test.targets, DRAWN_PER_CLASS)
         folder.write_real(index, real, features.cpu()[drawn], test.targets[drawn])
-    facts = {
-        "seconds": {**report.seconds, "evaluation": seconds},
-        "images_per_second": len(test) / seconds,
-        "bytes_per_class": learner.bytes_per_class,
-        "other_state_bytes": learner.other_state_bytes,
-        "history": report.history,
-    }
+    facts = TaskFacts(
+        seconds={**report.seconds, "evaluation": seconds},
+        images_per_second=len(test) / seconds,
+        bytes_per_class=learner.knowledge.bytes_per_class,
+        other_state_bytes=learner.knowledge.part_bytes,
+        history=tuple(report.history),
+    )
     folder.write_evaluation(index, evaluation, facts)
     return evaluation.accuracy()
 
 
-def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> dict[str, Any]:
-    evaluations, seconds = [], []
-    for index in range(len(stream)):
-        evaluation, facts = folder.evaluation(index)
-        evaluations.append(evaluation)
-        seconds.append(facts["seconds"])
-    result = {
-        "method": config.method_name,
-        "preset": config.preset,
-        "seed": config.seed,
-        "config": config.digest(),
-        "protocol": {
-            "dataset": config.stream.dataset,
-            "scale": config.scale,
-            "tasks": [len(classes) for classes in stream.task_classes],
-            "classes": [list(classes) for classes in stream.task_classes],
-            "test_images": len(evaluations[-1].true),
-        },
-        **summary(evaluations),
-        "confusion": evaluations[-1].confusion().tolist(),
-        "seconds": {name: sum(task[name] for task in seconds) for name in seconds[0]},
-        "images_per_second": facts["images_per_second"],
-        "bytes_per_class": facts["bytes_per_class"],
-        "other_state_bytes": facts["other_state_bytes"],
-    }
-    folder.write_json("metrics.json", result)
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunResult:
+    evaluations, facts = zip(*(folder.evaluation(index) for index in range(len(stream))), strict=True)
+    result = RunResult(
+        method=config.method_name,
+        preset=config.preset,
+        seed=config.seed,
+        config=config.digest(),
+        protocol=ProtocolFacts(
+            dataset=config.stream.dataset,
+            scale=config.scale,
+            tasks=tuple(len(classes) for classes in stream.task_classes),
+            classes=tuple(tuple(classes) for classes in stream.task_classes),
+            test_images=len(evaluations[-1].true),
+        ),
+        metrics=summary(evaluations),
+        details=Details.of(evaluations),
+        cost=Cost.of(facts),
+    )
+    folder.write_result(result)
     return result
 
 

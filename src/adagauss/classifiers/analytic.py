@@ -6,22 +6,18 @@ from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
-from pydantic import PositiveFloat, PositiveInt, PrivateAttr
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.classifiers.base import Classifier
-from adagauss.config import State
+from adagauss.classifiers.base import Classifier, Scorer
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import solve_ridge
+from adagauss.needs import Need
+from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 
 ROWS = 4096
-"""Images expanded at once: bounds the memory that an expansion takes."""
-
-
-def row_blocks(total: int) -> list[slice]:
-    """Slices that go over all rows, `ROWS` at a time; one empty slice if there are none."""
-    return [slice(start, start + ROWS) for start in range(0, max(1, total), ROWS)]
+"""Images expanded at once while learning: bounds the memory that an expansion takes."""
 
 
 def recursive_start(size: int, gamma: float) -> tuple[Tensor, Tensor]:
@@ -43,93 +39,93 @@ def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: T
     return inverse, weight + inverse @ inputs.T @ (targets - inputs @ weight)
 
 
-class RidgeStream:
+class RidgeStream(Learned):
     """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: as if all data had been there at once.
 
     A class adds a column to C when its task comes; images of other tasks have zeros there, so no column ever changes.
     """
 
     def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
-        self.gram = gram
-        self.cross = cross
-        self.weight = weight
+        super().__init__()
+        self.register_buffer("gram", gram)
+        self.register_buffer("cross", cross)
+        self.register_buffer("weight", weight)
+        self.gram: Tensor
+        self.cross: Tensor
+        self.weight: Tensor
 
     @classmethod
-    def empty(cls, size: int, device: torch.device) -> RidgeStream:
+    def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
         """Sums over nothing."""
         nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
         return cls(torch.zeros(size, size, dtype=torch.float64, device=device), nothing, nothing)
 
-    def learn(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float) -> None:
-        """Take in a task from blocks of inputs and targets over its own classes, then solve."""
+    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float) -> RidgeStream:
+        """The sums with one more task, from blocks of inputs and of targets over its own classes, and solved."""
+        gram = self.gram
         cross = self.cross.new_zeros(len(self.cross), classes)
         for inputs, targets in rows:
-            self.gram.addmm_(inputs.T, inputs)
+            # The first block makes the new matrix, the others add to it: the old sums stay as they are.
+            gram = torch.addmm(gram, inputs.T, inputs) if gram is self.gram else gram.addmm_(inputs.T, inputs)
             cross.addmm_(inputs.T, targets)
-        self.cross = torch.cat([self.cross, cross], 1)
-        self.weight = solve_ridge(self.gram, self.cross, gamma)
+        cross = torch.cat([self.cross, cross], 1)
+        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
-    def state_dict(self) -> State:
-        """Its tensors."""
-        return {"gram": self.gram, "cross": self.cross, "weight": self.weight}
+
+class AnalyticScorer(Scorer):
+    """ReLU(f·B)·W, with the sums that W comes from."""
+
+    def __init__(self, expansion: Tensor, main: RidgeStream) -> None:
+        super().__init__()
+        self.register_buffer("expansion", expansion)
+        self.expansion: Tensor
+        self.main = main
+
+    def forward(self, features: Tensor) -> Tensor:
+        return (features.to(self.expansion) @ self.expansion).relu() @ self.main.weight
+
+    def blocks(self, features: Tensor, targets: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Z = f·B before any activation, and one-hot labels, some rows at a time."""
+        one_hot = F.one_hot(targets, classes).double()
+        for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
+            yield some.to(self.expansion) @ self.expansion, labels
+
+
+def random_expansion(features: int, size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
+    """B, uniform in ±1/√S."""
+    uniform = 2 * torch.rand(features, size, generator=generator, dtype=torch.float64) - 1
+    scaled: Tensor = uniform / features**0.5
+    return scaled.to(device)
 
 
 class Analytic(Classifier):
     """argmax_c (XW)_c with X = ReLU(f·B), B random and fixed, W the ridge regression of all tasks' one-hot labels."""
 
     kind = "analytic"
-    buffer: PositiveInt = 8192
-    """Size of the expansion; its sums take buffer² numbers in float64 (512 MiB for 8192)."""
+    expansion_size: PositiveInt = 8192
+    """Columns of B; the sums take their square in float64 (512 MiB for 8192)."""
     gamma: PositiveFloat = 0.1
-    _expansion: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0, 0))
-    _streams: dict[str, RidgeStream] = PrivateAttr(default_factory=dict)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
-        if not self._streams:
-            self.start(now.network.extractor.size, now.runtime.generator("analytic expansion"), now.runtime.device)
-        self.learn(now.features("test"), now.targets, len(now.classes))
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.STILL_FEATURES})
 
-    def start(self, features: int, generator: torch.Generator, device: torch.device) -> None:
-        """Draw B, uniform in ±1/√S, and begin all sums at zero."""
-        uniform = 2 * torch.rand(features, self.buffer, generator=generator, dtype=torch.float64) - 1
-        self._expansion = (uniform / features**0.5).to(device)
-        self._streams = {name: RidgeStream.empty(self.buffer, device) for name in self.stream_names()}
+    def empty_state(self) -> AnalyticScorer:
+        return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), RidgeStream.empty(0))
 
-    def stream_names(self) -> tuple[str, ...]:
-        """The regressions this classifier is made of."""
-        return ("main",)
+    def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> AnalyticScorer:
+        """A drawn expansion, and sums over nothing."""
+        expansion = random_expansion(features, self.expansion_size, generator, device)
+        return AnalyticScorer(expansion, RidgeStream.empty(self.expansion_size, device))
 
-    def learn(self, features: Tensor, targets: Tensor, classes: int) -> None:
-        """Take in a task of ``classes`` new classes; ``targets`` count from 0 among them."""
-        rows = ((z.relu(), labels) for z, labels in self.blocks(features, targets, classes))
-        self._streams["main"].learn(rows, classes, self.gamma)
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> AnalyticScorer:
+        known = recalled(before, AnalyticScorer)
+        if known is None:
+            generator = now.runtime.generator("analytic expansion")
+            known = self.start(now.network.extractor.size, generator, now.runtime.device)
+        return self.after(known, now.features("test"), now.targets, len(now.classes))
 
-    def blocks(self, features: Tensor, targets: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Z = f·B before any activation, and one-hot labels, some rows at a time."""
-        one_hot = F.one_hot(targets, classes).double()
-        for some in row_blocks(len(features)):
-            yield features[some].double() @ self._expansion, one_hot[some]
-
-    def scores(self, features: Tensor) -> Tensor:
-        points = features.to(self._expansion.device)
-        blocks = row_blocks(len(points))
-        return torch.cat([self.outputs(points[some].double() @ self._expansion) for some in blocks])
-
-    def outputs(self, expanded: Tensor) -> Tensor:
-        """Scores of rows Z."""
-        return expanded.relu() @ self._streams["main"].weight
-
-    def state_dict(self) -> State:
-        if not self._streams:
-            return {}
-        states = {name: stream.state_dict() for name, stream in self._streams.items()}
-        sums = {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
-        return {"expansion": self._expansion, **sums}
-
-    def load_state_dict(self, state: State) -> None:
-        if state:
-            self._expansion = state["expansion"]
-            self._streams = {
-                name: RidgeStream(*(state[f"{name}.{key}"] for key in ("gram", "cross", "weight")))
-                for name in self.stream_names()
-            }
+    def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int) -> AnalyticScorer:
+        """The scorer with one more task of ``classes`` new classes; ``targets`` count from 0 among them."""
+        rows = ((z.relu(), labels) for z, labels in known.blocks(features, targets, classes))
+        return AnalyticScorer(known.expansion, known.main.after(rows, classes, self.gamma))

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from adagauss.classifiers.analytic import Analytic
+from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
+
+
+class DualStreamScorer(AnalyticScorer):
+    """ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp with Z = f·B."""
+
+    def __init__(self, expansion: Tensor, main: RidgeStream, compensation: RidgeStream, amount: float) -> None:
+        super().__init__(expansion, main)
+        self.compensation = compensation
+        self.amount = amount
+
+    def forward(self, features: Tensor) -> Tensor:
+        z = features.to(self.expansion) @ self.expansion
+        return z.relu() @ self.main.weight + self.amount * (z.tanh() @ self.compensation.weight)
 
 
 class DualStream(Analytic):
@@ -23,18 +37,23 @@ class DualStream(Analytic):
     """𝒞; in 0..2, to be chosen on held-out training images of the first task."""
     gamma_compensation: PositiveFloat = 0.1
 
-    def stream_names(self) -> tuple[str, ...]:
-        return ("main", "compensation")
+    def empty_state(self) -> DualStreamScorer:
+        nothing = torch.zeros(0, 0, dtype=torch.float64)
+        return DualStreamScorer(nothing, RidgeStream.empty(0), RidgeStream.empty(0), self.compensation)
 
-    def learn(self, features: Tensor, targets: Tensor, classes: int) -> None:
-        super().learn(features, targets, classes)
-        newest = self._streams["main"].weight[:, -classes:]
+    def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> DualStreamScorer:
+        expansion = random_expansion(features, self.expansion_size, generator, device)
+        main, beside = (RidgeStream.empty(self.expansion_size, device) for _ in range(2))
+        return DualStreamScorer(expansion, main, beside, self.compensation)
+
+    def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int) -> DualStreamScorer:
+        assert isinstance(known, DualStreamScorer)
+        main = super().after(known, features, targets, classes).main
+        newest = main.weight[:, -classes:]
 
         def residuals() -> Iterator[tuple[Tensor, Tensor]]:
-            for z, labels in self.blocks(features, targets, classes):
+            for z, labels in known.blocks(features, targets, classes):
                 yield z.tanh(), labels - z.relu() @ newest
 
-        self._streams["compensation"].learn(residuals(), classes, self.gamma_compensation)
-
-    def outputs(self, expanded: Tensor) -> Tensor:
-        return super().outputs(expanded) + self.compensation * (expanded.tanh() @ self._streams["compensation"].weight)
+        beside = known.compensation.after(residuals(), classes, self.gamma_compensation)
+        return DualStreamScorer(known.expansion, main, beside, self.compensation)

@@ -6,36 +6,54 @@ from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PrivateAttr
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss import linalg
-from adagauss.classifiers.base import Classifier
-from adagauss.config import State
+from adagauss.classifiers.base import Classifier, Scorer
 from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
 class NearestMean(Classifier):
-    """argmin_c ‖x − μ_c‖², on unit vectors if ``normalise``."""
+    """argmin_c ‖x − μ_c‖², on unit vectors if ``normalize``."""
 
     kind = "nearest_mean"
-    normalise: bool = False
-    _means: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0, 0))
+    normalize: bool = False
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
-        means = F.normalize(memory.means, dim=1) if self.normalise else memory.means
-        self._means = means.float()
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS})
 
-    def scores(self, features: Tensor) -> Tensor:
-        points = F.normalize(features, dim=1) if self.normalise else features
-        return -torch.cdist(points.to(self._means), self._means).square()
+    def empty_state(self) -> NearestMeanScorer:
+        return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
 
-    def state_dict(self) -> State:
-        return {"means": self._means}
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> NearestMeanScorer:
+        means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
+        return NearestMeanScorer(means.float(), self.normalize)
 
-    def load_state_dict(self, state: State) -> None:
-        self._means = state["means"]
+
+class NearestMeanScorer(Scorer):
+    """−‖x − μ_c‖² = −‖x − m‖² + 2(x − m)·(μ_c − m) − ‖μ_c − m‖², m the mean of the means.
+
+    Measured from their middle, points and means are no larger than their distances, so the product form keeps its
+    digits; and one matrix product serves any number of points.
+    """
+
+    def __init__(self, means: Tensor, normalize: bool) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.register_buffer("means", means)
+        self.means: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        points = F.normalize(features, dim=1) if self.normalize else features
+        centre = self.means.mean(0)
+        points, means = points.to(self.means) - centre, self.means - centre
+        lengths = points.square().sum(1, keepdim=True) + means.square().sum(1)
+        return 2 * points @ means.T - lengths
 
 
 class Bayes(Classifier):
@@ -43,8 +61,8 @@ class Bayes(Classifier):
 
     The covariances pass, in this order, through shrinkage to the mean covariance, shrinkage to the identity, that of
     the off-diagonal and correlation normalisation, each off unless set. Points and means are raised to the power
-    ``tukey`` and, with ``normalise``, scaled to unit length first. The published code is
-    ``shrinkage=3, correlation=True, normalise=True, log_det=False``.
+    ``tukey`` and, with ``normalize``, scaled to unit length first. The published code is
+    ``shrinkage=3, correlation=True, normalize=True, log_det=False``.
     """
 
     kind = "bayes"
@@ -60,25 +78,33 @@ class Bayes(Classifier):
     """τ: fraction of the mean covariance of all classes in each (regularised discriminant analysis)."""
     correlation: bool = False
     """Replace each covariance by its correlation matrix."""
-    normalise: bool = False
-    """L2-normalise features and means."""
+    normalize: bool = False
+    """Scale features and means to unit length."""
     tukey: PositiveFloat | None = None
     """λ: points and means enter as x^λ; set ``memory.tukey`` alike, so that covariances are of such features."""
-    _whitening: linalg.Whitening | None = PrivateAttr(None)
-    _log_priors: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0))
 
     @property
-    def needs_covariances(self) -> bool:
-        return self.covariance != "none"
+    def requires(self) -> frozenset[Need]:
+        needs = {Need.MEANS} if self.covariance == "none" else {Need.MEANS, Need.COVARIANCES}
+        return frozenset(needs | ({Need.NON_NEGATIVE} if self.tukey is not None else set()))
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
-        self.fit_bank(memory)
+    def empty_state(self) -> BayesScorer:
+        nothing = linalg.Whitening(torch.zeros(0, 0, 0), torch.zeros(0, 0), torch.zeros(0))
+        return BayesScorer(nothing, torch.zeros(0), self.tukey, self.normalize)
 
-    def fit_bank(self, memory: ClassGaussians) -> None:
-        """Prepare from the Gaussians alone."""
-        self._whitening = linalg.whiten(self._placed(memory.means), self.matrices(memory))
-        counts = memory.counts.double()
-        self._log_priors = (counts / counts.sum()).log().float() if self.priors else torch.zeros(len(memory))
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> BayesScorer:
+        return self.scorer(memory)
+
+    def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:
+        """The rule over a bank of Gaussians, with factors kept in ``dtype``."""
+        means = _placed(memory.means, self.tukey, self.normalize)
+        whitening = linalg.whiten(means, self.matrices(memory), dtype)
+        bias = torch.zeros_like(whitening.log_det)
+        if self.log_det:
+            bias = bias - 0.5 * whitening.log_det
+        if self.priors:
+            bias = bias + (memory.counts.double() / memory.counts.sum()).log().to(bias)
+        return BayesScorer(whitening, bias, self.tukey, self.normalize)
 
     def matrices(self, memory: ClassGaussians) -> Tensor:
         """(C, S, S) covariances as the rule uses them."""
@@ -95,25 +121,30 @@ class Bayes(Classifier):
             matrices = linalg.shrink_off_diagonal(matrices, self.off_diagonal_shrinkage)
         return linalg.correlation(matrices) if self.correlation else matrices
 
-    def scores(self, features: Tensor) -> Tensor:
-        assert self._whitening is not None, "fit comes before scores"
-        scores = -0.5 * linalg.squared_distances(self._placed(features), self._whitening)
-        if self.log_det:
-            scores = scores - 0.5 * self._whitening.log_det
-        return scores + self._log_priors.to(scores.device)
 
-    def _placed(self, points: Tensor) -> Tensor:
-        """Points or means where distances are measured."""
-        if self.tukey is not None:
-            points = linalg.tukey(points, self.tukey)
-        return F.normalize(points, dim=1) if self.normalise else points
+class BayesScorer(Scorer):
+    """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c) as far as the rule has them."""
 
-    def state_dict(self) -> State:
-        if self._whitening is None:
-            return {}
-        return {**self._whitening._asdict(), "log_priors": self._log_priors}
+    def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
+        super().__init__()
+        self.tukey = tukey
+        self.normalize = normalize
+        self.register_buffer("matrices", whitening.matrices)
+        self.register_buffer("offsets", whitening.offsets)
+        self.register_buffer("bias", bias)
+        self.matrices: Tensor
+        self.offsets: Tensor
+        self.bias: Tensor
 
-    def load_state_dict(self, state: State) -> None:
-        if state:
-            self._whitening = linalg.Whitening(state["matrices"], state["offsets"], state["log_det"])
-            self._log_priors = state["log_priors"]
+    def forward(self, features: Tensor) -> Tensor:
+        points = _placed(features, self.tukey, self.normalize)
+        whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)
+        return -0.5 * linalg.squared_distances(points, whitening) + self.bias
+
+
+def _placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:
+    """Points or means where distances are measured."""
+    if tukey is not None:
+        # A method with this transform has features that are never negative; rounding may leave −0.0 and its kin.
+        points = points.clamp_min(0).pow(tukey)
+    return F.normalize(points, dim=1) if normalize else points

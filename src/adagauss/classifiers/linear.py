@@ -1,37 +1,44 @@
-"""A linear head trained on samples drawn from the remembered Gaussians, and the head the network learned."""
+"""Linear classifiers: trained on samples of the remembered Gaussians, or the head the network learned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveInt, PrivateAttr
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.classifiers.base import Classifier
-from adagauss.config import State
+from adagauss.classifiers.base import Classifier, Scorer
 from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
 from adagauss.sampling import Sampler
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
-from adagauss.training import Recipe, batch_bounds, train
+from adagauss.training import Objective, Recipe, batch_bounds, train
+
+
+class LinearScorer(Scorer):
+    """xWᵀ + b, of unit vectors x if ``normalize``, however W and b came about."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.weight: Tensor
+        self.bias: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        points = F.normalize(features, dim=1) if self.normalize else features
+        return F.linear(points.to(self.weight), self.weight, self.bias)
 
 
 class LinearClassifier(Classifier):
-    """Scores xWᵀ + b, however W and b came about."""
+    """A classifier whose scorer is linear."""
 
-    _weight: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0, 0))
-    _bias: Tensor = PrivateAttr(default_factory=lambda: torch.zeros(0))
-
-    def scores(self, features: Tensor) -> Tensor:
-        return F.linear(features.to(self._weight), self._weight, self._bias)
-
-    def state_dict(self) -> State:
-        return {"weight": self._weight, "bias": self._bias}
-
-    def load_state_dict(self, state: State) -> None:
-        self._weight, self._bias = state["weight"], state["bias"]
+    def empty_state(self) -> LinearScorer:
+        return LinearScorer(torch.zeros(0, 0), torch.zeros(0))
 
 
 class SampledLinear(LinearClassifier):
@@ -39,19 +46,19 @@ class SampledLinear(LinearClassifier):
 
     kind = "sampled_linear"
     samples: PositiveInt = 10_000
-    """Draws an epoch."""
+    """Draws per epoch."""
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
 
     @property
-    def needs_covariances(self) -> bool:
-        return True
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS, Need.COVARIANCES})
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
         head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
         train(HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
-        self._weight, self._bias = head.weight.detach(), head.bias.detach()
+        return LinearScorer(head.weight.detach(), head.bias.detach())
 
 
 class LearnedHead(LinearClassifier):
@@ -59,12 +66,16 @@ class LearnedHead(LinearClassifier):
 
     kind = "learned_head"
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
-        self._weight, self._bias = now.network.head.class_parameters()
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+        return LinearScorer(*now.network.head.class_parameters())
 
 
 class _SampledBatches:
-    """Fresh draws for every epoch, made at once: a matrix product a class, from factors computed once."""
+    """Fresh draws for every epoch, made at once: one matrix product per class, from factors computed once."""
 
     def __init__(self, memory: ClassGaussians, samples: int, recipe: Recipe) -> None:
         self.classes = len(memory)
@@ -83,18 +94,12 @@ class _SampledBatches:
             yield draws[start:stop], targets[start:stop]
 
 
-class HeadObjective:
+class HeadObjective(Objective):
     """Cross-entropy of a head on features."""
 
     def __init__(self, head: nn.Module) -> None:
-        self.module = head
+        super().__init__()
+        self.head = head
 
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.module.parameters()), "lr": learning_rate}]
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Nothing here is random beyond the batches."""
-
-    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        features, targets = batch
-        return {"cross_entropy": F.cross_entropy(self.module(features), targets)}
+    def forward(self, features: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"cross_entropy": F.cross_entropy(self.head(features), targets)}

@@ -8,9 +8,11 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.classifiers.linear import HeadObjective, LinearClassifier
+from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
 from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
 from adagauss.sampling import Sampler
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe, batch_bounds, train
 
@@ -35,7 +37,11 @@ class Rebalanced(LinearClassifier):
     jitter: NonNegativeFloat = 1e-5
     """ε of N(μ_c, Σ_c + εI)."""
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.COVARIANCES, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         head = now.network.head
         new = set(now.classes)
         old = memory.select([label for label in memory.labels if label not in new])
@@ -46,7 +52,7 @@ class Rebalanced(LinearClassifier):
             batches = _Mixture(old, now, self)
             train(HeadObjective(layer), batches, self.recipe, now.runtime, f"{now.name}: re-balancing")
             head.set_class_parameters(layer.weight, layer.bias)
-        self._weight, self._bias = head.class_parameters()
+        return LinearScorer(*head.class_parameters())
 
 
 class _Mixture:

@@ -6,9 +6,11 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from adagauss.classifiers.linear import LinearClassifier
+from adagauss.classifiers.linear import LinearClassifier, LinearScorer
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import mean_diagonal, solve_ridge
+from adagauss.needs import Need
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
@@ -24,18 +26,22 @@ def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool =
 
 
 class Ridge(LinearClassifier):
-    """argmax_c f·w_c, with unit columns w_c if ``normalise_columns``, and no bias."""
+    """argmax_c f·w_c, with unit columns w_c if ``normalize_columns``, and no bias."""
 
     kind = "ridge"
     gamma: PositiveFloat = 200.0
     relative: bool = False
     """Whether γ is in units of the features' mean square, summed over images (0.01 to 0.1 is then usual)."""
-    normalise_columns: bool = True
+    normalize_columns: bool = True
     """Unit columns: a class then gains nothing from more images or from larger features."""
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS, Need.COVARIANCES})
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         weight = ridge_from_statistics(memory, self.gamma, self.relative).T
-        if self.normalise_columns:
+        if self.normalize_columns:
             weight = F.normalize(weight, dim=1)
-        self._weight = weight.float().contiguous()
-        self._bias = self._weight.new_zeros(len(memory))
+        weight = weight.float().contiguous()
+        return LinearScorer(weight, weight.new_zeros(len(memory)))

@@ -9,8 +9,11 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
-from adagauss.classifiers.linear import HeadObjective, LinearClassifier
+from adagauss.classifiers.base import Classifier
+from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
 from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
+from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe, TensorBatches, train
 
@@ -55,45 +58,62 @@ def linear_svm(
     return weight.to(features).contiguous(), bias.to(features)
 
 
-class TranslatedLinear(LinearClassifier):
-    """A linear classifier of all seen classes, fitted anew after each task from old means and new features."""
+class TranslatedSVM(Classifier):
+    """Support vector machines of all seen classes on unit vectors, fitted anew from old means and new features."""
 
-    kind = "translated"
-    head: Literal["svm", "fc"] = "svm"
-    """``svm``: support vector machines on unit vectors; ``fc``: a layer trained with cross-entropy on raw features."""
+    kind = "translated_svm"
     similarity: Similarity = "euclidean"
     """How near a new class is to an old one: distance of means (the paper) or cosine (later implementations)."""
     cost: PositiveFloat = 1.0
     tolerance: PositiveFloat = 1e-4
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS})
+
+    def empty_state(self) -> LinearScorer:
+        return LinearScorer(torch.zeros(0, 0), torch.zeros(0), normalize=True)
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+        features, targets = _all_classes(memory, now, self.similarity)
+        weight, bias = linear_svm(F.normalize(features, dim=1), targets, len(memory), self.cost, self.tolerance)
+        return LinearScorer(weight.float(), bias.float(), normalize=True)
+
+
+class TranslatedLinear(LinearClassifier):
+    """A layer trained with cross-entropy on old classes played by translated new features, and on these themselves."""
+
+    kind = "translated_linear"
+    similarity: Similarity = "euclidean"
+    """How near a new class is to an old one: distance of means (the paper) or cosine (later implementations)."""
     recipe: Recipe = Field(
         default_factory=lambda: Recipe(
             epochs=50, batch_size=128, learning_rate=0.05, schedule="cosine", drop_last=False
         )
     )
-    """How the ``fc`` layer is trained; it starts from its rows of the task before."""
+    """How the layer is trained; it starts from its rows of the task before."""
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask) -> None:
-        old = len(memory) - len(now.classes)
-        new = now.features("test").double()
-        pseudo, owners = pseudo_features(new, now.targets, memory.means[:old], self.similarity)
-        features, targets = torch.cat([pseudo, new]), torch.cat([owners, now.targets + old])
-        if self.head == "fc":
-            self._weight, self._bias = self._train(features.float(), targets, len(memory), now)
-            return
-        weight, bias = linear_svm(F.normalize(features, dim=1), targets, len(memory), self.cost, self.tolerance)
-        self._weight, self._bias = weight.float(), bias.float()
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS})
 
-    def _train(self, features: Tensor, targets: Tensor, classes: int, now: CurrentTask) -> tuple[Tensor, Tensor]:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+        features, targets = _all_classes(memory, now, self.similarity)
         torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
-        layer = nn.Linear(features.shape[1], classes).to(now.runtime.device)
-        known = len(self._bias)
-        with torch.no_grad():
-            if known:
-                layer.weight[:known] = self._weight
-                layer.bias[:known] = self._bias
-        batches = TensorBatches(features, targets, batch_size=self.recipe.batch_size, drop_last=self.recipe.drop_last)
-        train(HeadObjective(layer), batches, self.recipe, now.runtime, f"{now.name}: linear head")
-        return layer.weight.detach(), layer.bias.detach()
+        layer = nn.Linear(features.shape[1], len(memory)).to(now.runtime.device)
+        if (known := recalled(before, LinearScorer)) is not None:
+            with torch.no_grad():
+                layer.weight[: len(known.bias)] = known.weight
+                layer.bias[: len(known.bias)] = known.bias
+        recipe = self.recipe
+        batches = TensorBatches(features.float(), targets, batch_size=recipe.batch_size, drop_last=recipe.drop_last)
+        train(HeadObjective(layer), batches, recipe, now.runtime, f"{now.name}: linear head")
+        return LinearScorer(layer.weight.detach(), layer.bias.detach())
 
-    def scores(self, features: Tensor) -> Tensor:
-        return super().scores(F.normalize(features, dim=1) if self.head == "svm" else features)
+
+def _all_classes(memory: ClassGaussians, now: CurrentTask, similarity: Similarity) -> tuple[Tensor, Tensor]:
+    """Features and targets of every class seen: pseudo-features of the old ones, then the current ones."""
+    old = len(memory) - len(now.classes)
+    new = now.features("test").double()
+    pseudo, owners = pseudo_features(new, now.targets, memory.means[:old], similarity)
+    return torch.cat([pseudo, new]), torch.cat([owners, now.targets + old])

@@ -77,6 +77,7 @@ def compare(
     chosen = protocol_by_name(protocol) if protocol else None
     given = parse_settings(settings)
     stream = chosen.stream if chosen else StreamConfig.of({name: context.params[name] for name in names})
+    reporter = make_reporter(quiet)
     results, failures = run_grid(
         methods,
         parse_numbers(seeds, "--seeds"),
@@ -87,15 +88,14 @@ def compare(
         epochs=epochs,
         settings=given,
         runtime=RuntimeConfig.of({"device": device}, "runtime."),
-        options=read_options(data_root, stream, workers, quiet),
-        reporter=make_reporter(quiet),
+        options=read_options(data_root, stream, workers, reporter),
+        reporter=reporter,
     )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
     rows = comparison.comparison_rows(results, as_published)
-    one = next(iter(results.values()))[0]
-    caption = f"{comparison.protocol_title(one['protocol'])}; recipe: {recipe}"
-    for name, text in (("md", comparison.markdown), ("tex", comparison.latex), ("csv", comparison.csv)):
-        (out / f"table.{name}").write_text(text(rows, caption), encoding="utf-8")
+    caption = comparison.caption(results, f"recipe: {recipe}")
+    for ending, written in comparison.FORMATS.items():
+        (out / f"table.{ending}").write_text(written(rows, caption), encoding="utf-8")
     save_figure(accuracy_curve(results), out / "accuracy.png")
     comparison_table(rows, results)
     typer.echo(f"Tables and figure: {out}/table.md, table.tex, table.csv, accuracy.png")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagauss.cli.options import DataRoot, given_options
+from adagauss.cli.options import DataRoot, given_options, make_reporter
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
@@ -88,7 +88,7 @@ def fetch(
     """Download a dataset, check it and unpack it below the data root."""
     from adagauss.data.fetch import fetch as download
 
-    typer.echo(f"{name} is at {download(name, _root(context, data_root))}")
+    typer.echo(f"{name} is at {download(name, _root(context, data_root), reporter=make_reporter(quiet=False))}")
 
 
 @app.command(epilog="**Example:** `adagauss datasets clean --data-root data`")

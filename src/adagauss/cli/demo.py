@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
     from adagauss.analysis.figures import accuracy_curve, save_figure, write_figures
-    from adagauss.benchmark import RunFolder, make_config, run
+    from adagauss.benchmark import RunFolder, RunResult, make_config, run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
@@ -33,11 +33,11 @@ def demo(
     stream = StreamConfig(dataset="digits", tasks=5)
     reporter = make_reporter(quiet)
     reporter.message("Ten digits in five tasks of two; no image of an earlier task is ever seen again.")
-    results: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[RunResult]] = {}
     for method in DEMO_METHODS:
         results[method] = []
         for seed in parse_numbers(seeds, "--seeds"):
-            config = make_config(method, stream, dataset, seed=seed)
+            config = make_config(method, stream, seed=seed)
             folder = out / f"{method}-{config.digest()}-seed{seed}"
             results[method].append(run(config, folder, resume=True, reporter=reporter, dataset=dataset))
             figures = write_figures(RunFolder(folder))

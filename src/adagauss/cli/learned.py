@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.cli.options import SkipBadImages, Workers
+from adagauss.cli.options import SkipBadImages, Workers, make_reporter
 from adagauss.errors import DataError
 
 if TYPE_CHECKING:
@@ -47,7 +47,14 @@ def predict(
     learner = open_learner(run)
     paths = _image_paths(images)
     channels, height, _ = learner.shape
-    files = FileImages(paths, height, channels=channels, workers=workers, skip_bad_images=skip_bad_images)
+    files = FileImages(
+        paths,
+        height,
+        channels=channels,
+        workers=workers,
+        skip_bad_images=skip_bad_images,
+        reporter=make_reporter(quiet=False),
+    )
     probabilities = learner.probabilities(files)
     best = probabilities.topk(min(top, probabilities.shape[1]), dim=1)
     classes = learner.classes
@@ -56,12 +63,21 @@ def predict(
         typer.echo(f"{path}\t{named}")
 
 
-def info(run: RunArgument) -> None:
+def info(
+    run: RunArgument,
+    settings: Annotated[bool, typer.Option("--settings", help="Show its settings, and where each came from.")] = False,
+) -> None:
     """Show what a learner knows, what it stores and what not, and the health of its numbers."""
     from rich.console import Console
     from rich.table import Table
 
     learner = open_learner(run)
+    if settings:
+        from adagauss.benchmark import RunFolder
+        from adagauss.cli.listing import show_settings
+
+        show_settings(f"settings of {run}", learner.method, RunFolder(run).origins if run.is_dir() else {})
+        return
     console = Console()
     table = Table(show_header=False, box=None)
     for name, value in facts(learner).items():
@@ -82,10 +98,10 @@ def facts(learner: Learner) -> dict[str, Any]:
             f"{part.role} {part.kind}"
             for part in (method.representation, method.memory, method.drift, method.classifier)
         ),
-        "kept per class": f"{learner.bytes_per_class:,} bytes ({memory.covariance} covariance)"
+        "kept per class": f"{learner.knowledge.bytes_per_class:,} bytes ({memory.covariance} covariance)"
         if len(memory)
         else "nothing",
-        "other state": f"{learner.other_state_bytes / 2**20:.2f} MiB of the representation and the classifier",
+        "other state": f"{learner.knowledge.part_bytes / 2**20:.2f} MiB of what the parts have learned",
         "not stored": "images, features of single images, or anything else of a single example",
     }
     if len(memory) and memory.covariance != "none":

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from adagauss.errors import ConfigError
+
+if TYPE_CHECKING:
+    from adagauss.methods import Method
 
 
 def register(app: typer.Typer) -> None:
@@ -18,21 +23,66 @@ def register(app: typer.Typer) -> None:
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show the settings of one method.")] = None,
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="With its settings as in this preset.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-P", help="With its settings as in this benchmark.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="With its settings on this dataset.")] = None,
 ) -> None:
-    """List the methods, or every setting of one of them."""
-    from adagauss.config import flatten, plain
-    from adagauss.methods import make_method
+    """List the methods, or every setting of one of them with the layer that it comes from."""
     from adagauss.methods import methods as all_methods
 
     if name is not None:
-        settings = flatten(plain(make_method(name, preset)))
-        show(f"settings of {name}", ("--set", "value"), [(key, str(value)) for key, value in settings.items()])
+        _show_method(name, preset, protocol, dataset)
         return
+    if preset or protocol or dataset:
+        raise ConfigError("settings are shown of one method: name it, as in `adagauss methods adagauss`")
     rows = []
     for info in all_methods().values():
         presets = ", ".join(f"{key}*" if key == info.default_preset else key for key in info.presets)
         rows.append((info.name, info.family, info.stores, presets, info.paper))
     show("methods", ("name", "family", "stored of a class", "presets", "paper"), rows)
+
+
+def _show_method(name: str, preset: str | None, protocol: str | None, dataset: str | None) -> None:
+    from adagauss.benchmark import make_config
+    from adagauss.benchmark.protocols import protocol as protocol_by_name
+    from adagauss.data.stream import StreamConfig
+    from adagauss.methods import resolve_method
+
+    if protocol and dataset:
+        raise ConfigError("--dataset and --protocol both say what is taught: give one of them")
+    if not protocol and not dataset:
+        resolved = resolve_method(name, preset)
+        show_settings(f"settings of {name}", resolved.config, resolved.origins)
+        return
+    chosen = protocol_by_name(protocol) if protocol else None
+    stream = chosen.stream if chosen else StreamConfig.of({"dataset": dataset})
+    config = make_config(name, stream, preset=preset, protocol=chosen)
+    show_settings(f"settings of {name}, {protocol or dataset}", config.method, config.origins)
+
+
+def show_settings(title: str, method: Method, origins: Mapping[str, str]) -> None:
+    """Print every setting of a method, and the layer that it came from where that is known."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from adagauss.config import plain
+    from adagauss.settings import flatten
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("--set", overflow="fold")
+    table.add_column("from", style="dim")
+    for key, value in flatten(plain(method)).items():
+        table.add_row(Text(f"{key}={_as_yaml(value)}"), origins.get(key, ""))
+    Console().print(table)
+
+
+def _as_yaml(value: object) -> str:
+    """A value as ``--set`` takes it."""
+    import yaml
+
+    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("\n").removesuffix("\n...")
 
 
 def protocols() -> None:
@@ -67,11 +117,12 @@ def backbones() -> None:
 def show(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print a table whose first column is never broken."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, no_wrap=column == columns[0])
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console().print(table)

@@ -37,7 +37,7 @@ SkipBadImages = Annotated[
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""
-    import yaml
+    from adagauss.yaml_files import YamlError, parse_yaml
 
     settings: dict[str, Any] = {}
     for pair in pairs or []:
@@ -45,12 +45,10 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
         if not sign or not key:
             raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.tied=0.5; got {pair!r}")
         try:
-            read = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date that does not exist
-            # The full text of a YAML error is a drawing of several lines.
-            reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+            read = parse_yaml(value)
+        except YamlError as error:
             raise ConfigError(
-                f"--set {pair}: the value is not readable ({reason}): close its brackets, or quote it if it is text"
+                f"--set {pair[:80]}: the value is not readable ({error}): close its brackets, or quote it if it is text"
             ) from error
         # A name with nothing after its colon, such as timm:, is a name that lacks something, not a mapping.
         settings[key.strip()] = value.strip() if isinstance(read, dict) and value.rstrip().endswith(":") else read
@@ -66,20 +64,20 @@ def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
 
 
 def make_reporter(quiet: bool) -> Reporter:
-    """Bars on the terminal's error stream, or silence."""
+    """Bars or lines on the error stream, or silence."""
     from rich.console import Console
 
-    from adagauss.progress import Reporter, TerminalReporter
+    from adagauss.progress import Reporter, reporter_for
 
-    return Reporter() if quiet else TerminalReporter(Console(stderr=True))
+    return Reporter() if quiet else reporter_for(Console(stderr=True))
 
 
-def read_options(root: Path, stream: StreamConfig, workers: int = 2, quiet: bool = False) -> ReadOptions:
+def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Reporter) -> ReadOptions:
     """Options of the dataset readers: where data lie, and how the stream wants image files."""
     from adagauss.data.dataset import ReadOptions
 
     return ReadOptions(
-        root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size, quiet=quiet
+        root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size, reporter=reporter
     )
 
 

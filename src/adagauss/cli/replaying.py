@@ -12,13 +12,12 @@ from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
     from adagauss.benchmark import RunConfig
-    from adagauss.data.dataset import Dataset
     from adagauss.methods import Method
 
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
 **Examples:** `adagauss replay runs/demo/adagauss-* --like adagauss+` ·
-`adagauss replay RUN --set drift.network=affine --set classifier.tied=0.5`
+`adagauss replay RUN --set drift.kind=affine --set classifier.tied=0.5`
 """
 
 
@@ -52,17 +51,17 @@ def replay(
     from adagauss.data.dataset import load_dataset
     from adagauss.drift import NoDrift
 
+    reporter = make_reporter(quiet)
     config = _common_config(runs)
-    metrics = [RunFolder(path).read_json("metrics.json") for path in runs]
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, quiet))
-    changed = _changed(_like(like, config, data) if like else config.method, parse_settings(settings))
+    metrics = [RunFolder(path).result() for path in runs]
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter))
+    changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
     classifiers = {AS_RUN: config.method.classifier}
     if changed.drift != config.method.drift:
         drifts[CHANGED] = changed.drift
     if changed.classifier != config.method.classifier:
         classifiers[CHANGED] = changed.classifier
-    reporter = make_reporter(quiet)
     results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter, changed.memory) for path in runs]
     Console().print(tables.replay_table(results, metrics[0]))
 
@@ -77,22 +76,22 @@ def _common_config(runs: list[Path]) -> RunConfig:
     return configs[0]
 
 
-def _like(name: str, config: RunConfig, data: Dataset) -> Method:
+def _like(name: str, config: RunConfig) -> Method:
     """The run's method with all but the representation of another one, as that would be set on this dataset."""
     from adagauss.benchmark import make_config
 
-    other = make_config(name, config.stream, data).method
+    other = make_config(name, config.stream).method
     parts = {"memory": other.memory, "drift": other.drift, "classifier": other.classifier}
-    return config.method.model_copy(update=parts)
+    return config.method.with_changes(**parts)
 
 
 def _changed(method: Method, settings: dict[str, Any]) -> Method:
-    from adagauss.config import override, plain
-    from adagauss.methods import Method
+    from adagauss.methods.base import USER
+    from adagauss.settings import Layer, resolve
 
     for key in settings:
         if key.partition(".")[0] not in ("memory", "drift", "classifier"):
             raise ConfigError(
                 f"--set {key}: a replay changes memory, drift and classifier only; `adagauss run` changes all else"
             )
-    return Method.of(override(plain(method), settings))
+    return resolve(method, [Layer(USER, settings)], "run").config

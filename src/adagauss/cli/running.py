@@ -30,6 +30,7 @@ from adagauss.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from adagauss.benchmark import RunConfig
     from adagauss.data.dataset import Dataset, ReadOptions
+    from adagauss.progress import Reporter
 
 STREAM_OPTIONS = (
     "dataset",
@@ -51,7 +52,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss run --protocol cifar100-10 --seed 1 --out runs/cifar`
 
-`adagauss run -d digits -s drift.network=affine -s classifier.tied=0.5`
+`adagauss run -d digits -s drift.kind=affine -s classifier.tied=0.5`
 
 `adagauss run --out runs/cifar --resume`
 """
@@ -116,19 +117,19 @@ def run(
     from adagauss.benchmark import run as run_benchmark
     from adagauss.cli import tables
 
-    resolved, data, options = _resolve(context)
+    reporter = make_reporter(quiet)
+    resolved, data, options = _resolve(context, reporter)
     place = protocol or re.sub(r"[^\w.+-]+", "_", f"{dataset}-{tasks}")
     out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
     if not quiet:
         show_config(resolved)
-    reporter = make_reporter(quiet)
     result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)
     figures = write_figures(RunFolder(out))
     tables.show({resolved.method_name: [result]}, result)
     typer.echo(f"Run folder: {out}; figures: " + ", ".join(path.name for path in figures))
 
 
-def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
+def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, ReadOptions]:
     """The configuration that the options ask for, or that of the folder when it is only resumed; and its dataset."""
     from adagauss.benchmark import RunConfig, RunFolder, make_config
     from adagauss.benchmark.protocols import protocol as protocol_by_name
@@ -145,16 +146,15 @@ def _resolve(context: typer.Context) -> tuple[RunConfig, Dataset, ReadOptions]:
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = RunConfig.of(RunFolder(out).config)
-        options = read_options(given["data_root"], stored.stream, given["workers"], given["quiet"])
+        options = read_options(given["data_root"], stored.stream, given["workers"], reporter)
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
-    options = read_options(given["data_root"], stream, given["workers"], given["quiet"])
+    options = read_options(given["data_root"], stream, given["workers"], reporter)
     runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
     data = load_dataset(stream.dataset, options)
     config = make_config(
         given["method"],
         stream,
-        data,
         preset=given["preset"],
         settings={**_settings_file(given["config"]), **_named_settings(given), **parse_settings(given["settings"])},
         epochs=given["epochs"],
@@ -212,15 +212,14 @@ def _diagnostics(text: str) -> Any:
 
 
 def _settings_file(path: Path | None) -> dict[str, Any]:
-    import yaml
-
-    from adagauss.config import flatten
+    from adagauss.settings import flatten
+    from adagauss.yaml_files import YamlError, read_yaml
 
     if path is None:
         return {}
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = read_yaml(path)
+    except (OSError, YamlError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{tied: 0.5}}'")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 
 from adagauss.analysis.replay import Replay, mean_log_det
 from adagauss.analysis.replay import summarise as summarise_replays
-from adagauss.benchmark.compare import OTHER_PROTOCOL, PAPER_COLUMN, Results, protocol_title, summarise
+from adagauss.benchmark.compare import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, Rows, summarise
+from adagauss.benchmark.results import Results, RunResult, protocol_title
 
 SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 """Columns that fit a narrow terminal; the files hold all of them."""
@@ -18,23 +16,23 @@ SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 
 def accuracy_table(results: Results) -> Table:
     """Accuracy over all seen classes after each task, mean over seeds."""
-    title = f"{_protocol(results)}: accuracy on all seen classes, % (task mean)"
+    title = f"{protocol_title(results)}: accuracy on all seen classes, % (task mean)"
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
-    tasks = len(next(iter(results.values()))[0]["accuracy_matrix"])
+    tasks = len(next(iter(results.values()))[0].protocol.tasks)
     for task in range(tasks):
         table.add_column(f"task {task + 1}", justify="right")
     for name, runs in results.items():
-        curves = [run["accuracy_after_task"]["task_mean"] for run in runs]
+        curves = [run.details.accuracy for run in runs]
         table.add_row(name, *(f"{100 * sum(values) / len(values):.1f}" for values in zip(*curves, strict=True)))
     return table
 
 
-def matrix_table(result: Mapping[str, Any]) -> Table:
+def matrix_table(result: RunResult) -> Table:
     """The accuracy matrix of one run."""
-    run = f"accuracy matrix of {result['method']}, seed {result['seed']}, %, row after task, column on task"
-    table = Table(title=f"{protocol_title(result['protocol'])}: {run}", title_justify="left")
-    rows = result["accuracy_matrix"]
+    run = f"accuracy matrix of {result.method}, seed {result.seed}, %, row after task, column on task"
+    table = Table(title=f"{result.protocol.title}: {run}", title_justify="left")
+    rows = result.details.accuracy_matrix
     table.add_column("after")
     for task in range(len(rows)):
         table.add_column(str(task + 1), justify="right")
@@ -45,20 +43,20 @@ def matrix_table(result: Mapping[str, Any]) -> Table:
 
 def summary_table(results: Results) -> Table:
     """The metrics of each method over its seeds."""
-    title = f"{_protocol(results)}: % over all tasks (mean ± deviation over seeds)"
+    title = f"{protocol_title(results)}: % over all tasks (mean ± deviation over seeds)"
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     table.add_column("seeds", justify="right")
-    for column in ("A_last", "A_inc", "forgetting", "plasticity"):
-        table.add_column(column, justify="right")
+    for metric in COMPARED:
+        table.add_column(metric.title, justify="right")
     for name, runs in results.items():
         table.add_row(name, str(len(runs)), *(str(spread) for spread in summarise(runs).values()))
     return table
 
 
-def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> None:
+def comparison_table(rows: Rows, results: Results) -> None:
     """Print the table of a comparison."""
-    table = Table(title=f"{_protocol(results)}, %", title_justify="left")
+    table = Table(title=f"{protocol_title(results)}, %", title_justify="left")
     shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
     shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
     for column in shown:
@@ -68,10 +66,10 @@ def comparison_table(rows: Sequence[Mapping[str, str]], results: Results) -> Non
     Console().print(table)
 
 
-def replay_table(results: list[Replay], run: Mapping[str, Any]) -> Table:
+def replay_table(results: list[Replay], run: RunResult) -> Table:
     """A_last / A_inc of drifts (down) with classifiers (across)."""
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    title = f"{protocol_title(run['protocol'])}: {run['method']} replayed{seeds}, A_last / A_inc, % (task mean)"
+    title = f"{run.protocol.title}: {run.method} replayed{seeds}, A_last / A_inc, % (task mean)"
     table = Table(title=title, title_justify="left")
     cells = summarise_replays(results)
     table.add_column("drift", no_wrap=True)
@@ -83,11 +81,7 @@ def replay_table(results: list[Replay], run: Mapping[str, Any]) -> Table:
     return table
 
 
-def _protocol(results: Results) -> str:
-    return protocol_title(next(iter(results.values()))[0]["protocol"])
-
-
-def show(results: Results, matrix_of: Mapping[str, Any]) -> None:
+def show(results: Results, matrix_of: RunResult) -> None:
     """Print the three tables."""
     console = Console()
     for table in (accuracy_table(results), matrix_table(matrix_of), summary_table(results)):

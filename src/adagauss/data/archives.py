@@ -26,11 +26,15 @@ def extract(archive: Path, target: Path) -> None:
             _extract_zip(archive, aside)
         else:
             _extract_tar(archive, aside)
+        # Before anything is moved: a refused extraction changes nothing.
+        _refuse_links(aside, target, archive)
         _move_into(aside, target)
     except tarfile.FilterError as error:
         raise _malicious(archive, str(error)) from error
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{archive} is damaged ({error}): delete it and fetch it again") from error
+    except OSError as error:
+        raise DataError(f"{archive} could not be extracted into {target} ({error})") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -52,10 +56,25 @@ def _extract_zip(archive: Path, aside: Path) -> None:
         packed.extractall(aside)
 
 
+def _refuse_links(source: Path, target: Path, archive: Path) -> None:
+    """Raise where a folder of the archive meets a link: its files would be written to where the link leads."""
+    for path in sorted(source.iterdir()):
+        place = target / path.name
+        if path.is_symlink() or not path.is_dir():
+            continue
+        if place.is_symlink():
+            raise DataError(
+                f"{archive} was not extracted: {place} is a link, and its files would be written to where it leads. "
+                "Remove the link, or extract the archive there by hand"
+            )
+        if place.is_dir():
+            _refuse_links(path, place, archive)
+
+
 def _move_into(source: Path, target: Path) -> None:
     for path in sorted(source.iterdir()):
         place = target / path.name
-        if path.is_dir() and not path.is_symlink() and place.is_dir():
+        if path.is_dir() and not path.is_symlink() and place.is_dir() and not place.is_symlink():
             _move_into(path, place)
         else:
             path.replace(place)

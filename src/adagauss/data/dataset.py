@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from adagauss.data.images import LabelledImages
 from adagauss.data.sources import SOURCES
-from adagauss.errors import unknown_name
-from adagauss.plugins import import_submodules
+from adagauss.errors import ConfigError
+from adagauss.progress import Reporter
+from adagauss.registry import Registry
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+IMAGE_SIDE = ("augmentation", "backbone")
+"""What a dataset may set."""
+
+
+class Trait(StrEnum):
+    """A fact about a dataset's images; what it means for a method is said in `adagauss.methods.traits`."""
+
+    GREY = "grey images"
+    MIRRORING_HARMS = "mirroring harms"
+    PHOTOGRAPHS = "photographs"
+    TINY_IMAGES = "tiny images"
+    FEW_IMAGES = "few images"
 
 
 @dataclass(frozen=True)
@@ -25,8 +39,6 @@ class Dataset:
     test: LabelledImages
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Dotted settings this dataset asks of any method, e.g. ``{"augmentation.flip": False}`` for digits."""
 
     @property
     def classes(self) -> tuple[Any, ...]:
@@ -49,10 +61,14 @@ class ReadOptions:
 
     Without a root, those of ``folder:PATH`` are kept in the user's cache, ``~/.cache/adagauss``.
     """
+    keep_decoded: bool = True
+    """Whether decoded file images are kept on disk at all; ``ADAGAUSS_CACHE=off`` in the environment forbids it too."""
     path: Path | None = None
     """What follows the colon in a name such as ``folder:PATH``."""
-    quiet: bool = False
-    """Show no progress bar while image files are decoded."""
+    reporter: Reporter = field(default_factory=Reporter)
+    """Shows how far the decoding of image files is."""
+    max_pixels: int | None = None
+    """Pixels an image file may have before it is made smaller; None: ``ADAGAUSS_MAX_PIXELS``, or 67 million."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,17 @@ class DatasetInfo:
     """Whether it is named with a path, as ``folder:PATH`` is."""
     markers: tuple[str, ...] = ("*",)
     """Patterns below the folder, each of which a file or folder fits where the dataset is there."""
+    traits: tuple[Trait, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted settings of augmentation and network that its images ask for."""
+
+    def __post_init__(self) -> None:
+        foreign = sorted(key for key in self.settings if key.partition(".")[0] not in IMAGE_SIDE)
+        if foreign:
+            raise ConfigError(
+                f"dataset {self.name!r} sets {foreign[0]}: a dataset sets {' and '.join(IMAGE_SIDE)} only; state a "
+                "trait, and adagauss.methods.traits says what it means for methods"
+            )
 
     @property
     def fetchable(self) -> bool:
@@ -87,7 +114,7 @@ class DatasetInfo:
         return folder.is_dir() and (self.takes_path or all(any(folder.glob(marker)) for marker in self.markers))
 
 
-_DATASETS: dict[str, DatasetInfo] = {}
+_DATASETS: Registry[DatasetInfo] = Registry("dataset", "adagauss.data.datasets")
 
 
 def register_dataset(
@@ -101,13 +128,27 @@ def register_dataset(
     class_order: str = "icarl",
     takes_path: bool = False,
     markers: tuple[str, ...] = ("*",),
+    traits: tuple[Trait, ...] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[[ReadOptions], Dataset]], Callable[[ReadOptions], Dataset]]:
     """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
 
     def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
-        _DATASETS[name] = DatasetInfo(
-            name, title, classes, images, licence, folder, read, class_order, takes_path, markers
+        info = DatasetInfo(
+            name,
+            title,
+            classes,
+            images,
+            licence,
+            folder,
+            read,
+            class_order,
+            takes_path,
+            markers,
+            traits,
+            settings or {},
         )
+        _DATASETS.register(name, info, by=read)
         return read
 
     return register
@@ -115,8 +156,7 @@ def register_dataset(
 
 def datasets() -> dict[str, DatasetInfo]:
     """All registered datasets by name."""
-    import_submodules("adagauss.data.datasets")
-    return dict(sorted(_DATASETS.items()))
+    return _DATASETS.all()
 
 
 def dataset_info(name: str) -> DatasetInfo:
@@ -125,20 +165,16 @@ def dataset_info(name: str) -> DatasetInfo:
     >>> dataset_info("folder:my/birds").takes_path
     True
     """
-    known = datasets()
     prefix, _, location = absolute_name(name).partition(":")
-    if location and prefix in known and known[prefix].takes_path:
-        return _at_path(known[prefix], Path(location))
-    if name not in known:
-        raise unknown_name("dataset", name, known)
-    return known[name]
+    if location and prefix in _DATASETS and _DATASETS.find(prefix).takes_path:
+        return _at_path(_DATASETS.find(prefix), Path(location))
+    return _DATASETS.find(name)
 
 
 def absolute_name(name: str) -> str:
     """A name that means the same from every working directory: the path in ``folder:PATH`` made absolute."""
     prefix, _, location = name.partition(":")
-    known = datasets() if location else {}
-    if prefix not in known or not known[prefix].takes_path:
+    if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
         return name
     return f"{prefix}:{Path(location).expanduser().absolute()}"
 

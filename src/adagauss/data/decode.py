@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import PIL
-from PIL import Image
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from adagauss.data.regular import IrregularFileError, open_regular
+from adagauss.errors import ConfigError, DataError
 
 Pixels = npt.NDArray[np.uint8]
 
-DECODER = f"1;pillow-{PIL.__version__}"
+DECODER = f"2;pillow-{PIL.__version__}"
 """Part of every cache key: raise the number when `decode_image` starts to give other pixels."""
 
 
-def decode_image(path: Path, size: int, channels: int = 3) -> Pixels:
-    """The image as ``(channels, size, size)``: shorter side resized to ``size``, centre kept.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""All that is ever opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
+MAX_PIXELS = 2**26
+"""Of an image file, before it is made smaller: decoding takes up to five bytes for each, and a PNG of 20 kB can hold
+170 million."""
+MAX_PIXELS_VARIABLE = "ADAGAUSS_MAX_PIXELS"
+# What a camera notes about how it was held, as the turn that puts the picture upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
-    Transparent parts are shown on white. Sixteen-bit grey is scaled to eight bits. Rotation notes of cameras
-    (EXIF) are not applied, as in the usual loaders that published results come from.
+
+def decode_image(path: Path, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
+    """The image as ``(channels, size, size)``: upright, shorter side resized to ``size``, centre kept.
+
+    Transparent parts are shown on white. Sixteen-bit grey is scaled to eight bits. Rotation notes of cameras (EXIF)
+    are followed, so that a photograph is the same image however it was stored. Of several frames the first is read.
     """
-    with Image.open(path) as image:
+    with _opened(path, max_pixels) as image:
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the
         # antialiased resize below still decides how the result looks.
         image.draft(None, (2 * size, 2 * size))
+        image.load()
+        turn = _TURNS.get(_orientation(image))
         picture = _in_mode(image, "L" if channels == 1 else "RGB")
+    if turn is not None:
+        picture = picture.transpose(turn)
     side = min(picture.size)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
     box = (left, top, left + side, top + side)
@@ -34,10 +62,53 @@ def decode_image(path: Path, size: int, channels: int = 3) -> Pixels:
     return np.ascontiguousarray(square[None] if channels == 1 else square.transpose(2, 0, 1))
 
 
-def check_header(path: Path) -> None:
-    """Raise if the file does not even begin like an image; far quicker than decoding it."""
-    with Image.open(path):
+def check_header(path: Path, max_pixels: int | None = None) -> None:
+    """Raise if the file does not even begin like an image that can be read; far quicker than decoding it."""
+    with _opened(path, max_pixels):
         pass
+
+
+def pixel_limit(given: int | None = None) -> int:
+    """Pixels that an image file may have: as given, or as the environment says, or `MAX_PIXELS`."""
+    text = os.environ.get(MAX_PIXELS_VARIABLE, "") if given is None else str(given)
+    if not text:
+        return MAX_PIXELS
+    if not text.isdecimal() or not 1 <= len(text) <= 15 or int(text) < 1:
+        raise ConfigError(f"the limit of pixels ({MAX_PIXELS_VARIABLE}) is a whole number; got {text[:50]!r}")
+    return int(text)
+
+
+@contextmanager
+def _opened(path: Path, max_pixels: int | None) -> Iterator[Image.Image]:
+    limit = pixel_limit(max_pixels)
+    try:
+        stream = open_regular(path)
+    except IrregularFileError as error:
+        raise DataError(f"it is {error.kind}, not a file") from None
+    with stream:
+        try:
+            image = Image.open(stream, formats=FORMATS)
+        except UnidentifiedImageError:
+            raise DataError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
+        except Image.DecompressionBombError:
+            raise DataError(
+                f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels, the most that Pillow decodes: shrink it"
+            ) from None
+        with image:
+            pixels = image.width * image.height
+            if pixels > limit:
+                raise DataError(
+                    f"it has {pixels} pixels, and {limit} are the most that are decoded: shrink it, or raise the limit "
+                    f"with {MAX_PIXELS_VARIABLE}={pixels} in the environment"
+                )
+            yield image
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # notes are damaged in any way at all, and the pixels are sound
+        return 1
 
 
 def _in_mode(image: Image.Image, mode: str) -> Image.Image:

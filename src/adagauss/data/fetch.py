@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from adagauss.data.archives import extract
 from adagauss.data.dataset import datasets
 from adagauss.data.sources import BY_HAND, SOURCES, Download
 from adagauss.errors import AdagaussError, DataError, unknown_name
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from adagauss.progress import BYTES, Advance, Reporter, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +23,7 @@ Retriever = Callable[[Download, Path], None]
 """Gets one file to a place, or raises; `retrieve` unless another is given."""
 
 
-def fetch(name: str, root: Path, *, retriever: Retriever | None = None) -> Path:
+def fetch(name: str, root: Path, *, retriever: Retriever | None = None, reporter: Reporter | None = None) -> Path:
     """Download a dataset and lay it out below ``root``; the folder it went to.
 
     A file already there with the right checksum, put by hand or by an earlier call, is not downloaded again.
@@ -36,7 +34,8 @@ def fetch(name: str, root: Path, *, retriever: Retriever | None = None) -> Path:
     source = SOURCES[name]
     folder = root / source.folder
     place = root / DOWNLOAD_FOLDER if source.extract else folder
-    files = [_obtain(name, download, place / download.name, retriever or retrieve) for download in source.downloads]
+    get = retriever or partial(retrieve, reporter=reporter)
+    files = [_obtain(name, download, place / download.name, get) for download in source.downloads]
     if source.extract:
         for file in files:
             logger.info("extracting %s into %s", file, folder)
@@ -44,11 +43,11 @@ def fetch(name: str, root: Path, *, retriever: Retriever | None = None) -> Path:
     return folder
 
 
-def retrieve(download: Download, file: Path) -> None:
-    """Download one file with a progress bar on standard error."""
+def retrieve(download: Download, file: Path, reporter: Reporter | None = None) -> None:
+    """Download one file."""
     import pooch
 
-    with _DownloadBar(download.name) as bar:
+    with _DownloadBar(download.name, reporter or Reporter()) as bar:
         pooch.retrieve(
             download.url,
             known_hash=download.checksum,
@@ -112,39 +111,30 @@ def _has_checksum(file: Path, checksum: str) -> bool:
 
 
 class _DownloadBar:
-    """A rich progress bar in the form that pooch drives: it sets `total`, then calls the methods."""
+    """A piece of work in the form that pooch drives: it sets `total`, then calls the methods."""
 
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), *Progress.get_default_columns()[1:])
-        self._progress: Progress = Progress(
-            *columns,
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task: TaskID = self._progress.add_task(name, total=None)
+    def __init__(self, name: str, reporter: Reporter) -> None:
+        self._name = name
+        self._reporter = reporter
+        self._opened = ExitStack()
+        self._advance: Advance | None = None
         self.total = 0
 
     def __enter__(self) -> _DownloadBar:
-        self._progress.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
+        self._opened.close()
 
     def update(self, amount: int) -> None:
         """Count bytes that arrived."""
-        self._progress.update(self._task, advance=amount, total=self.total or None)
+        if self._advance is None:  # only now is the total known
+            self._advance = self._opened.enter_context(self._reporter.progress(self._name, self.total, BYTES))
+        self._advance(step=amount)
 
     def reset(self) -> None:
-        """Begin counting anew, as pooch does to end at full."""
-        self._progress.reset(self._task)
+        """Count no more: pooch counts all bytes a second time to end at full."""
+        self._advance = ignore
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
-        self._progress.refresh()
+        """Nothing is left to do."""

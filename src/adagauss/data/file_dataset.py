@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions
 from adagauss.data.files import load_files
 from adagauss.data.images import Label, LabelledImages
-from adagauss.data.parallel import no_progress
-from adagauss.data.pixel_cache import root_cache, user_cache
+from adagauss.data.pixel_cache import root_cache, switched_on, user_cache
 from adagauss.errors import DataError
 
 PHOTO_SIZE = 224
-PHOTO_SETTINGS: Mapping[str, Any] = {"augmentation.resized_crop": True, "augmentation.crop_padding": 0}
-"""What sets of large photographs are trained with: random resized crops rather than padded ones."""
 
 
 @dataclass
@@ -46,7 +42,6 @@ def file_dataset(
     channels: int = 3,
     mean: tuple[float, ...] = IMAGENET_MEAN,
     std: tuple[float, ...] = IMAGENET_STD,
-    settings: Mapping[str, Any] = PHOTO_SETTINGS,
 ) -> Dataset:
     """Decode, or prepare to decode, the listed files, at ``size`` unless the options say otherwise.
 
@@ -66,13 +61,14 @@ def file_dataset(
             cache_bytes=budget,
             cache_dir=_writable_cache(options),
             skip_bad_images=options.skip_bad_images,
-            progress=no_progress if options.quiet else None,
+            max_pixels=options.max_pixels,
+            reporter=options.reporter,
         )
         _need_every_class(name, part, classes, targets.tolist(), "after bad ones were skipped")
         if images.in_memory:
             budget -= len(images) * channels * side * side
         parts.append(LabelledImages(images, targets, tuple(classes)))
-    return Dataset(name, parts[0], parts[1], mean=mean, std=std, settings=settings)
+    return Dataset(name, parts[0], parts[1], mean=mean, std=std)
 
 
 def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: Sequence[int], when: str) -> None:
@@ -85,9 +81,13 @@ def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: S
 
 
 def _writable_cache(options: ReadOptions) -> Path | None:
+    if not options.keep_decoded or not switched_on():
+        return None
     if options.cache_dir is not None:
         return options.cache_dir
     # Unasked, no data root is made: who has only images of their own needs none, and gets a cache of their own.
-    if os.access(options.root, os.W_OK):
-        return root_cache(options.root)
-    return user_cache() if options.path is not None else None
+    shared = root_cache(options.root)
+    if os.access(shared if shared.exists() else options.root, os.W_OK | os.X_OK):
+        return shared
+    # Nor does somebody else's cache serve us: its files are for their owner alone.
+    return user_cache() if options.path is not None or shared.exists() else None

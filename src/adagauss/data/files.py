@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.data.decode import Pixels, check_header, decode_image
-from adagauss.data.parallel import Progress, failures, no_progress, show_progress
+from adagauss.data.decode import Pixels, check_header, decode_image, pixel_limit
+from adagauss.data.parallel import failures
 from adagauss.data.pixel_cache import Indices, PixelCache
 from adagauss.errors import DataError
+from adagauss.progress import Advance, Reporter, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ class FileImages:
 
     Files that do not decode raise a `DataError`, or are dropped with ``skip_bad_images``: `kept` then tells
     which of ``paths`` remain, and `load_files` keeps labels in step. Images that are decoded at every use
-    have only their headers checked beforehand, unless bad ones are to be skipped: then all are decoded once.
+    have only their headers checked beforehand, unless bad ones are to be skipped: then all are decoded once. An image
+    of more than ``max_pixels`` pixels is not decoded at all (None: see `adagauss.data.decode.pixel_limit`).
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class FileImages:
         cache_bytes: int = 4 * 2**30,
         cache_dir: Path | None = None,
         skip_bad_images: bool = False,
-        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        max_pixels: int | None = None,
     ) -> None:
         if not paths:
             raise DataError("no image files given")
@@ -52,12 +55,13 @@ class FileImages:
             raise DataError(f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}")
         self._size, self._channels, self._workers = size, channels, max(1, workers)
         self._skip = skip_bad_images
-        self._progress = progress or show_progress
+        self._max_pixels = pixel_limit(max_pixels)
         self._pixels: Tensor | None = None
         self.paths = list(paths)
-        cache = PixelCache(cache_dir, paths, size, channels) if cache_dir else None
+        cache = PixelCache(cache_dir, paths, size, channels, self._max_pixels) if cache_dir else None
         fits = len(paths) * channels * size * size <= cache_bytes
-        kept = self._load_all(cache) if fits else self._check_all(cache)
+        load = self._load_all if fits else self._check_all
+        kept = load(cache, reporter or Reporter())
         self.kept = torch.from_numpy(kept)
         """Positions, among the paths given, of the images that can be used."""
         self.paths = [self.paths[index] for index in kept.tolist()]
@@ -78,17 +82,18 @@ class FileImages:
         if self._pixels is not None:
             return self._pixels[indices]
         paths = [self.paths[index] for index in indices.tolist()]
-        pixels, bad = self._decode(paths, no_progress)
+        pixels, bad = self._decode(paths, ignore)
         if bad:
             raise _undecodable(bad, paths)
         return torch.from_numpy(pixels)
 
-    def _load_all(self, cache: PixelCache | None) -> Indices:
+    def _load_all(self, cache: PixelCache | None, reporter: Reporter) -> Indices:
         stored = cache.load() if cache else None
         if stored is not None and (self._skip or len(stored.kept) == len(self.paths)):
             self._pixels = torch.from_numpy(stored.pixels)
             return self._recalled(stored.kept)
-        pixels, bad = self._decode(self.paths, self._progress)
+        with reporter.progress("decoding images", len(self.paths)) as advance:
+            pixels, bad = self._decode(self.paths, advance)
         kept = self._usable(bad)
         if bad:
             pixels = pixels[kept]
@@ -97,32 +102,36 @@ class FileImages:
         self._pixels = torch.from_numpy(pixels)
         return kept
 
-    def _check_all(self, cache: PixelCache | None) -> Indices:
+    def _check_all(self, cache: PixelCache | None, reporter: Reporter) -> Indices:
         if not self._skip:
             # Reading a header holds Python's lock: more threads would only get in each other's way.
-            return self._usable(
-                failures(lambda index: check_header(self.paths[index]), len(self.paths), 1, no_progress)
-            )
+            def check(index: int) -> None:
+                check_header(self.paths[index], self._max_pixels)
+
+            with reporter.progress("checking images", len(self.paths)) as advance:
+                bad = failures(check, len(self.paths), 1, advance)
+            return self._usable(bad)
         known = cache.load_kept() if cache else None
         if known is not None:
             return self._recalled(known)
 
         def decodes(index: int) -> Pixels:
-            return decode_image(self.paths[index], self._size, self._channels)
+            return decode_image(self.paths[index], self._size, self._channels, self._max_pixels)
 
-        kept = self._usable(failures(decodes, len(self.paths), self._workers, self._progress))
+        with reporter.progress("checking images", len(self.paths)) as advance:
+            kept = self._usable(failures(decodes, len(self.paths), self._workers, advance))
         if cache:
             cache.store_kept(kept)
         return kept
 
-    def _decode(self, paths: Sequence[Path], progress: Progress) -> tuple[Pixels, dict[int, str]]:
+    def _decode(self, paths: Sequence[Path], advance: Advance) -> tuple[Pixels, dict[int, str]]:
         """The pixels of ``paths``, and why some of them (their rows undefined) could not be had."""
         pixels = np.empty((len(paths), *self.shape), dtype=np.uint8)
 
         def fill(row: int) -> None:
-            pixels[row] = decode_image(paths[row], self._size, self._channels)
+            pixels[row] = decode_image(paths[row], self._size, self._channels, self._max_pixels)
 
-        return pixels, failures(fill, len(paths), self._workers, progress)
+        return pixels, failures(fill, len(paths), self._workers, advance)
 
     def _recalled(self, kept: Indices) -> Indices:
         skipped = len(self.paths) - len(kept)

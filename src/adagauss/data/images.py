@@ -17,6 +17,10 @@ from adagauss.errors import DataError
 
 Label = Hashable
 
+SAMPLED = 1000
+ANOTHER_SCALE = 8
+"""How many times brighter the brightest pixel must be to speak of another scale."""
+
 
 class Images(Protocol):
     """A source of equally sized images, in memory or in files."""
@@ -153,3 +157,50 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
     if low < 0 or high > 255:
         raise DataError(f"integer images must lie in 0..255, these lie in {low}..{high}")
     return pixels.to(torch.uint8).contiguous()
+
+
+def evenly_spaced(count: int, most: int) -> Tensor:
+    """At most ``most`` positions below ``count``, the first and the last among them.
+
+    >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
+    ([0, 3, 6, 9], [0, 1])
+    """
+    if count <= most:
+        return torch.arange(count)
+    return torch.arange(most) * (count - 1) // max(1, most - 1)
+
+
+@dataclass(frozen=True)
+class PixelScale:
+    """The range that pixels take, out of 0..255."""
+
+    low: int
+    high: int
+
+
+def pixel_scale(images: Images, most: int = SAMPLED) -> PixelScale:
+    """The range of some of the images, evenly spaced; of all where there are no more than ``most``.
+
+    >>> pixel_scale(ArrayImages(np.array([[[0, 7]], [[3, 200]]], dtype=np.uint8)))
+    PixelScale(low=0, high=200)
+    """
+    pixels = images.batch(evenly_spaced(len(images), most))
+    return PixelScale(int(pixels.min()), int(pixels.max()))
+
+
+def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
+    """A sentence, if images seem to be on another scale than those of earlier tasks; else None.
+
+    >>> pixel_scale_warning(PixelScale(0, 255), PixelScale(0, 240)) is None
+    True
+    >>> pixel_scale_warning(PixelScale(0, 255), PixelScale(0, 1))
+    'the brightest pixel of these images is 1, of earlier tasks 255: they seem to be on another scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or floats in 0..1'
+    """  # noqa: E501
+    highs = sorted((before.high, now.high))
+    if highs[1] < ANOTHER_SCALE * max(1, highs[0]):
+        return None
+    darker = "they seem" if now.high < before.high else "earlier images seem"
+    return (
+        f"the brightest pixel of these images is {now.high}, of earlier tasks {before.high}: {darker} to be on another "
+        "scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or floats in 0..1"
+    )

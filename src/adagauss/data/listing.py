@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from adagauss.data.regular import irregular
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -18,6 +19,9 @@ def require(path: Path, dataset: str) -> Path:
     """The path itself, or a `DataError` telling what is missing and how to get the dataset."""
     if not path.exists():
         raise DataError(f"{dataset}: {path.name} is missing, expected at {path}. {how_to_get(dataset)}")
+    kind = irregular(path.stat().st_mode)
+    if kind not in (None, "a folder"):
+        raise DataError(f"{dataset}: {path} is {kind}, neither a file nor a folder. {how_to_get(dataset)}")
     return path
 
 
@@ -31,9 +35,17 @@ def require_files(paths: Sequence[Path], dataset: str) -> None:
         )
 
 
+def text_of(path: Path, dataset: str) -> str:
+    """A text file in UTF-8 that belongs to a dataset."""
+    try:
+        return require(path, dataset).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{dataset}: {path} cannot be read ({error}). {how_to_get(dataset)}") from error
+
+
 def table(path: Path, dataset: str) -> list[tuple[str, str]]:
     """A text file of ``key value`` lines, as many datasets keep their labels and splits."""
-    lines = require(path, dataset).read_text(encoding="utf-8").splitlines()
+    lines = text_of(path, dataset).splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):
         raise DataError(f"{dataset}: {path} is empty or damaged. {how_to_get(dataset)}")
@@ -99,7 +111,8 @@ def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES and _visible(path.name) and path.is_file()
+    # Not only files: a pipe or a device that is called an image is refused when it is read, not passed over.
+    return path.suffix.lower() in IMAGE_SUFFIXES and _visible(path.name) and path.exists()
 
 
 def _visible(name: str) -> bool:

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from typing import Any
 
-Progress = Callable[[Iterable[Any], int], Iterable[Any]]
-"""Wraps an iteration over images to show how far it is: called with the iterable and their number."""
+from adagauss.progress import Advance, ignore
 
 _TASK = 16
 
 
-def failures(work: Callable[[int], object], count: int, workers: int, progress: Progress) -> dict[int, str]:
+def failures(work: Callable[[int], object], count: int, workers: int, advance: Advance = ignore) -> dict[int, str]:
     """Do the work for every index below ``count``; the reasons of those that failed, by index."""
 
-    def attempt(indices: range) -> list[str | None]:
-        return [_reason(work, index) for index in indices]
+    def attempt(indices: range) -> dict[int, str]:
+        found = {index: _reason(work, index) for index in indices}
+        return {index: reason for index, reason in found.items() if reason is not None}
 
     # Several indices a task: handing out a task costs as much as decoding a small image.
     tasks = [range(first, min(first + _TASK, count)) for first in range(0, count, _TASK)]
     if workers == 1:
-        return _failed(progress(chain.from_iterable(map(attempt, tasks)), count))
+        return _collected(tasks, map(attempt, tasks), advance)
     pool = ThreadPoolExecutor(workers)
     try:
-        return _failed(progress(chain.from_iterable(pool.map(attempt, tasks)), count))
+        return _collected(tasks, pool.map(attempt, tasks), advance)
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupted run must not wait for what is still queued
 
 
-def show_progress(items: Iterable[Any], total: int) -> Iterator[Any]:
-    """A progress bar on standard error, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    yield from track(items, "Decoding images", total, console=console, transient=True, disable=hidden)
-
-
-def no_progress(items: Iterable[Any], total: int) -> Iterable[Any]:
-    """Show nothing: for work too short to watch."""
-    return items
-
-
-def _failed(reasons: Iterable[str | None]) -> dict[int, str]:
-    return {index: reason for index, reason in enumerate(reasons) if reason is not None}
+def _collected(tasks: Iterable[range], found: Iterable[dict[int, str]], advance: Advance) -> dict[int, str]:
+    failed: dict[int, str] = {}
+    for indices, reasons in zip(tasks, found, strict=True):
+        failed |= reasons
+        advance(step=len(indices))
+    return failed
 
 
 def _reason(work: Callable[[int], object], index: int) -> str | None:

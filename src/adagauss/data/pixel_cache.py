@@ -6,22 +6,42 @@ import hashlib
 import logging
 import os
 import re
-import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from adagauss.data.decode import DECODER, Pixels
+from adagauss.atomic import TEMPORARY
+from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.data.decode import DECODER, Pixels, pixel_limit
+from adagauss.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
 
 Indices = npt.NDArray[np.int64]
-OURS = re.compile(r"[0-9a-f]{32}(\.kept)?(\.npy|\.[0-9a-f]{32}\.part)")
+SWITCH = "ADAGAUSS_CACHE"
+OURS = re.compile(
+    r"[0-9a-f]{32}\.(pixels|kept)\.safetensors|"
+    r"[0-9a-f]{32}(\.kept)?(\.npy|\.[0-9a-f]{32}\.part)|" + TEMPORARY.pattern  # those of release 0.1
+)
 """Names of the files a cache writes; a folder may hold others, which are never touched."""
+
+
+def switched_on() -> bool:
+    """Whether decoded images may be kept on disk: unless ``ADAGAUSS_CACHE=off`` stands in the environment.
+
+    >>> switched_on()
+    True
+    """
+    value = os.environ.get(SWITCH, "on").lower()
+    if value not in ("on", "off", ""):
+        raise ConfigError(f"{SWITCH} is on or off; got {value!r}")
+    return value != "off"
 
 
 def root_cache(root: Path) -> Path:
@@ -56,84 +76,88 @@ class StoredPixels:
 
 
 class PixelCache:
-    """Two plain ``.npy`` files (never pickles) named by what they were made of.
+    """Decoded images in a file named by what they were made of, its digest compared whenever it is read.
 
-    The name is a hash of every file's path, size and time of change and of how images are decoded: a changed
-    file is decoded again. Trouble with the cache is logged, never raised, since it is only a convenience.
+    The name is a hash of every file's path, size and times of change and of how images are decoded: a changed file is
+    decoded again. Trouble with the cache is logged, never raised, since it is only a convenience. Images may be
+    private: files are for their owner alone, and so is the folder where it is made here. Nothing is read that
+    somebody else may have put there.
     """
 
-    def __init__(self, folder: Path, paths: Sequence[Path], size: int, channels: int) -> None:
+    def __init__(
+        self, folder: Path, paths: Sequence[Path], size: int, channels: int, max_pixels: int | None = None
+    ) -> None:
         self._folder = folder
         self._shape = (channels, size, size)
         self._count = len(paths)
-        name = _fingerprint(paths, size, channels)
-        self.pixels_file = folder / f"{name}.npy"
-        self.kept_file = folder / f"{name}.kept.npy"
+        self._name = _fingerprint(paths, size, channels, pixel_limit(max_pixels))
+        self.pixels_file = folder / f"{self._name}.pixels.safetensors"
+        self.kept_file = folder / f"{self._name}.kept.safetensors"
 
     def load(self) -> StoredPixels | None:
         """What was stored for these files, mapped from disk; None if there is nothing sound."""
-        kept = self.load_kept()
+        tensors = self._read(self.pixels_file, "pixels")
+        kept = self._sound(tensors)
+        if kept is None or "pixels" not in tensors:
+            return None
         # Copy-on-write mapping: pages are shared between runs, yet torch sees a writable array.
-        pixels = _read(self.pixels_file, mmap_mode="c")
-        if kept is None or pixels is None:
+        pixels = tensors["pixels"]
+        if pixels.dtype != torch.uint8 or tuple(pixels.shape) != (len(kept), *self._shape):
             return None
-        if pixels.dtype != np.uint8 or pixels.shape != (len(kept), *self._shape):
-            return None
-        return StoredPixels(pixels, kept)
+        return StoredPixels(pixels.numpy(), kept)
 
     def load_kept(self) -> Indices | None:
         """Which of the files decoded, if that was found out before."""
-        kept = _read(self.kept_file)
-        if kept is None or kept.dtype != np.int64 or kept.ndim != 1:
-            return None
-        rising = len(kept) > 0 and kept[0] >= 0 and kept[-1] < self._count and bool((np.diff(kept) > 0).all())
-        return kept if rising else None
+        return self._sound(self._read(self.kept_file, "kept"))
 
     def store(self, pixels: Pixels, kept: Indices) -> None:
         """Keep decoded images for the next run."""
         if self.store_kept(kept):
-            self._write(self.pixels_file, pixels)
+            self._write(self.pixels_file, "pixels", {"pixels": pixels, "kept": kept})
 
     def store_kept(self, kept: Indices) -> bool:
         """Keep which files decoded; whether that could be written."""
-        return self._write(self.kept_file, kept)
+        return self._write(self.kept_file, "kept", {"kept": kept})
 
-    def _write(self, file: Path, array: npt.NDArray[Any]) -> bool:
-        # Written aside and moved into place: no reader ever sees half a file. Not with `tempfile`, whose files
-        # nobody else may read: on a shared data root the cache should serve everybody the umask lets in.
-        temporary = self._folder / f"{file.stem}.{uuid.uuid4().hex}.part"
+    def _sound(self, tensors: Mapping[str, Tensor]) -> Indices | None:
+        kept = tensors.get("kept")
+        if kept is None or kept.dtype != torch.int64 or kept.ndim != 1:
+            return None
+        rising = len(kept) > 0 and kept[0] >= 0 and kept[-1] < self._count and bool((kept.diff() > 0).all())
+        return kept.numpy() if rising else None
+
+    def _write(self, file: Path, kind: str, arrays: Mapping[str, npt.NDArray[Any]]) -> bool:
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("xb") as stream:
-                    np.save(stream, array, allow_pickle=False)
-                temporary.replace(file)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as error:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            save_tensors(file, kind, tensors, {"made of": self._name}, mode=0o600)
+        except (OSError, CheckpointError) as error:
             logger.info("decoded images are not kept for the next run: %s", error)
             return False
         return True
 
+    def _read(self, file: Path, kind: str) -> dict[str, Tensor]:
+        try:
+            if file.stat().st_uid not in (os.getuid(), 0):
+                logger.info("%s was put there by somebody else: images are decoded again", file)
+                return {}
+            tensors, facts = load_tensors(file, kind, mapped=True)
+        except FileNotFoundError:
+            return {}
+        except (OSError, CheckpointError):
+            logger.warning("ignored a damaged cache of decoded images, %s: they are decoded again", file)
+            return {}
+        return tensors if facts.get("made of") == self._name else {}
 
-def _read(file: Path, mmap_mode: Literal["c"] | None = None) -> npt.NDArray[Any] | None:
-    try:
-        array: npt.NDArray[Any] = np.load(file, mmap_mode=mmap_mode, allow_pickle=False)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, EOFError) as error:
-        logger.warning("ignored a damaged cache of decoded images, %s: %s", file, error)
-        return None
-    return array
 
-
-def _fingerprint(paths: Sequence[Path], size: int, channels: int) -> str:
-    digest = hashlib.sha256(f"{DECODER};{size};{channels};{len(paths)}".encode())
+def _fingerprint(paths: Sequence[Path], size: int, channels: int, limit: int) -> str:
+    digest = hashlib.sha256(f"{DECODER};{size};{channels};{limit};{len(paths)}".encode())
     for path in paths:
         digest.update(b"\0" + os.fsencode(path.absolute()))
         try:
             state = path.stat()
-            digest.update(f"\0{state.st_size};{state.st_mtime_ns}".encode())
+            # The time of change of the entry as well: copying tools set the other one back.
+            digest.update(f"\0{state.st_size};{state.st_mtime_ns};{state.st_ctime_ns}".encode())
         except OSError:  # a missing file fails later, when it is decoded, with a better message
             digest.update(b"\0missing")
     return digest.hexdigest()[:32]

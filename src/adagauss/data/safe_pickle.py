@@ -1,58 +1,233 @@
-"""Pickles from elsewhere, read so that they cannot run code: numpy arrays and plain values only."""
+"""Pickles from elsewhere, read so that they cannot run code: numpy arrays and plain values only.
+
+This is a reader of our own for the part of the pickle language in which plain data is written. The one of Python is not
+used: with a list of allowed names it still lets a pickle call them with arguments of its choice, reserve memory by the
+gigabyte for a file of a few bytes, and overflow the stack with keys that are nested a million times.
+"""
 
 from __future__ import annotations
 
-import pickle
+import codecs
+import os
+import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import numpy as np
-
+from adagauss.data.pickled_arrays import ForbiddenNameError, Unfilled, call, give_state, name
+from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
 
-
-def _encode_latin1(text: str, encoding: str) -> bytes:
-    if encoding != "latin1":
-        raise ValueError(f"byte strings in pickles are written as latin1, not {encoding!r}")
-    return text.encode("latin1")
-
-
-_OLD_REBUILD = np.zeros(1).__reduce_ex__(2)[0]
-_NEW_REBUILD = np.zeros(1).__reduce_ex__(5)[0]
-
-# Everything a pickle of arrays, strings, numbers, lists and dictionaries may refer to. Names are looked up
-# here and nowhere else, so nothing is ever imported at a pickle's request.
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _OLD_REBUILD,
-    ("numpy._core.multiarray", "_reconstruct"): _OLD_REBUILD,
-    ("numpy.core.numeric", "_frombuffer"): _NEW_REBUILD,
-    ("numpy._core.numeric", "_frombuffer"): _NEW_REBUILD,
-    ("_codecs", "encode"): _encode_latin1,  # how Python 3 writes byte strings that Python 2 can read
+_MARK = object()
+_NEVER = {
+    b"i": "INST",
+    b"o": "OBJ",
+    b"\x81": "NEWOBJ",
+    b"\x92": "NEWOBJ_EX",
+    b"P": "PERSID",
+    b"Q": "BINPERSID",
+    b"\x82": "EXT1",
+    b"\x83": "EXT2",
+    b"\x84": "EXT4",
 }
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise _ForbiddenNameError(f"{module}.{name}") from None
-
-
-class _ForbiddenNameError(Exception):
-    """A pickle asked for something other than plain data."""
+"""Opcodes that make objects other than plain data."""
 
 
 def load_plain_pickle(path: Path) -> Any:
-    """The content of a pickle of plain data; byte strings of Python 2 become text."""
+    """The content of a pickle of plain data; byte strings of Python 2 become text, arrays cannot be written to."""
     try:
-        with path.open("rb") as stream:
-            return _PlainUnpickler(stream, encoding="latin1").load()
-    except _ForbiddenNameError as error:
+        with open_regular(path) as stream:
+            return _Reader(stream).load()
+    except ForbiddenNameError as error:
         raise DataError(
             f"{path} asks to load {error}, which plain data never does: it may be malicious and was refused"
         ) from None
-    except Exception as error:  # a damaged pickle fails in any way at all
+    except DataError:
+        raise
+    except (ValueError, TypeError, LookupError, OverflowError, struct.error, MemoryError) as error:
         raise DataError(f"{path} cannot be read; it is damaged or extracted only in part ({error})") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+class _Reader:
+    """The stack machine of pickles, with the opcodes of plain data and no others."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = os.fstat(stream.fileno()).st_size
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def load(self) -> Any:
+        operations = _OPERATIONS
+        while (code := self.read(1)) != b".":
+            operation = operations.get(code)
+            if operation is None:
+                if code in _NEVER:
+                    raise ForbiddenNameError(f"an object ({_NEVER[code]})")
+                raise ValueError(f"opcode {code!r} is not one of plain data")
+            operation(self)
+        return self.pop()
+
+    def read(self, count: int) -> bytes:
+        # Compared with what is left before memory is reserved: a length is only a claim.
+        if not 0 <= count <= self._left:
+            raise ValueError("it ends too soon")
+        self._left -= count
+        data = self._stream.read(count)
+        if len(data) != count:
+            raise ValueError("it ends too soon")
+        return data
+
+    def line(self) -> bytes:
+        data = self._stream.readline()
+        self._left -= len(data)
+        if not data.endswith(b"\n"):
+            raise ValueError("it ends too soon")
+        return data[:-1]
+
+    def number(self, form: str) -> int:
+        value: int = struct.unpack(form, self.read(struct.calcsize(form)))[0]
+        return value
+
+    def push(self, value: object) -> None:
+        self._stack.append(value)
+
+    def pop(self) -> Any:
+        if not self._stack or self._stack[-1] is _MARK:
+            raise ValueError("a value is missing")
+        return self._stack.pop()
+
+    def pop_to_mark(self) -> list[Any]:
+        stack = self._stack
+        start = len(stack) - 1
+        while start >= 0 and stack[start] is not _MARK:
+            start -= 1
+        if start < 0:
+            raise ValueError("a mark is missing")
+        items = stack[start + 1 :]
+        del stack[start:]
+        return items
+
+    def top(self, kind: type) -> Any:
+        if not self._stack or not isinstance(self._stack[-1], kind):
+            raise ValueError(f"a {kind.__name__} is missing")
+        return self._stack[-1]
+
+    def put(self, place: int) -> None:
+        if not self._stack or self._stack[-1] is _MARK:
+            raise ValueError("a value is missing")
+        self._memo[place] = self._stack[-1]
+
+    def memoize(self) -> None:
+        self.put(len(self._memo))
+
+    def get(self, place: int) -> None:
+        value = self._memo[place]
+        # Put into the memo while it was empty, and filled since.
+        self.push(value.array if isinstance(value, Unfilled) and value.array is not None else value)
+
+    def append(self, items: list[Any]) -> None:
+        self.top(list).extend(items)
+
+    def set_items(self, items: list[Any]) -> None:
+        self.top(dict).update(_pairs(items))
+
+    def tuple_of(self, count: int) -> None:
+        items = [self.pop() for _ in range(count)]
+        self.push(tuple(reversed(items)))
+
+    def reduce(self) -> None:
+        arguments, function = self.pop(), self.pop()
+        self.push(call(function, arguments))
+
+    def build(self) -> None:
+        state, record = self.pop(), self.pop()
+        self.push(give_state(record, state))
+
+    def stack_global(self) -> None:
+        attribute, module = self.pop(), self.pop()
+        if not isinstance(module, str) or not isinstance(attribute, str):
+            raise ValueError("a name that is not text")
+        self.push(name(module, attribute))
+
+
+def _pairs(items: list[Any]) -> dict[Any, Any]:
+    if len(items) % 2:
+        raise ValueError("a key without a value")
+    keys = items[::2]
+    # Only these: the hash of a tuple goes as deep as it is nested, and overflows the stack.
+    if not all(isinstance(key, str | bytes | int) for key in keys):
+        raise ValueError("a key that is neither text nor a number")
+    return dict(zip(keys, items[1::2], strict=True))
+
+
+def _decimal(line: bytes) -> int | bool:
+    if line in (b"00", b"01"):  # how the oldest protocol writes truth values
+        return line == b"01"
+    return int(line.decode("ascii").removesuffix("L"))
+
+
+def _quoted(line: bytes) -> str:
+    line = line.strip()
+    if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
+        raise ValueError("text without quotation marks")
+    return codecs.escape_decode(line[1:-1])[0].decode("latin1")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+_OPERATIONS: dict[bytes, Callable[[_Reader], object]] = {
+    b"\x80": lambda r: r.read(1),  # PROTO
+    b"\x95": lambda r: r.read(8),  # FRAME
+    b"(": lambda r: r.push(_MARK),
+    b"N": lambda r: r.push(None),
+    b"\x88": lambda r: r.push(True),
+    b"\x89": lambda r: r.push(False),
+    b"I": lambda r: r.push(_decimal(r.line())),
+    b"L": lambda r: r.push(_decimal(r.line())),
+    b"J": lambda r: r.push(r.number("<i")),
+    b"K": lambda r: r.push(r.number("<B")),
+    b"M": lambda r: r.push(r.number("<H")),
+    b"\x8a": lambda r: r.push(int.from_bytes(r.read(r.number("<B")), "little", signed=True)),
+    b"F": lambda r: r.push(float(r.line())),
+    b"G": lambda r: r.push(struct.unpack(">d", r.read(8))[0]),
+    b"S": lambda r: r.push(_quoted(r.line())),
+    b"T": lambda r: r.push(r.read(r.number("<i")).decode("latin1")),
+    b"U": lambda r: r.push(r.read(r.number("<B")).decode("latin1")),
+    b"B": lambda r: r.push(r.read(r.number("<I"))),
+    b"C": lambda r: r.push(r.read(r.number("<B"))),
+    b"\x8e": lambda r: r.push(r.read(r.number("<Q"))),
+    b"\x96": lambda r: r.push(r.read(r.number("<Q"))),  # BYTEARRAY8
+    b"V": lambda r: r.push(r.line().decode("raw-unicode-escape")),
+    b"X": lambda r: r.push(_text(r.read(r.number("<I")))),
+    b"\x8c": lambda r: r.push(_text(r.read(r.number("<B")))),
+    b"\x8d": lambda r: r.push(_text(r.read(r.number("<Q")))),
+    b"]": lambda r: r.push([]),
+    b"l": lambda r: r.push(r.pop_to_mark()),
+    b"a": lambda r: r.append([r.pop()]),
+    b"e": lambda r: r.append(r.pop_to_mark()),
+    b")": lambda r: r.push(()),
+    b"t": lambda r: r.push(tuple(r.pop_to_mark())),
+    b"\x85": lambda r: r.tuple_of(1),
+    b"\x86": lambda r: r.tuple_of(2),
+    b"\x87": lambda r: r.tuple_of(3),
+    b"}": lambda r: r.push({}),
+    b"d": lambda r: r.push(_pairs(r.pop_to_mark())),
+    b"s": lambda r: r.set_items([r.pop(), r.pop()][::-1]),
+    b"u": lambda r: r.set_items(r.pop_to_mark()),
+    b"p": lambda r: r.put(int(r.line())),
+    b"q": lambda r: r.put(r.number("<B")),
+    b"r": lambda r: r.put(r.number("<I")),
+    b"\x94": lambda r: r.memoize(),
+    b"g": lambda r: r.get(int(r.line())),
+    b"h": lambda r: r.get(r.number("<B")),
+    b"j": lambda r: r.get(r.number("<I")),
+    b"c": lambda r: r.push(name(r.line().decode("utf-8"), r.line().decode("utf-8"))),
+    b"\x93": lambda r: r.stack_global(),
+    b"R": lambda r: r.reduce(),
+    b"b": lambda r: r.build(),
+}

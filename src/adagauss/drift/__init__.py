@@ -1,9 +1,10 @@
 """How the memory follows the extractor when it moves; one file a way, registered by importing this package."""
 
 from adagauss.drift.adapter import Adapter
-from adagauss.drift.base import Drift, NoDrift
+from adagauss.drift.affine import AffineMap
+from adagauss.drift.base import Drift, Moved, NoDrift
 from adagauss.plugins import import_submodules
 
-__all__ = ["Adapter", "Drift", "NoDrift"]
+__all__ = ["Adapter", "AffineMap", "Drift", "Moved", "NoDrift"]
 
 import_submodules(__name__)

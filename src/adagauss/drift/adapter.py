@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.drift.base import Drift
-from adagauss.gaussians import ClassGaussians, Map
-from adagauss.linalg import affine_ridge, sample_covariance
-from adagauss.losses import Reduction, anti_collapse, squared_error
+from adagauss.drift.maps import MapObjective, ViewBatches
+from adagauss.gaussians import ClassGaussians
+from adagauss.linalg import sample_covariance
+from adagauss.losses import Reduction
 from adagauss.networks import mlp
 from adagauss.task import CurrentTask
-from adagauss.training import Recipe, batch_bounds, train
+from adagauss.training import Recipe, train
 
 
 class Adapter(Drift):
-    """ψ is trained on the current task's images alone; then every old Gaussian is sampled, mapped and re-estimated.
-
-    With ``network="affine"`` the map is the closed-form ridge regression z ↦ zP + b and the transport is exact,
-    μP + b and PᵀΣP, with nothing sampled and nothing trained.
-    """
+    """ψ is trained on the current task's images alone; then every old Gaussian is sampled, mapped and re-estimated."""
 
     kind = "adapter"
 
-    network: Literal["mlp", "linear", "affine"] = "mlp"
+    network: Literal["mlp", "linear"] = "mlp"
     width: PositiveInt = 32
+    """d: the hidden layer of the MLP is d·S wide."""
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=100, learning_rate=0.01, milestones=(0.45, 0.9)))
     reduction: Reduction = "mean"
     anti_collapse: NonNegativeFloat = 1.0
@@ -44,37 +41,25 @@ class Adapter(Drift):
     """New means are those of the mapped samples, or the mapped old means."""
     residual_covariance: NonNegativeFloat = 0.0
     """How much of the covariance of ψ's residuals is added to each transported covariance (1: all of it)."""
-    ridge: NonNegativeFloat = 1e-2
-    """Penalty of the affine map, relative to the mean variance of the old features."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
-        moved, mapping = self._transport(memory, now, old, new)
-        means = moved.means if self.adapt_mean else memory.means
-        if memory.covariance == "none" or not self.adapt_covariance:
-            return memory.with_statistics(means, None)
-        covariances = moved.covariances
-        if self.residual_covariance:
-            with torch.no_grad():
-                residual = new.double() - mapping(old).double()
-            covariances = covariances + self.residual_covariance * sample_covariance(residual)
-        return memory.with_statistics(means, covariances)
-
-    def _transport(
-        self, memory: ClassGaussians, now: CurrentTask, old: Tensor, new: Tensor
-    ) -> tuple[ClassGaussians, Map]:
-        if self.network == "affine":
-            affine = affine_ridge(old, new, self.ridge)
-            return memory.transport_affine(affine), affine.__call__
         mapping = self.train_map(now, old, new)
         with torch.no_grad():
-            means = mapping(memory.means.float()).double()
+            mapped_means = mapping(memory.means.float()).double()
+            residual = new.double() - mapping(old).double() if self.residual_covariance else None
         if memory.covariance == "none":
-            return memory.with_statistics(means, None), mapping
+            return memory.with_statistics(mapped_means, None) if self.adapt_mean else memory
         moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"))
-        if self.mean_by == "map":
-            moved = moved.with_statistics(means, moved.covariances)
-        return moved, mapping
+        means = memory.means
+        if self.adapt_mean:
+            means = mapped_means if self.mean_by == "map" else moved.means
+        if not self.adapt_covariance:
+            return memory.with_statistics(means, None)
+        covariances = moved.covariances
+        if residual is not None:
+            covariances = covariances + self.residual_covariance * sample_covariance(residual)
+        return memory.with_statistics(means, covariances)
 
     def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
         """ψ, trained on the features of the current images before and after."""
@@ -84,49 +69,4 @@ class Adapter(Drift):
         objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
         batches = ViewBatches(old, new, max(1, self.views), self.recipe)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
-        return network.eval()
-
-
-class ViewBatches:
-    """Each epoch passes once over one of the cached views, as if the images had been augmented anew."""
-
-    def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe) -> None:
-        self.old = old.view(views, -1, old.shape[1])
-        self.new = new.view(views, -1, new.shape[1])
-        self.bounds = batch_bounds(self.old.shape[1], recipe.batch_size, recipe.drop_last)
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        view = int(torch.randint(len(self.old), (1,), generator=generator))
-        order = torch.randperm(self.old.shape[1], generator=generator).to(self.old.device)
-        for start, stop in self.bounds:
-            chosen = order[start:stop]
-            yield self.old[view, chosen], self.new[view, chosen]
-
-
-class MapObjective:
-    """‖ψ(F_{t−1}(x)) − F_t(x)‖² + α·L_AC(ψ(F_{t−1}(x)))."""
-
-    def __init__(
-        self, network: nn.Module, reduction: Reduction = "mean", alpha: float = 0.0, beta: float = 1.0
-    ) -> None:
-        self.module = network
-        self.reduction: Reduction = reduction
-        self.alpha = alpha
-        self.beta = beta
-
-    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.module.parameters()), "lr": learning_rate}]
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Nothing here is random beyond the order of batches."""
-
-    def losses(self, batch: tuple[Tensor, ...]) -> dict[str, Tensor]:
-        old, new = batch
-        mapped = self.module(old)
-        losses = {"adapter": squared_error(mapped, new, self.reduction)}
-        if self.alpha:
-            losses["anti_collapse"] = self.alpha * anti_collapse(mapped, self.beta)
-        return losses
+        return network

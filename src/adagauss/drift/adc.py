@@ -49,7 +49,7 @@ class ADC(Drift):
     step: PositiveFloat = 25.0
     """α: length of a step of 100 images together, in standardised pixels; fewer take α·√(B/100), the same per image."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         assert now.previous is not None, "the first task has no previous network"
         before, after = now.previous.extractor, now.network.extractor
         old = now.features(previous=True)

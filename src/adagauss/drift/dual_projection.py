@@ -9,6 +9,7 @@ from torch import Tensor
 from adagauss.drift.base import Drift
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import ridge
+from adagauss.needs import Need
 from adagauss.task import CurrentTask
 
 
@@ -40,7 +41,11 @@ class DualProjection(Drift):
     views: NonNegativeInt = 1
     """Augmented copies of the task from which P is estimated; 0: the plain images."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS, Need.COVARIANCES})
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         return self.transport(memory, task_map(old, new, self.epsilon))
 

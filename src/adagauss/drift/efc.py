@@ -7,8 +7,8 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.drift.base import Drift
-from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
 from adagauss.task import CurrentTask
 
 
@@ -27,7 +27,7 @@ class EFC(Drift):
     """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a kernel in the metric of the Empirical Feature Matrix.
 
     The matrix is that of the previous task's end, which the term ``feature_matrix`` of the representation keeps and
-    leaves in the task's notes. Covariances stay as they are.
+    shares with this one. Covariances stay as they are.
     """
 
     kind = "efc"
@@ -35,12 +35,12 @@ class EFC(Drift):
     views: PositiveInt = 1
     """Augmented copies of the task that are looked at."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        if "feature_matrix" not in now.notes:
-            raise ConfigError(
-                "drift 'efc' weighs by the feature matrix: add the term feature_matrix to representation.terms"
-            )
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS, Need.FEATURE_MATRIX})
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         old, new = old.double(), new.double()
-        weights = metric_weights(memory.means, old, now.notes["feature_matrix"].double(), self.sigma)
+        weights = metric_weights(memory.means, old, now.shared["feature_matrix"].double(), self.sigma)
         return memory.with_statistics(memory.means + weights @ (new - old), None)

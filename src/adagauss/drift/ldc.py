@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.drift.adapter import MapObjective, ViewBatches
 from adagauss.drift.base import Drift
+from adagauss.drift.maps import MapObjective, ViewBatches
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import Affine, ridge
 from adagauss.task import CurrentTask
@@ -23,40 +21,49 @@ def linear_map(old: Tensor, new: Tensor, amount: float) -> Tensor:
 
 
 class LDC(Drift):
-    """μ_c ← μ_c W with W linear, without bias, from F_{t−1}(x) to F_t(x) on the current images.
+    """μ_c ← μ_c W with W linear, without bias, from F_{t−1}(x) to F_t(x) on the current images, in closed form.
 
-    ``ridge`` finds W in closed form, drawn toward the identity; ``adam`` is the authors' fit of a randomly
-    initialised layer. Covariances, if any are kept, become WᵀΣW, which is exact though not in the paper.
+    W is drawn toward the identity. Covariances, if any are kept, become WᵀΣW, which is exact though not in the paper.
     """
 
     kind = "ldc"
-    fit: Literal["ridge", "adam"] = "ridge"
     ridge: NonNegativeFloat = 1e-3
     """Pull toward the identity, relative to the mean square of a feature."""
     views: PositiveInt = 4
     """Augmented copies of the task to fit on: more than one helps where a task has few images."""
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        return _transported(memory, linear_map(old, new, self.ridge))
+
+
+class TrainedLDC(Drift):
+    """The authors' fit of LDC's map: a randomly initialised layer trained with Adam."""
+
+    kind = "ldc_trained"
+    views: PositiveInt = 4
+    """Augmented copies of the task; an epoch passes over one of them."""
     adam: Recipe = Field(
         default_factory=lambda: Recipe(
             epochs=20,
             batch_size=128,
-            optimiser="adam",
+            optimizer="adam",
             learning_rate=1e-3,
             weight_decay=0.0,
             schedule="constant",
             drop_last=False,
         )
     )
-    """An epoch passes over one augmented copy."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
-        weight = linear_map(old, new, self.ridge) if self.fit == "ridge" else self._train(now, old, new)
-        return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
-
-    def _train(self, now: CurrentTask, old: Tensor, new: Tensor) -> Tensor:
         size = old.shape[1]
         torch.manual_seed(now.runtime.seed_for(now.name, "linear map initialisation"))
         layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
         batches = ViewBatches(old, new, self.views, self.adam)
         train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
-        return layer.weight.detach().T.double()
+        return _transported(memory, layer.weight.detach().T.double())
+
+
+def _transported(memory: ClassGaussians, weight: Tensor) -> ClassGaussians:
+    return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))

@@ -32,7 +32,7 @@ def kernel_weights(means: Tensor, points: Tensor, sigma: float | None) -> Tensor
 class SDC(Drift):
     """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a Gaussian kernel around μ_c among the F_{t−1}(x_i).
 
-    With ``normalise`` the kernel compares directions (unit vectors), for which its σ was published; the drift that
+    With ``normalize`` the kernel compares directions (unit vectors), for which its σ was published; the drift that
     it averages stays that of the features themselves, so that the means remain means of features. Covariances, if
     any are kept, stay as they are.
     """
@@ -40,15 +40,15 @@ class SDC(Drift):
     kind = "sdc"
     sigma: PositiveFloat | None = 0.2
     """None: from the median distance of each class."""
-    normalise: bool = True
+    normalize: bool = True
     views: NonNegativeInt = 0
     """Augmented copies of the task that are looked at; 0: the plain images."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         old, new = old.double(), new.double()
         points, centres = (
-            (F.normalize(old, dim=1), F.normalize(memory.means, dim=1)) if self.normalise else (old, memory.means)
+            (F.normalize(old, dim=1), F.normalize(memory.means, dim=1)) if self.normalize else (old, memory.means)
         )
         blocks = [
             kernel_weights(block, points, self.sigma) @ (new - old) for block in torch.split(centres, CLASS_BLOCK)

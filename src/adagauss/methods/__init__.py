@@ -1,5 +1,13 @@
 """One file a method."""
 
-from adagauss.methods.base import Method, MethodInfo, make_method, method_info, methods, register_method
+from adagauss.methods.base import (
+    Method,
+    MethodInfo,
+    make_method,
+    method_info,
+    methods,
+    register_method,
+    resolve_method,
+)
 
-__all__ = ["Method", "MethodInfo", "make_method", "method_info", "methods", "register_method"]
+__all__ = ["Method", "MethodInfo", "make_method", "method_info", "methods", "register_method", "resolve_method"]

@@ -35,7 +35,7 @@ def acil() -> Method:
         representation=base_training(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=Analytic(buffer=8192, gamma=0.1),
+        classifier=Analytic(expansion_size=8192, gamma=0.1),
     )
 
 

@@ -22,7 +22,7 @@ from adagauss.drift import Adapter
 from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Representation
-from adagauss.representation.terms import AntiCollapse, CrossEntropy, Distillation
+from adagauss.representation.terms import AntiCollapse, CrossEntropy, ProjectedDistillation
 
 PAPER: dict[str, Any] = {
     # Losses are sums over batch and dimensions in the text's equations.
@@ -36,11 +36,11 @@ REFERENCE: dict[str, Any] = {
     "drift.recipe.milestones": (0.3, 0.6, 0.9),  # the text: 0.45 and 0.9
     "representation.terms.distillation.reduction": "mean",  # the text: sums
     "drift.reduction": "mean",
-    "representation.expansion": {"kind": "rotations", "when": "first"},  # not in the text
+    "representation.label_augmentation": {"kind": "rotations", "when": "first"},  # not in the text
     "augmentation.policy": "trivial",  # the text: crops and flips only
     "classifier.shrinkage": 3.0,  # the text: covariances are not altered
     "classifier.correlation": True,
-    "classifier.normalise": True,
+    "classifier.normalize": True,
     "classifier.log_det": False,
     "memory.flips": True,  # not in the text
     "representation.first.clip_norm": 1.0,  # not in the text
@@ -53,9 +53,9 @@ REFERENCE: dict[str, Any] = {
 """What the published code does."""
 
 
-def without_classifier(preset: Mapping[str, Any]) -> dict[str, Any]:
-    """A preset for a variant of AdaGauss that has a classifier of its own."""
-    return {key: value for key, value in preset.items() if not key.startswith("classifier.")}
+def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
+    """A preset for a variant of AdaGauss that has some parts of its own."""
+    return {key: value for key, value in preset.items() if key.partition(".")[0] not in parts}
 
 
 @register_method(
@@ -74,7 +74,7 @@ def adagauss() -> Method:
             terms={
                 "cross_entropy": CrossEntropy(over="current"),
                 "anti_collapse": AntiCollapse(weight=1.0, beta=1.0),
-                "distillation": Distillation(target="projected", weight=10.0, width=32),
+                "distillation": ProjectedDistillation(weight=10.0, width=32),
             }
         ),
         memory=GaussianMemory(covariance="full"),

@@ -11,8 +11,8 @@ milliseconds where the published adapter costs a hundred epochs.
 
 from __future__ import annotations
 
-from adagauss.drift import Adapter
-from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss
+from adagauss.drift import AffineMap
+from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without
 from adagauss.methods.base import Method, register_method
 
 
@@ -22,11 +22,9 @@ from adagauss.methods.base import Method, register_method
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="a variation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
-    presets={"paper": PAPER, "reference": REFERENCE},
+    presets={"paper": without(PAPER, "drift"), "reference": without(REFERENCE, "drift")},
     default_preset="reference",
 )
 def adagauss_affine() -> Method:
     """AdaGauss with a ridge map and exact transport."""
-    method = adagauss()
-    method.drift = Adapter(network="affine")
-    return method
+    return adagauss().with_changes(drift=AffineMap())

@@ -8,7 +8,7 @@ predict its largest output                                                      
 from __future__ import annotations
 
 from adagauss.classifiers import SampledLinear
-from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without_classifier
+from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without
 from adagauss.methods.base import Method, register_method
 
 
@@ -19,13 +19,11 @@ from adagauss.methods.base import Method, register_method
     stores="mean and covariance of each class",
     paper="an ablation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
     presets={
-        "paper": {**without_classifier(PAPER), "classifier.recipe.clip_norm": None},
-        "reference": without_classifier(REFERENCE),
+        "paper": {**without(PAPER, "classifier"), "classifier.recipe.clip_norm": None},
+        "reference": without(REFERENCE, "classifier"),
     },
     default_preset="reference",
 )
 def adagauss_linear() -> Method:
     """AdaGauss with a linear head trained on draws of its Gaussians."""
-    method = adagauss()
-    method.classifier = SampledLinear()
-    return method
+    return adagauss().with_changes(classifier=SampledLinear())

@@ -10,8 +10,8 @@ Bayes with covariances drawn half-way to their mean over classes, (Σ_c + Σ̄)/
 from __future__ import annotations
 
 from adagauss.classifiers import Bayes
-from adagauss.drift import Adapter
-from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without_classifier
+from adagauss.drift import AffineMap
+from adagauss.methods.adagauss import PAPER, REFERENCE, adagauss, without
 from adagauss.methods.base import Method, register_method
 
 
@@ -21,13 +21,10 @@ from adagauss.methods.base import Method, register_method
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="this library; after Rypesc et al., NeurIPS 2024, and Friedman, 1989",
-    presets={"paper": without_classifier(PAPER), "reference": without_classifier(REFERENCE)},
+    presets={"paper": without(PAPER, "drift", "classifier"), "reference": without(REFERENCE, "drift", "classifier")},
     default_preset="reference",
 )
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""
-    method = adagauss()
     # Law of total covariance: Cov F_t = Cov E[F_t | F_{t−1}] + E Cov[F_t | F_{t−1}], and ψ gives the first term alone.
-    method.drift = Adapter(network="affine", residual_covariance=1.0)
-    method.classifier = Bayes(tied=0.5, log_det=True)
-    return method
+    return adagauss().with_changes(drift=AffineMap(residual_covariance=1.0), classifier=Bayes(tied=0.5, log_det=True))

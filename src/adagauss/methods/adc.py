@@ -10,9 +10,8 @@
         for every new class c: μ_c of the features of its images               memory
         predict the nearest μ_c among unit vectors                             classifier
 
-The published learner has a cosine head, which is not available here: the outputs are linear. Candidates are the plain
-images (the authors': augmented ones), and pixels are kept in 0..1 (the authors': between the least and greatest
-standardised pixel of the task).
+Candidates are the plain images (the authors': augmented ones), and pixels are kept in 0..1 (the authors': between the
+least and greatest standardised pixel of the task).
 """
 
 from __future__ import annotations

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from adagauss.backbones import BackboneConfig
+from adagauss.backbones.registry import backbone_info
 from adagauss.classifiers import Classifier
-from adagauss.config import Config, existing, override, part_of, plain
+from adagauss.config import Config, Part, part_of
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
-from adagauss.errors import ConfigError, unknown_name
+from adagauss.errors import unknown_name
 from adagauss.memory import Memory
-from adagauss.plugins import import_submodules
-from adagauss.representation import Representation
+from adagauss.needs import Need, check_needs
+from adagauss.registry import Registry
+from adagauss.representation import Representation, Term
+from adagauss.settings import Layer, Resolved, resolve
+
+COMPOSITION, USER = "method", "settings"
+"""Where values come from that the method is composed of, and that the user gave."""
 
 
 class Method(Config):
@@ -30,14 +36,28 @@ class Method(Config):
     classifier: Annotated[Classifier, part_of("classifier")]
 
     @model_validator(mode="after")
-    def _memory_serves_classifier(self) -> Method:
-        kept = getattr(self.memory, "covariance", "none")
-        if self.classifier.needs_covariances and kept == "none":
-            raise ConfigError(
-                f"the classifier {self.classifier.kind!r} needs covariances, but the memory keeps none: "
-                "set memory.covariance=full, or another classifier.kind"
-            )
+    def _parts_fit_together(self) -> Method:
+        # Where later tasks are not trained, what a term would need of them does not matter.
+        frozen = self.representation.later is None
+        acting = [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
+        check_needs(acting, self.given())
         return self
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Every part that may learn something, by the name that its state has."""
+        yield "representation", self.representation
+        for name, part in self.representation.subparts():
+            yield f"representation/{name}", part
+        yield "memory", self.memory
+        yield "drift", self.drift
+        yield "classifier", self.classifier
+
+    def given(self) -> frozenset[Need]:
+        """What the network provides."""
+        rectified = self.backbone.features is None and backbone_info(self.backbone.name).non_negative
+        still = self.backbone.train_blocks == "none" and self.backbone.features is None
+        given = {Need.NON_NEGATIVE} if rectified else set()
+        return frozenset(given | ({Need.STILL_FEATURES} if still else set()))
 
 
 @dataclass(frozen=True)
@@ -57,14 +77,22 @@ class MethodInfo:
     datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings its authors use on some datasets, by the name of the dataset or how the name begins."""
 
-    def settings_for(self, dataset: str) -> dict[str, Any]:
+    def preset_layers(self, preset: str | None) -> list[Layer]:
+        """What a preset sets, or the default one; none if there are none."""
+        chosen = preset or self.default_preset
+        if chosen is None:
+            return []
+        if chosen not in self.presets:
+            raise unknown_name(f"preset of {self.name}", chosen, self.presets)
+        return [Layer(f"preset {chosen}", self.presets[chosen])]
+
+    def authors_layer(self, dataset: str) -> Layer:
         """What the authors set on this dataset, beyond the composition."""
-        return {
-            key: value for name, own in self.datasets.items() if dataset.startswith(name) for key, value in own.items()
-        }
+        own = [settings for name, settings in self.datasets.items() if dataset.startswith(name)]
+        return Layer("authors", {key: value for settings in own for key, value in settings.items()})
 
 
-_METHODS: dict[str, MethodInfo] = {}
+_METHODS: Registry[MethodInfo] = Registry("method", "adagauss.methods")
 
 
 def register_method(
@@ -82,9 +110,10 @@ def register_method(
     """Put a composition into the registry: every command, and every contract test, then knows it."""
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
-        _METHODS[name] = MethodInfo(
+        info = MethodInfo(
             name, title, family, stores, paper, build, presets or {}, default_preset, joint, datasets or {}
         )
+        _METHODS.register(name, info, by=build)
         return build
 
     return register
@@ -92,57 +121,57 @@ def register_method(
 
 def methods() -> dict[str, MethodInfo]:
     """All registered methods by name."""
-    import_submodules("adagauss.methods")
-    return dict(sorted(_METHODS.items()))
+    return _METHODS.all()
 
 
 def method_info(name: str) -> MethodInfo:
     """One registered method; an unknown name raises with the nearest known one."""
-    known = methods()
-    if name not in known:
-        raise unknown_name("method", name, known)
-    return known[name]
+    return _METHODS.find(name)
 
 
 def make_method(
     name: str,
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    wishes: Mapping[str, Any] | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    layers: Iterable[Layer] = (),
+    epochs: int | None = None,
 ) -> Method:
-    """A method with its settings resolved: composition ← preset ← recipe ← a dataset's wishes ← the user's settings.
-
-    Args:
-        name: a registered method.
-        preset: one of its presets; None takes its default one.
-        settings: dotted keys; an unknown one is an error.
-        wishes: dotted keys that are passed over where the method has no such setting, or has turned it off.
-        recipe: dotted keys that come before the wishes; an unknown one is an error.
+    """A method with its settings resolved; see `resolve_method`.
 
     >>> make_method("adagauss", settings={"classifier.tied": 0.5}).classifier.tied
     0.5
     """
+    return resolve_method(name, preset, settings, layers, epochs).config
+
+
+def resolve_method(
+    name: str,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    layers: Iterable[Layer] = (),
+    epochs: int | None = None,
+) -> Resolved[Method]:
+    """A method and where each of its settings comes from: composition ← preset ← layers ← the user's settings.
+
+    Args:
+        name: a registered method.
+        preset: one of its presets; None takes its default one.
+        settings: the user's, by dotted key; an unknown one is an error.
+        layers: what comes between the preset and the user, such as `adagauss.methods.traits.dataset_layers`.
+        epochs: makes every training of a task so long where ``settings`` do not say otherwise, and an adapter half
+            of it, as in the paper. It comes last, so as to reach parts that the user has put in as well.
+    """
     info = method_info(name)
-    chosen = preset or info.default_preset
-    spec = plain(info.build())
-    if chosen is not None:
-        if chosen not in info.presets:
-            raise unknown_name(f"preset of {name}", chosen, info.presets)
-        spec = override(spec, info.presets[chosen])
-    spec = override(spec, recipe or {})
-    spec = override(spec, existing(spec, wishes or {}))
-    return Method.of(override(spec, settings or {}))
+    stack = [*info.preset_layers(preset), *layers, Layer(USER, settings or {})]
+    if epochs is not None:
+        stack.append(_epochs_layer(epochs).without(settings or {}))
+    return resolve(info.build(), stack, COMPOSITION)
 
 
-def with_epochs(settings: Mapping[str, Any], epochs: int | None, method: Method) -> dict[str, Any]:
-    """Settings that make every training of a task ``epochs`` long, and an adapter half of it, as in the paper."""
-    if epochs is None:
-        return dict(settings)
-    spec = plain(method)
-    shorter = {
+def _epochs_layer(epochs: int) -> Layer:
+    lengths = {
         "representation.first.epochs": epochs,
         "representation.later.epochs": epochs,
         "drift.recipe.epochs": max(1, epochs // 2),
     }
-    return {**existing(spec, shorter), **settings}
+    return Layer("epochs", lengths, strict=False)

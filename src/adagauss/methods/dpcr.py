@@ -12,8 +12,8 @@
 
 Φ_c = (n_c − 1)Σ_c + n_c·μ_cμ_cᵀ, so the Gaussians of the memory hold it. Here n_c are true counts, rank and ε are
 relative to the features' scale, and all moments come from images as they are; the published code has a fixed n_c, an
-absolute ε, and augmented images of the newest classes in W. Its cosine head is linear here. The preset ``signed`` is
-for features behind a bottleneck, whose scale is not that for which γ = 200 was chosen.
+absolute ε, and augmented images of the newest classes in W. The preset ``signed`` is for features behind a bottleneck,
+whose scale is not that for which γ = 200 was chosen.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "cla
 )
 def dpcr() -> Method:
     """LwF, with moments that two projections carry along and a ridge regression over them."""
-    return lwf_with(DualProjection(epsilon=1e-9, tolerance=1e-5)).model_copy(
-        update={"memory": GaussianMemory(covariance="full"), "classifier": Ridge(gamma=200.0)}
+    return lwf_with(
+        DualProjection(epsilon=1e-9, tolerance=1e-5),
+        memory=GaussianMemory(covariance="full"),
+        classifier=Ridge(gamma=200.0),
     )

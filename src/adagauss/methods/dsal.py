@@ -34,5 +34,5 @@ def dsal() -> Method:
         representation=base_training(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=DualStream(buffer=8192, gamma=0.1, gamma_compensation=0.1, compensation=0.6),
+        classifier=DualStream(expansion_size=8192, gamma=0.1, gamma_compensation=0.1, compensation=0.6),
     )

@@ -56,7 +56,7 @@ def efc() -> Method:
             first=Recipe(
                 epochs=100,
                 batch_size=256,
-                optimiser="adam",
+                optimizer="adam",
                 learning_rate=1e-3,
                 weight_decay=2e-4,
                 milestones=(0.45, 0.9),
@@ -64,7 +64,7 @@ def efc() -> Method:
             later=Recipe(
                 epochs=100,
                 batch_size=64,
-                optimiser="adam",
+                optimizer="adam",
                 learning_rate=1e-4,
                 weight_decay=2e-4,
                 schedule="constant",
@@ -72,7 +72,7 @@ def efc() -> Method:
             heads="keep",
             train_old_heads=True,
             head_bias=False,
-            expansion=Rotations(when="first"),
+            label_augmentation=Rotations(when="first"),
             terms={
                 "cross_entropy": CrossEntropy(over="current"),
                 "feature_matrix": FeatureMatrix(importance=10.0, damping=0.1),

@@ -30,7 +30,6 @@ from adagauss.methods.efc import DATASETS, efc
 def efcpp() -> Method:
     """EFC without rehearsal during training, and with re-balancing after it."""
     method = efc()
-    del method.representation.terms["pr_ace"]
-    method.representation.train_old_heads = False
-    method.classifier = Rebalanced()
-    return method
+    terms = {name: term for name, term in method.representation.terms.items() if name != "pr_ace"}
+    representation = method.representation.with_changes(terms=terms, train_old_heads=False)
+    return method.with_changes(representation=representation, classifier=Rebalanced())

@@ -14,10 +14,10 @@ training of the first task is theirs too (the paper adds a second training with 
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers.translated import TranslatedLinear
+from adagauss.classifiers.translated import TranslatedSVM
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import GaussianMemory
+from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
@@ -30,7 +30,7 @@ from adagauss.training import Recipe
     family="frozen extractor",
     stores="mean of each class",
     paper="Petit et al., WACV 2023, arXiv 2211.13131",
-    presets={"fc": {"classifier.head": "fc", "classifier.similarity": "cosine"}},
+    presets={"fc": {"classifier.kind": "translated_linear", "classifier.similarity": "cosine"}},
 )
 def fetril() -> Method:
     """The method of the paper, with support vector machines."""
@@ -42,7 +42,7 @@ def fetril() -> Method:
             later=None,
             terms={"cross_entropy": CrossEntropy()},
         ),
-        memory=GaussianMemory(covariance="none"),
+        memory=MeanMemory(),
         drift=NoDrift(),
-        classifier=TranslatedLinear(head="svm", similarity="euclidean", cost=1.0),
+        classifier=TranslatedSVM(similarity="euclidean", cost=1.0),
     )

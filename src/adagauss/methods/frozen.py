@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from adagauss.classifiers import NearestMean
 from adagauss.drift import NoDrift
-from adagauss.memory import GaussianMemory
+from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
@@ -28,7 +28,7 @@ def frozen() -> Method:
     """The network of the first task with the nearest mean of all classes."""
     return Method(
         representation=Representation(later=None, terms={"cross_entropy": CrossEntropy()}),
-        memory=GaussianMemory(covariance="none"),
+        memory=MeanMemory(),
         drift=NoDrift(),
         classifier=NearestMean(),
     )

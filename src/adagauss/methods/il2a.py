@@ -1,7 +1,7 @@
 """IL2A (NeurIPS 2021): mixtures of classes are classes of their own; old Gaussians are replayed without sampling.
 
     for task t = 1 … T:
-        mix pairs of images of different classes; each pair of classes a class   representation (expansion)
+        mix pairs of images of different classes; each pair of classes a class   label augmentation
         train F_t and the head over all outputs with CE (logits / 0.1)           cross-entropy
             + 10 · CE of random old classes c under the logits                   semantic (from t = 2)
                 w_jᵀμ_c + b_j + (ratio/2)(w_j − w_c)ᵀ Σ_c (w_j − w_c)
@@ -26,14 +26,14 @@ from adagauss.drift import NoDrift
 from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Mixtures, Representation
-from adagauss.representation.terms import CrossEntropy, Distillation
+from adagauss.representation.terms import CrossEntropy, NormDistillation
 from adagauss.representation.terms.semantic import SemanticAugmentation
 from adagauss.training import Recipe
 
 RECIPE = Recipe(
     epochs=101,
     batch_size=320,
-    optimiser="adam",
+    optimizer="adam",
     learning_rate=1e-3,
     weight_decay=2e-4,
     milestones=(44 / 101, 89 / 101),  # the published code steps its schedule at the start of an epoch
@@ -42,7 +42,7 @@ RECIPE = Recipe(
 TINY: dict[str, Any] = {
     "representation.first.batch_size": 500,
     "representation.later.batch_size": 500,
-    "representation.expansion.between": (0.3, 0.7),
+    "representation.label_augmentation.between": (0.3, 0.7),
     "augmentation": Augmentation(crop_padding=0).model_dump(),
 }
 
@@ -65,11 +65,11 @@ def il2a() -> Method:
             later=RECIPE,
             heads="keep",
             train_old_heads=True,
-            expansion=Mixtures(times=4, alpha=20.0, between=(0.4, 0.6)),
+            label_augmentation=Mixtures(times=4, alpha=20.0, between=(0.4, 0.6)),
             terms={
                 "cross_entropy": CrossEntropy(over="seen", temperature=0.1),
                 "semantic": SemanticAugmentation(weight=10.0, temperature=0.1, ratio=2.5),
-                "distillation": Distillation(target="norm", weight=10.0),
+                "distillation": NormDistillation(weight=10.0),
             },
         ),
         memory=GaussianMemory(covariance="full", augmented=True),

@@ -8,9 +8,8 @@
         for every new class c: μ_c of the features of its images          memory
         predict the nearest μ_c among unit vectors                        classifier
 
-The published learner has a cosine head, which is not available here: the outputs are linear. W comes in closed form,
-drawn slightly toward the identity; the preset ``adam`` fits it as the authors do, with 20 epochs of Adam from a
-random start.
+W comes in closed form, drawn slightly toward the identity; the preset ``adam`` fits it as the authors do, with 20
+epochs of Adam from a random start.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from adagauss.methods.lwf_base import DATASETS, lwf_with
     family="drift compensation",
     stores="mean of each class",
     paper="Gomez-Villa et al., ECCV 2024, arXiv 2407.08536",
-    presets={"adam": {"drift.fit": "adam"}},
+    presets={"adam": {"drift.kind": "ldc_trained"}},
     datasets=DATASETS,
 )
 def ldc() -> Method:
     """LwF, with means that a linear map carries along."""
-    return lwf_with(LDC(fit="ridge"))
+    return lwf_with(LDC())

@@ -19,7 +19,7 @@ from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy, Distillation
+from adagauss.representation.terms import CrossEntropy, LogitDistillation
 from adagauss.training import Recipe
 
 PYCIL: dict[str, Any] = {
@@ -52,7 +52,7 @@ def lwf() -> Method:
             heads="keep",
             terms={
                 "cross_entropy": CrossEntropy(over="current"),
-                "distillation": Distillation(target="logit", weight=1.0, temperature=2.0),
+                "distillation": LogitDistillation(weight=1.0, temperature=2.0),
             },
         ),
         memory=NoMemory(),

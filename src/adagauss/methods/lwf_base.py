@@ -5,8 +5,8 @@
     remember the mean of each new class                                            memory
     predict the nearest mean among unit vectors                                    classifier
 
-The published learners put a cosine head on the features while training; here it is linear, one block a task, and
-thrown away for prediction all the same, and old blocks of it stay as they were. Settings are those for CIFAR-100.
+Outputs are scaled cosines while training, and thrown away for prediction; those of old classes stay as they were.
+Settings are those for CIFAR-100.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import NearestMean
+from adagauss.classifiers import Classifier, NearestMean
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
-from adagauss.memory import GaussianMemory
+from adagauss.memory import MeanMemory, Memory
 from adagauss.methods.base import Method
 from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy, Distillation
+from adagauss.representation.terms import CrossEntropy, LogitDistillation
 from adagauss.training import Recipe
 
 # On pretrained weights the trunk learns at a tenth of the rates: 0.01 and 0.005, as published for CUB.
@@ -33,8 +33,8 @@ DATASETS: dict[str, dict[str, Any]] = {
 """What the authors of LDC and ADC set on other datasets."""
 
 
-def lwf_with(drift: Drift) -> Method:
-    """LwF with nearest means that follow the extractor by ``drift``."""
+def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier | None = None) -> Method:
+    """LwF with class statistics that follow the extractor by ``drift``: nearest means unless said otherwise."""
     return Method(
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="autoaugment"),
@@ -42,12 +42,13 @@ def lwf_with(drift: Drift) -> Method:
             first=Recipe(epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4, milestones=(0.3, 0.6, 0.8)),
             later=Recipe(epochs=100, batch_size=128, learning_rate=0.05, weight_decay=2e-4, milestones=(0.45, 0.9)),
             heads="keep",
+            head="cosine",
             terms={
                 "cross_entropy": CrossEntropy(over="current"),
-                "distillation": Distillation(target="logit", weight=10.0, temperature=2.0),
+                "distillation": LogitDistillation(weight=10.0, temperature=2.0),
             },
         ),
-        memory=GaussianMemory(covariance="none"),
+        memory=memory or MeanMemory(),
         drift=drift,
-        classifier=NearestMean(normalise=True),
+        classifier=classifier or NearestMean(normalize=True),
     )

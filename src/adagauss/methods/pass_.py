@@ -1,7 +1,7 @@
 """PASS (CVPR 2021): means of old classes, with noise around them, are replayed; rotations are classes of their own.
 
     for task t = 1 … T:
-        every image in 4 rotations, each rotation of a class a class            representation (expansion)
+        every image in 4 rotations, each rotation of a class a class            label augmentation
         train F_t and one head over all 4·C outputs with CE (logits / 0.1)      cross-entropy
             + 10 · CE of μ_c + r·ε for random old classes c, ε ~ N(0, I)        prototypes (from t = 2)
             + 10 · ‖F_t(X) − F_{t−1}(X)‖_F                                      distillation (from t = 2)
@@ -21,17 +21,17 @@ from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import GaussianMemory
+from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Representation, Rotations
-from adagauss.representation.terms import CrossEntropy, Distillation
+from adagauss.representation.terms import CrossEntropy, NormDistillation
 from adagauss.representation.terms.prototypes import PrototypeReplay
 from adagauss.training import Recipe
 
 RECIPE = Recipe(
     epochs=101,
     batch_size=256,
-    optimiser="adam",
+    optimizer="adam",
     learning_rate=1e-3,
     weight_decay=2e-4,
     milestones=(44 / 101, 89 / 101),  # the published code steps its schedule at the start of an epoch
@@ -67,14 +67,14 @@ def pass_() -> Method:
             heads="keep",
             train_old_heads=True,
             keep_auxiliary=True,
-            expansion=Rotations(when="always"),
+            label_augmentation=Rotations(when="always"),
             terms={
                 "cross_entropy": CrossEntropy(over="seen", temperature=0.1),
                 "prototypes": PrototypeReplay(weight=10.0, temperature=0.1, noise=1.0),
-                "distillation": Distillation(target="norm", weight=10.0),
+                "distillation": NormDistillation(weight=10.0),
             },
         ),
-        memory=GaussianMemory(covariance="none", augmented=True),
+        memory=MeanMemory(augmented=True),
         drift=NoDrift(),
         classifier=LearnedHead(),
     )

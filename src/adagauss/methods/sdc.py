@@ -8,9 +8,9 @@
         for every new class c: μ_c of the features of its images               memory
         predict the nearest μ_c among unit vectors                             classifier
 
-The paper trains its embedding with a triplet loss; later work, and this method, with LwF (its cosine head is not
-available here: the outputs are linear). Its features are unit vectors and its σ belongs to them: distances in the
-kernel are between unit vectors here too. ``drift.sigma=null`` takes σ from the median distance.
+The paper trains its embedding with a triplet loss; later work, and this method, with LwF. Its features are unit vectors
+and its σ belongs to them: distances in the kernel are between unit vectors here too. ``drift.sigma=null`` takes σ from
+the median distance.
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ from adagauss.methods.lwf_base import DATASETS, lwf_with
 )
 def sdc() -> Method:
     """LwF, with means that move as the images around them."""
-    return lwf_with(SDC(sigma=0.2, normalise=True))
+    return lwf_with(SDC(sigma=0.2, normalize=True))

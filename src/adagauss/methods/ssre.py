@@ -1,13 +1,13 @@
 """SSRE (CVPR 2022): later tasks train 1×1 convolutions that are folded in; images choose between learning and keeping.
 
-first task: train as PASS does, with rotations as classes; fold batch norm into convolutions   tuning
+first task: train as PASS does, with rotations as classes; fold batch norm into convolutions   reparameterisation
 for task t = 2 … T:
-    add a 1×1 convolution beside each 3×3 one, fix all else of F                               tuning
+    add a 1×1 convolution beside each 3×3 one, fix all else of F                               reparameterisation
     s(x) = max over old classes of cos(F_t(x), μ_c)
     train with mean of (1 − s)·CE over all classes (logits / 0.1)                              cross-entropy
         + 10 · CE of μ_c for random old classes c                                              prototypes
         + Σ over the batch of s·‖F_t(x) − F_{t−1}(x)‖₂                                         distillation
-    fold the 1×1 convolutions into the 3×3 ones                                                tuning
+    fold the 1×1 convolutions into the 3×3 ones                                                reparameterisation
 for every new class c: μ_c of its augmented images                                             memory
 predict the largest of the C outputs                                                           classifier
 """
@@ -18,9 +18,9 @@ from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import GaussianMemory
+from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.representation import ConvAdapters, Representation, Rotations
+from adagauss.representation import ParallelConvolutions, Representation, Rotations
 from adagauss.representation.terms.prototypes import PrototypeReplay
 from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation
 from adagauss.training import Recipe
@@ -28,7 +28,7 @@ from adagauss.training import Recipe
 BASE = Recipe(
     epochs=101,
     batch_size=256,
-    optimiser="adam",
+    optimizer="adam",
     learning_rate=1e-3,
     weight_decay=2e-4,
     milestones=(44 / 101, 89 / 101),
@@ -36,7 +36,7 @@ BASE = Recipe(
 """The first task is PASS' own: 64 images in 4 rotations."""
 
 LATER = Recipe(
-    epochs=60, batch_size=128, optimiser="adam", learning_rate=2e-4, weight_decay=5e-4, milestones=(45 / 60,)
+    epochs=60, batch_size=128, optimizer="adam", learning_rate=2e-4, weight_decay=5e-4, milestones=(45 / 60,)
 )
 
 
@@ -57,15 +57,15 @@ def ssre() -> Method:
             later=LATER,
             heads="keep",
             train_old_heads=True,
-            expansion=Rotations(when="first"),
-            tuning=ConvAdapters(),
+            label_augmentation=Rotations(when="first"),
+            reparameterisation=ParallelConvolutions(),
             terms={
                 "cross_entropy": SelectiveCrossEntropy(over="seen", temperature=0.1),
                 "prototypes": PrototypeReplay(weight=10.0, temperature=0.1, noise=0.0),
                 "distillation": SelectiveDistillation(weight=1.0),
             },
         ),
-        memory=GaussianMemory(covariance="none", augmented=True),
+        memory=MeanMemory(augmented=True),
         drift=NoDrift(),
         classifier=LearnedHead(),
     )

@@ -1,14 +1,15 @@
 """How the extractor learns a task without losing the old ones."""
 
-from adagauss.representation import terms  # noqa: F401  (registers the terms)
-from adagauss.representation.adapters import ConvAdapters
-from adagauss.representation.expansion import Expansion, NoExpansion, Rotations
+from adagauss.representation import mixtures, parallel_convolutions, terms  # noqa: F401  (registers the parts)
+from adagauss.representation.base import Representation
+from adagauss.representation.label_augmentation import LabelAugmentation, NoLabelAugmentation, Rotations
+from adagauss.representation.live import Live
 from adagauss.representation.mixtures import Mixtures
-from adagauss.representation.step import Step, Term
-from adagauss.representation.trained import Representation
-from adagauss.representation.tuning import FullTuning, Tuning
+from adagauss.representation.parallel_convolutions import ParallelConvolutions
+from adagauss.representation.reparameterisation import NoReparameterisation, Reparameterisation
+from adagauss.representation.step import LiveTerm, Step, Term
 
 __all__ = [
-    "ConvAdapters", "Expansion", "FullTuning", "Mixtures", "NoExpansion", "Representation", "Rotations", "Step",
-    "Term", "Tuning",
+    "LabelAugmentation", "Live", "LiveTerm", "Mixtures", "NoLabelAugmentation", "NoReparameterisation",
+    "ParallelConvolutions", "Reparameterisation", "Representation", "Rotations", "Step", "Term",
 ]  # fmt: skip

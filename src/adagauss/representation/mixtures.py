@@ -7,10 +7,10 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from adagauss.representation.expansion import Expansion
+from adagauss.representation.label_augmentation import LabelAugmentation
 
 
-class Mixtures(Expansion):
+class Mixtures(LabelAugmentation):
     """Every image mixed with ``times`` random others, λx + (1 − λ)x'; each pair of classes has its own label.
 
     λ ~ Beta(α, α); a share that leaves ``between`` is set to ½, so that no mixture resembles one of its two classes.
@@ -28,7 +28,7 @@ class Mixtures(Expansion):
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
         return classes * (classes - 1) // 2 if self.times else 0
 
-    def expand(
+    def augment(
         self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         number, device = len(images), images.device

@@ -9,10 +9,12 @@ from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from adagauss.config import Part
 from adagauss.gaussians import ClassGaussians
+from adagauss.representation.live import Live
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
@@ -29,7 +31,7 @@ class Step:
     extract: Callable[[Tensor], Tensor]
     detach: bool = False
     originals: int | None = None
-    """Images the batch had before it was expanded; None: it was not."""
+    """Images the batch had before labels were augmented; None: they were not."""
 
     @cached_property
     def features(self) -> Tensor:
@@ -46,28 +48,53 @@ class Step:
         return features
 
 
+class LiveTerm(Live):
+    """A loss term at work on one task."""
+
+    def forward(self, step: Step) -> Tensor | None:
+        """The term, not yet weighted; None where it does not apply (say, in the first task)."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+    @staticmethod
+    def without_effect() -> LiveTerm:
+        """A term that does not apply in this task, e.g. distillation in the first one."""
+        return _NoTerm()
+
+
+class _NoTerm(LiveTerm):
+    def forward(self, step: Step) -> Tensor | None:
+        return None
+
+
 class Term(Part):
-    """A loss term. It may bring a module that is trained along with the network and thrown away after the task."""
+    """A loss term.
+
+    One that is a function of the step alone defines `loss`. One that trains a helper, prepares something per task or
+    remembers something for the next defines `start` instead, and returns a `LiveTerm` of its own.
+    """
 
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
-    def annotate(self, now: CurrentTask) -> None:
-        """Leave in the task's notes what other parts need to know of earlier tasks. Called before all else."""
-
-    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
-        """Called before a task is trained; returns the helper module to train along, if any."""
-        return None
-
-    def begin_epoch(self) -> None:
-        """Called before each epoch. A training may be resumed here, so nothing kept between batches may live on."""
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        """The term at work on this task; ``before`` is what it handed back after the last one."""
+        return _PureTerm(self)
 
     def loss(self, step: Step) -> Tensor | None:
-        """The term, not yet weighted; None where it does not apply (say, in the first task)."""
-        raise TypeError(f"{type(self).__name__} must define loss")
+        """The term, not yet weighted; None where it does not apply."""
+        raise TypeError(f"{type(self).__name__} must define loss or start")
 
-    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        """Called after the task is trained, e.g. to measure what the next one will need."""
+    def shares(self, before: Learned) -> dict[str, Tensor]:
+        """What other parts may read, while a task is learned, of what this one knows of earlier tasks."""
+        return {}
 
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        """Called last of all, when drift, memory and classifier are done: the network is as the next task finds it."""
+
+class _PureTerm(LiveTerm):
+    """A term that is a function of the step alone."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__()
+        self.term = term
+
+    def forward(self, step: Step) -> Tensor | None:
+        return self.term.loss(step)

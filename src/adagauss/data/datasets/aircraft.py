@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import require, require_files, table
+from adagauss.data.listing import require_files, table, text_of
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -19,11 +19,12 @@ FOLDER = "fgvc-aircraft-2013b"
     licence="non-commercial research; images belong to their photographers",
     folder=FOLDER,
     markers=("data/variants.txt", "data/images"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_aircraft(options: ReadOptions) -> Dataset:
     """Classes are the variants in the order of ``variants.txt``; the images keep their credit strips."""
     folder = options.root / FOLDER / "data"
-    lines = require(folder / "variants.txt", "aircraft").read_text(encoding="utf-8").splitlines()
+    lines = text_of(folder / "variants.txt", "aircraft").splitlines()
     variants = [line.strip() for line in lines if line.strip()]
     number = {variant: target for target, variant in enumerate(variants)}
     parts = {"trainval": FileList(), "test": FileList()}

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import require, require_files
+from adagauss.data.matlab import read_variable
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -24,12 +23,13 @@ FOLDER = "stanford_cars"
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
     markers=("devkit", "cars_train", "cars_test"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_cars(options: ReadOptions) -> Dataset:
     """Classes are the model names of ``cars_meta.mat``, in its order."""
     folder = options.root / FOLDER
     devkit = folder / "devkit"
-    classes = [str(name) for name in _column(devkit / "cars_meta.mat", "class_names")]
+    classes = _class_names(devkit / "cars_meta.mat")
     test_labels = folder / "cars_test_annos_withlabels.mat"
     if not test_labels.exists() and (devkit / test_labels.name).exists():  # some copies keep it with the others
         test_labels = devkit / test_labels.name
@@ -38,23 +38,39 @@ def read_cars(options: ReadOptions) -> Dataset:
     return file_dataset("cars", classes, train, test, options)
 
 
+def _class_names(file: Path) -> list[str]:
+    names = _variable(file, "class_names")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise _damaged(file, "it does not hold a list of names")
+    return names
+
+
 def _listed(annotations: Path, images: Path, classes: int) -> FileList:
+    rows = _variable(annotations, "annotations")
+    if not isinstance(rows, list):
+        raise _damaged(annotations, "it does not hold a list of images")
     files = FileList()
-    for row in _column(annotations, "annotations"):
-        target = int(row["class"]) - 1  # Matlab counts from one
+    for row in rows:
+        name, number = (row.get("fname"), row.get("class")) if isinstance(row, dict) else (None, None)
+        if not isinstance(name, str) or Path(name).name != name or not name:
+            raise _damaged(annotations, "an entry does not name a file")
+        if not isinstance(number, list) or len(number) != 1 or number[0] != number[0] // 1:
+            raise _damaged(annotations, "an entry does not name a class")
+        target = int(number[0]) - 1  # Matlab counts from one
         if not 0 <= target < classes:
             raise DataError(f"cars: {annotations} names class {target + 1}, but there are {classes} class names")
-        files.add([images / str(row["fname"])], target)
+        files.add([images / name], target)
     require_files(files.paths, "cars")
     return files
 
 
-def _column(file: Path, key: str) -> Any:
-    from scipy.io import loadmat  # installed with scikit-learn
-
+def _variable(file: Path, key: str) -> Any:
     require(file, "cars")
     try:
-        content = loadmat(file, squeeze_me=True)
-        return np.atleast_1d(content[key])  # a single row was squeezed to a scalar
-    except Exception as error:  # whatever a damaged Matlab file leads to
-        raise DataError(f"cars: {file} cannot be read ({error}). {how_to_get('cars')}") from error
+        return read_variable(file, key)
+    except (ValueError, LookupError, OSError) as error:
+        raise _damaged(file, str(error)) from error
+
+
+def _damaged(file: Path, why: str) -> DataError:
+    return DataError(f"cars: {file} cannot be read ({why}). {how_to_get('cars')}")

@@ -14,6 +14,7 @@ import torch
 from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.listing import require
+from adagauss.data.regular import open_regular
 from adagauss.data.safe_pickle import load_plain_pickle
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
@@ -35,6 +36,7 @@ _MD5 = {
     "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
     "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
 }
+MOST_CLASSES = 1000
 _LICENCE = "none stated; cite Krizhevsky (2009)"
 
 
@@ -70,7 +72,7 @@ def read_cifar10(options: ReadOptions) -> Dataset:
 
 
 def _read(name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str) -> Dataset:
-    classes = tuple(str(label) for label in _load(folder / meta, name).get(names_key, ()))
+    classes = _class_names(folder / meta, name, names_key)
     for file in (*train, test):  # before anything large is read
         require(folder / file, name)
 
@@ -86,20 +88,36 @@ def _read(name: str, folder: Path, train: list[str], test: str, meta: str, names
 
 def _batch(file: Path, name: str, labels_key: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     content = _load(file, name)
-    rows, labels = content.get("data"), np.asarray(content.get(labels_key, ()))
+    rows, labels = content.get("data"), content.get(labels_key)
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iu":
+        labels = labels.tolist()
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < MOST_CLASSES for label in labels):
+        raise _damaged(name, file, f"it does not hold a list of {labels_key!r}")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * 32 * 32):
         raise _damaged(name, file, f"it does not hold images of 3x32x32 with one of {labels_key!r} each")
-    return rows.reshape(-1, 3, 32, 32), labels.astype(np.int64)
+    return rows.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
+
+
+def _class_names(file: Path, name: str, names_key: str) -> tuple[str, ...]:
+    names = _load(file, name).get(names_key)
+    if not isinstance(names, list) or not all(isinstance(label, str | bytes) for label in names):
+        raise _damaged(name, file, f"it does not hold a list of {names_key!r}")
+    return tuple(_text(label) for label in names)
 
 
 def _load(file: Path, name: str) -> dict[str, Any]:
-    with require(file, name).open("rb") as stream:
+    with open_regular(require(file, name)) as stream:
         if hashlib.file_digest(stream, "md5").hexdigest() != _MD5[f"{file.parent.name}/{file.name}"]:
             logger.warning("%s: %s is not the official file (its MD5 differs)", name, file)
     content = load_plain_pickle(file)
     if not isinstance(content, dict):
         raise _damaged(name, file, "it does not hold a dictionary")
-    return content
+    return {_text(key) if isinstance(key, bytes) else key: value for key, value in content.items()}
+
+
+def _text(label: str | bytes) -> str:
+    """Copies that were loaded as bytes and written again by Python 3 hold bytes where the official files hold text."""
+    return label.decode("latin1") if isinstance(label, bytes) else label
 
 
 def _damaged(name: str, file: Path, why: str) -> DataError:

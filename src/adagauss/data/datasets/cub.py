@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import require_files, table
 from adagauss.data.sources import how_to_get
@@ -19,6 +19,7 @@ FOLDER = "CUB_200_2011"
     licence="non-commercial research and education; images belong to their photographers",
     folder=FOLDER,
     markers=("images.txt", "images"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_cub(options: ReadOptions) -> Dataset:
     """Classes are named as in ``classes.txt``, e.g. ``001.Black_footed_Albatross``."""

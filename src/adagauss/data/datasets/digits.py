@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 
 TEST_SHARE = 0.3
@@ -20,6 +20,8 @@ SPLIT_SEED = 0
     licence="CC BY 4.0 (UCI optical recognition of handwritten digits)",
     folder="",
     class_order="natural",
+    traits=(Trait.GREY, Trait.MIRRORING_HARMS, Trait.TINY_IMAGES, Trait.FEW_IMAGES),
+    settings={"backbone.name": "convnet", "backbone.features": 16, "augmentation.crop_padding": 1},
 )
 def read_digits(options: ReadOptions) -> Dataset:
     """Split class by class with a fixed seed, so that every run sees the same training and test images."""
@@ -42,28 +44,4 @@ def read_digits(options: ReadOptions) -> Dataset:
         chosen = torch.cat(parts)
         return LabelledImages(ArrayImages(pixels[chosen]), targets[chosen], tuple(range(10)))
 
-    return Dataset(
-        "digits",
-        split(train),
-        split(test),
-        mean=(0.3053,),
-        std=(0.3760,),
-        settings={
-            "backbone.name": "convnet",
-            "backbone.features": 16,
-            "augmentation.crop_padding": 1,
-            "augmentation.resized_crop": False,
-            "augmentation.flip": False,
-            "augmentation.policy": "none",
-            "memory.flips": False,
-            "classifier.buffer": 512,
-            # A task has some 250 images: many short epochs, and an adapter that sees enough batches.
-            "representation.first.epochs": 20,
-            "representation.first.batch_size": 32,
-            "representation.later.epochs": 20,
-            "representation.later.batch_size": 32,
-            "drift.recipe.epochs": 100,
-            "drift.recipe.batch_size": 32,
-            "drift.recipe.learning_rate": 0.1,
-        },
-    )
+    return Dataset("digits", split(train), split(test), mean=(0.3053,), std=(0.3760,))

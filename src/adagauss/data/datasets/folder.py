@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import class_folders, holds_class_folders, images_below, seeded_split
 from adagauss.errors import DataError
@@ -22,6 +22,7 @@ SPLIT_SEED = 0
     licence="yours",
     folder="",
     takes_path=True,
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_folder(options: ReadOptions) -> Dataset:
     """Classes are the folder names in sorted order."""

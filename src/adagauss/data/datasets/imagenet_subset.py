@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import images_below, require
 
@@ -50,6 +50,7 @@ _LICENCE = "ImageNet terms of access: research and education, not commercial"
     licence=_LICENCE,
     folder=FOLDER,
     markers=("train", "val"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_first_100(options: ReadOptions) -> Dataset:
     """Classes are wnids in alphabetical order; the official validation images serve as test images."""
@@ -64,6 +65,7 @@ def read_first_100(options: ReadOptions) -> Dataset:
     licence=_LICENCE,
     folder=FOLDER,
     markers=("train", "val"),
+    traits=(Trait.PHOTOGRAPHS,),
 )
 def read_seed_1993(options: ReadOptions) -> Dataset:
     """Classes are wnids in alphabetical order; the official validation images serve as test images."""

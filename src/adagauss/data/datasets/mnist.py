@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
+from adagauss.data.regular import open_regular
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -28,12 +29,11 @@ FASHION_CLASSES = (
     "Bag",
     "Ankle boot",
 )
+MOST_BYTES = 2**28
 _UNSIGNED_BYTES = 8
 # Each file may be gzipped; a download that broke off leaves only some of them.
 _FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
-# Policies of random changes are made for colour photographs.
-_GREY = {"augmentation.policy": "none", "augmentation.crop_padding": 2}
-_DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
+_SETTINGS = {"augmentation.crop_padding": 2}
 
 
 @register_dataset(
@@ -45,11 +45,13 @@ _DIGITS = {**_GREY, "augmentation.flip": False, "memory.flips": False}
     folder="mnist",
     markers=_FILES,
     class_order="natural",
+    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
+    settings=_SETTINGS,
 )
 def read_mnist(options: ReadOptions) -> Dataset:
     """Classes are the digits as integers."""
     train, test = _parts("mnist", options.root / "mnist", tuple(range(10)))
-    return Dataset("mnist", train, test, mean=(0.1307,), std=(0.3081,), settings=_DIGITS)
+    return Dataset("mnist", train, test, mean=(0.1307,), std=(0.3081,))
 
 
 @register_dataset(
@@ -61,11 +63,13 @@ def read_mnist(options: ReadOptions) -> Dataset:
     folder="fashion-mnist",
     markers=_FILES,
     class_order="natural",
+    traits=(Trait.GREY,),
+    settings=_SETTINGS,
 )
 def read_fashion_mnist(options: ReadOptions) -> Dataset:
     """Classes are the names of the garments, in the order of the official label numbers."""
     train, test = _parts("fashion-mnist", options.root / "fashion-mnist", FASHION_CLASSES)
-    return Dataset("fashion-mnist", train, test, mean=(0.2860,), std=(0.3530,), settings=_GREY)
+    return Dataset("fashion-mnist", train, test, mean=(0.2860,), std=(0.3530,))
 
 
 def _parts(name: str, folder: Path, classes: tuple[Label, ...]) -> tuple[LabelledImages, LabelledImages]:
@@ -103,6 +107,11 @@ def _plain_or_zipped(name: str, file: Path) -> Path:
 
 def _content(name: str, file: Path) -> bytes:
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with open_regular(file) as stream:
+            # What is packed may swell a thousandfold: no more is unpacked than the largest of these files could hold.
+            content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name}: {file} is damaged ({error}). {how_to_get(name)}") from error
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{name}: {file} is damaged: it holds more than {MOST_BYTES} bytes. {how_to_get(name)}")
+    return content

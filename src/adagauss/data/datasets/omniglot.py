@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
 from adagauss.data.listing import class_folders, images_below, seeded_split
 from adagauss.errors import DataError
@@ -21,6 +21,8 @@ SPLIT_SEED = 0
     licence="MIT",
     folder=FOLDER,
     markers=("images_background", "images_evaluation"),
+    traits=(Trait.GREY, Trait.MIRRORING_HARMS),
+    settings={"augmentation.crop_padding": 2},
 )
 def read_omniglot(options: ReadOptions) -> Dataset:
     """Classes are ``alphabet/character``, of the background and the evaluation set alike."""
@@ -50,10 +52,4 @@ def read_omniglot(options: ReadOptions) -> Dataset:
         channels=1,
         mean=(0.9195,),
         std=(0.2261,),
-        settings={
-            "augmentation.crop_padding": 2,
-            "augmentation.flip": False,
-            "augmentation.policy": "none",
-            "memory.flips": False,
-        },
     )

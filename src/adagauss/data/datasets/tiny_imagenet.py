@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
 from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import class_folders, images_below, require, require_files, table
+from adagauss.data.listing import class_folders, images_below, require_files, table, text_of
 from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
@@ -20,13 +20,14 @@ SIZE = 64
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
     markers=("wnids.txt", "train", "val"),
+    settings={"augmentation.crop_padding": 8},
 )
 def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     """Classes are the sorted wnids of the training folders, however many there are."""
     folder = options.root / FOLDER
     class_paths = class_folders(folder / "train", "tiny")
     classes = [path.name for path in class_paths]
-    listed = require(folder / "wnids.txt", "tiny").read_text(encoding="utf-8").split()
+    listed = text_of(folder / "wnids.txt", "tiny").split()
     absent = sorted(set(listed) - set(classes))
     if absent:
         raise DataError(
@@ -45,5 +46,4 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
         if wnid in number:
             test.add([folder / "val" / "images" / image], number[wnid])
     require_files(test.paths, "tiny")
-    settings = {"augmentation.crop_padding": 8}
-    return file_dataset("tiny", classes, train, test, options, size=SIZE, settings=settings)
+    return file_dataset("tiny", classes, train, test, options, size=SIZE)

@@ -3,8 +3,16 @@
 from adagauss.plugins import import_submodules
 from adagauss.representation.terms.anti_collapse import AntiCollapse
 from adagauss.representation.terms.cross_entropy import CrossEntropy
-from adagauss.representation.terms.distillation import Distillation
+from adagauss.representation.terms.distillation import (
+    FeatureDistillation,
+    LogitDistillation,
+    NormDistillation,
+    ProjectedDistillation,
+)
 
-__all__ = ["AntiCollapse", "CrossEntropy", "Distillation"]
+__all__ = [
+    "AntiCollapse", "CrossEntropy", "FeatureDistillation", "LogitDistillation", "NormDistillation",
+    "ProjectedDistillation",
+]  # fmt: skip
 
 import_submodules(__name__)

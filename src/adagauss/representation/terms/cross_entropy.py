@@ -10,6 +10,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
+from adagauss.needs import Need
 from adagauss.representation.step import Step, Term
 
 
@@ -21,6 +22,10 @@ class CrossEntropy(Term):
     temperature: PositiveFloat = 1.0
     """Logits are divided by it (PASS and its kin use 0.1)."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.KEPT_HEADS} if self.over == "seen" else ())
 
     def loss(self, step: Step) -> Tensor:
         logits, targets = self.outputs(step)

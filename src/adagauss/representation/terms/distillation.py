@@ -2,55 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, PrivateAttr
-from torch import Tensor, nn
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
 from adagauss.losses import Reduction, feature_norm, logit_distillation, squared_error
+from adagauss.needs import Need
 from adagauss.networks import mlp
-from adagauss.representation.step import Step, Term
+from adagauss.representation.step import LiveTerm, Step, Term
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
-class Distillation(Term):
-    """λ · L_PKD and its alternatives; ``weight`` is λ.
+class ProjectedDistillation(Term):
+    """λ · L_PKD: squared error between φ(F_t(x)) and F_{t−1}(x), φ a learnable MLP (eq. 3); ``weight`` is λ."""
 
-    - ``projected``: squared error between φ(F_t(x)) and F_{t−1}(x), φ a learnable MLP (eq. 3);
-    - ``feature``: squared error between F_t(x) and F_{t−1}(x);
-    - ``norm``: their Frobenius distance, neither squared nor averaged;
-    - ``logit``: cross-entropy between the old outputs of both networks at ``temperature`` (needs kept heads).
-    """
-
-    kind = "distillation"
+    kind = "projected_distillation"
     weight: NonNegativeFloat = 10.0
-    target: Literal["projected", "feature", "norm", "logit"] = "projected"
     reduction: Reduction = "mean"
     """``mean`` over batch and dimensions (published code; λ = 10 belongs to it) or ``sum`` (the text)."""
     width: PositiveInt = 32
     """d: the projector's hidden layer is d·S wide."""
-    temperature: PositiveFloat = 2.0
-    _projector: nn.Module | None = PrivateAttr(None)
 
-    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
-        needed = self.target == "projected" and now.previous is not None
-        self._projector = mlp(now.network.extractor.size, self.width).to(now.runtime.device) if needed else None
-        return self._projector
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return LiveTerm.without_effect() if now.previous is None else _Projected(self, now.network.extractor.size)
+
+
+class _Projected(LiveTerm):
+    """φ, trained with the network and dropped after the task."""
+
+    def __init__(self, part: ProjectedDistillation, features: int) -> None:
+        super().__init__()
+        self.projector = mlp(features, part.width)
+        self.reduction: Reduction = part.reduction
+
+    def forward(self, step: Step) -> Tensor:
+        return squared_error(self.projector(step.features), step.previous_features, self.reduction)
+
+
+class FeatureDistillation(Term):
+    """λ times the squared error between F_t(x) and F_{t−1}(x); ``weight`` is λ."""
+
+    kind = "feature_distillation"
+    weight: NonNegativeFloat = 10.0
+    reduction: Reduction = "mean"
+    """``mean`` over batch and dimensions, or ``sum``."""
+
+    def loss(self, step: Step) -> Tensor | None:
+        if step.now.previous is None:
+            return None
+        return squared_error(step.features, step.previous_features, self.reduction)
+
+
+class NormDistillation(Term):
+    """λ·‖F_t(X) − F_{t−1}(X)‖_F over the batch, neither squared nor averaged (PASS, IL2A); ``weight`` is λ."""
+
+    kind = "norm_distillation"
+    weight: NonNegativeFloat = 10.0
+
+    def loss(self, step: Step) -> Tensor | None:
+        return None if step.now.previous is None else feature_norm(step.features, step.previous_features)
+
+
+class LogitDistillation(Term):
+    """λ times the cross-entropy between the old outputs of both networks at ``temperature``; ``weight`` is λ."""
+
+    kind = "logit_distillation"
+    weight: NonNegativeFloat = 10.0
+    temperature: PositiveFloat = 2.0
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.KEPT_HEADS})
 
     def loss(self, step: Step) -> Tensor | None:
         previous = step.now.previous
         if previous is None:
             return None
-        if self.target == "logit":
-            old = previous.head.seen(step.previous_features)
-            return logit_distillation(
-                step.now.network.head.seen(step.features)[:, : old.shape[1]], old, self.temperature
-            )
-        if self.target == "norm":
-            return feature_norm(step.features, step.previous_features)
-        features = self._projector(step.features) if self._projector is not None else step.features
-        return squared_error(features, step.previous_features, self.reduction)
-
-    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        self._projector = None
+        old = previous.head.seen(step.previous_features)
+        return logit_distillation(step.now.network.head.seen(step.features)[:, : old.shape[1]], old, self.temperature)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from pydantic import NonNegativeFloat, PrivateAttr
-from torch import Tensor, nn
+from pydantic import NonNegativeFloat
+from torch import Tensor
 
-from adagauss.config import State
 from adagauss.gaussians import ClassGaussians
-from adagauss.representation.step import Step, Term
+from adagauss.needs import Need
+from adagauss.representation.step import LiveTerm, Step, Term
+from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 
 
@@ -28,7 +29,7 @@ class FeatureMatrix(Term):
     """mean_x Δᵀ(λE + ηI)Δ with Δ = F_t(x) − F_{t−1}(x) and E of the previous task's end.
 
     E is measured anew on the current images when all else of a task is done, so with the outputs that predict. During
-    a task the one before is to be found in its notes as ``feature_matrix``.
+    a task other parts may read the one before as ``feature_matrix``.
     """
 
     kind = "feature_matrix"
@@ -36,31 +37,49 @@ class FeatureMatrix(Term):
     """λ."""
     damping: NonNegativeFloat = 0.1
     """η."""
-    _matrix: Tensor | None = PrivateAttr(None)
-    _metric: Tensor | None = PrivateAttr(None)
 
-    def annotate(self, now: CurrentTask) -> None:
-        if self._matrix is not None:
-            now.notes["feature_matrix"] = self._matrix
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
 
-    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
-        if self._matrix is not None:
-            identity = torch.eye(len(self._matrix), device=self._matrix.device)
-            self._metric = self.importance * self._matrix + self.damping * identity
-        return None
+    @property
+    def provides(self) -> frozenset[Need]:
+        return frozenset({Need.FEATURE_MATRIX})
 
-    def loss(self, step: Step) -> Tensor | None:
-        if self._metric is None:
+    def empty_state(self) -> MeasuredMatrix:
+        return MeasuredMatrix()
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return _InMetric(self, recalled(before, MeasuredMatrix))
+
+    def shares(self, before: Learned) -> dict[str, Tensor]:
+        return {"feature_matrix": before.matrix} if isinstance(before, MeasuredMatrix) else {}
+
+
+class MeasuredMatrix(Learned):
+    """E as it was measured at the end of a task."""
+
+    def __init__(self, matrix: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("matrix", torch.zeros(0, 0) if matrix is None else matrix)
+        self.matrix: Tensor
+
+
+class _InMetric(LiveTerm):
+    """The penalty in the metric of the last E; nothing in the first task."""
+
+    def __init__(self, part: FeatureMatrix, before: MeasuredMatrix | None) -> None:
+        super().__init__()
+        self.metric: Tensor | None = None
+        if before is not None:
+            identity = torch.eye(len(before.matrix), device=before.matrix.device)
+            self.metric = part.importance * before.matrix + part.damping * identity
+
+    def forward(self, step: Step) -> Tensor | None:
+        if self.metric is None:
             return None
         delta = step.features - step.previous_features
-        return ((delta @ self._metric.to(delta)) * delta).sum(1).mean()
+        return ((delta @ self.metric.to(delta)) * delta).sum(1).mean()
 
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        self._metric = None
-        self._matrix = feature_matrix(now.features(0), *now.network.head.class_parameters()).float()
-
-    def state_dict(self) -> State:
-        return {} if self._matrix is None else {"matrix": self._matrix}
-
-    def load_state_dict(self, state: State) -> None:
-        self._matrix = state.get("matrix")
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> MeasuredMatrix:
+        return MeasuredMatrix(feature_matrix(now.features(0), *now.network.head.class_parameters()).float())

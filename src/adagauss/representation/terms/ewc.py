@@ -7,15 +7,16 @@ from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, PrivateAttr
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.func import functional_call
 
-from adagauss.config import State
+from adagauss.backbones import Extractor
 from adagauss.gaussians import ClassGaussians
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
-from adagauss.representation.step import Step, Term
+from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets
+from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask, ImageBatches
 
 
@@ -43,26 +44,14 @@ class ElasticWeights(Term):
     batch_size: PositiveInt = 128
     images: PositiveInt | None = None
     """Measure F on about so many images, drawn at random; None: on all of the task."""
-    _fisher: dict[str, Tensor] = PrivateAttr(default_factory=dict)
-    _classes: int = PrivateAttr(0)
 
-    def loss(self, step: Step) -> Tensor | None:
-        if step.now.previous is None or not self._fisher:
-            return None
-        parameters = dict(step.now.network.extractor.named_parameters())
-        return quadratic_penalty(parameters, dict(step.now.previous.extractor.named_parameters()), self._fisher)
+    def empty_state(self) -> Importance:
+        return Importance()
 
-    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        if not self.weight:
-            return
-        fisher = self.fisher(now)
-        classes = self._classes + len(now.classes)
-        if self._fisher:
-            share = self._classes / classes if self.old_share is None else self.old_share
-            fisher = {name: share * self._fisher[name] + (1 - share) * value for name, value in fisher.items()}
-        self._fisher, self._classes = fisher, classes
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return _Elastic(self, recalled(before, Importance)) if self.weight else LiveTerm.without_effect()
 
-    def fisher(self, now: CurrentTask) -> dict[str, Tensor]:
+    def measure(self, now: CurrentTask) -> dict[str, Tensor]:
         """F of the current task alone, by names of the extractor's parameters."""
         extractor = now.network.extractor
 
@@ -100,13 +89,47 @@ class ElasticWeights(Term):
                 drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
                 yield images, drawn.flatten().to(images.device)
 
-    def state_dict(self) -> State:
-        if not self._fisher:
-            return {}
-        state = {f"fisher.{name}": value for name, value in self._fisher.items()}
-        return {**state, "classes": torch.tensor(self._classes)}
 
-    def load_state_dict(self, state: State) -> None:
-        prefix = "fisher."
-        self._fisher = {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
-        self._classes = int(state["classes"]) if state else 0
+class Importance(Learned):
+    """F of all tasks so far as one vector, the extractor's parameters end to end, and how many classes it is of."""
+
+    def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("fisher", torch.zeros(0) if fisher is None else fisher)
+        self.register_buffer("classes", torch.tensor(classes))
+        self.fisher: Tensor
+        self.classes: Tensor
+
+    def by_name(self, extractor: Extractor) -> dict[str, Tensor]:
+        """F of each parameter, in its shape."""
+        parameters = dict(extractor.named_parameters())
+        pieces = torch.split(self.fisher, [parameter.numel() for parameter in parameters.values()])
+        return {name: piece.view_as(p) for (name, p), piece in zip(parameters.items(), pieces, strict=True)}
+
+
+class _Elastic(LiveTerm):
+    """The penalty of one task; nothing in the first."""
+
+    def __init__(self, part: ElasticWeights, before: Importance | None) -> None:
+        super().__init__()
+        self.part = part
+        # In a tuple: what is known from before is not saved again with every snapshot.
+        self._before = (before,)
+
+    def forward(self, step: Step) -> Tensor | None:
+        before, previous = self._before[0], step.now.previous
+        if before is None or previous is None:
+            return None
+        parameters = dict(step.now.network.extractor.named_parameters())
+        anchors = dict(previous.extractor.named_parameters())
+        return quadratic_penalty(parameters, anchors, before.by_name(previous.extractor))
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Importance:
+        fisher = torch.cat([value.flatten() for value in self.part.measure(now).values()])
+        before = self._before[0]
+        if before is None:
+            return Importance(fisher, len(now.classes))
+        known = int(before.classes)
+        classes = known + len(now.classes)
+        share = known / classes if self.part.old_share is None else self.part.old_share
+        return Importance(share * before.fisher + (1 - share) * fisher, classes)

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeFloat, PrivateAttr
-from torch import Tensor, nn
+from pydantic import NonNegativeFloat
+from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
-from adagauss.representation.step import Step, Term
+from adagauss.needs import Need
+from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.sampling import Sampler
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
@@ -27,19 +29,27 @@ class PrototypeRehearsal(Term):
     kind = "pr_ace"
     jitter: NonNegativeFloat = 1e-5
     """ε."""
-    _sampler: Sampler | None = PrivateAttr(None)
-    _last: tuple[Tensor, Tensor] | None = PrivateAttr(None)
 
-    def begin(self, now: CurrentTask, memory: ClassGaussians) -> nn.Module | None:
-        self._sampler = Sampler(memory, self.jitter) if len(memory) else None
-        return None
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.COVARIANCES, Need.KEPT_HEADS})
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm.without_effect()
+
+
+class _Rehearsal(LiveTerm):
+    """Draws of the old classes, beside images of the batch before."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def begin_epoch(self) -> None:
         self._last = None
 
-    def loss(self, step: Step) -> Tensor | None:
-        if self._sampler is None:
-            return None
+    def forward(self, step: Step) -> Tensor:
         old, new, size = len(step.memory), len(step.now.classes), len(step.images)
         wanted = min(round(size * new / (old + new)), size - 1)
         last, self._last = self._last, (step.images, step.targets)
@@ -48,15 +58,12 @@ class PrototypeRehearsal(Term):
         # Labels go round the old classes from a random one: as balanced as a batch can be.
         start = int(torch.randint(old, (1,), generator=step.generator))
         labels = (torch.arange(count) + start) % old
-        features = self._sampler.draw(labels, step.generator)
+        features = self.sampler.draw(labels, step.generator)
         targets = labels.to(features.device)
         if fresh is not None:
             features = torch.cat([features, fresh.features])
             targets = torch.cat([targets, fresh.targets + old])
         return F.cross_entropy(step.now.network.head.seen(features), targets)
-
-    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        self._sampler = self._last = None
 
 
 def _real(step: Step, images: Tensor, targets: Tensor, wanted: int) -> Step | None:

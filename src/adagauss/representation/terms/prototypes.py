@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeFloat, PositiveFloat, PrivateAttr
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from adagauss.config import State
 from adagauss.gaussians import ClassGaussians
-from adagauss.representation.step import Step, Term
+from adagauss.needs import Need
+from adagauss.representation.step import LiveTerm, Step, Term
+from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 
 
@@ -25,27 +26,52 @@ class PrototypeReplay(Term):
     temperature: PositiveFloat = 0.1
     noise: NonNegativeFloat = 1.0
     """ρ, the noise in units of the radius; 0 replays the means as they are."""
-    _radius: Tensor | None = PrivateAttr(None)
 
-    def loss(self, step: Step) -> Tensor | None:
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS, Need.KEPT_HEADS})
+
+    def empty_state(self) -> Radius:
+        return Radius()
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return _Replay(self, recalled(before, Radius))
+
+
+class Radius(Learned):
+    """r, one number."""
+
+    def __init__(self, radius: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("radius", torch.zeros((), dtype=torch.float64) if radius is None else radius)
+        self.radius: Tensor
+
+
+class _Replay(LiveTerm):
+    """Old means with noise around them; nothing in the first task, at whose end the radius is measured."""
+
+    def __init__(self, part: PrototypeReplay, before: Radius | None) -> None:
+        super().__init__()
+        self.part = part
+        # In a tuple: what is known from before is not part of this task's training.
+        self._before = (before,)
+
+    def forward(self, step: Step) -> Tensor | None:
         if not len(step.memory):
             return None
         drawn = draw_classes(step)
         points = step.memory.means[drawn].float()
-        if self.noise and self._radius is not None:
-            points = around(points, self.noise * self._radius.float(), step.generator)
+        known = self._before[0]
+        if self.part.noise and known is not None:
+            points = around(points, self.part.noise * known.radius.float(), step.generator)
         logits = step.now.network.head.seen(points, auxiliary=True)
-        return F.cross_entropy(logits / self.temperature, drawn)
+        return F.cross_entropy(logits / self.part.temperature, drawn)
 
-    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        if self.noise and self._radius is None:
-            self._radius = radius(now.features(0), now.targets)
-
-    def state_dict(self) -> State:
-        return {} if self._radius is None else {"radius": self._radius}
-
-    def load_state_dict(self, state: State) -> None:
-        self._radius = state.get("radius")
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Radius | None:
+        known = self._before[0]
+        if known is None and self.part.noise:
+            return Radius(radius(now.features(0), now.targets))
+        return known
 
 
 def radius(features: Tensor, targets: Tensor) -> Tensor:
@@ -60,7 +86,7 @@ def around(means: Tensor, deviation: Tensor, generator: torch.Generator) -> Tens
 
 
 def draw_classes(step: Step) -> Tensor:
-    """Old classes, uniform at random, one for each image the batch had before it was expanded.
+    """Old classes, uniform at random, one for each image the batch had before labels were augmented.
 
     Remembered classes stand in the order of the head's outputs, so the positions are labels as well.
     """

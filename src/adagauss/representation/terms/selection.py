@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from adagauss.needs import Need
 from adagauss.representation.step import Step, Term
 from adagauss.representation.terms.cross_entropy import CrossEntropy
 
@@ -17,6 +18,10 @@ class SelectiveCrossEntropy(CrossEntropy):
     kind = "selective_cross_entropy"
     detach: bool = False
     """Take s as a constant; off, as in the published code, gradients flow through it as well."""
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        return super().requires | frozenset({Need.MEANS})
 
     def loss(self, step: Step) -> Tensor:
         logits, targets = self.outputs(step)
@@ -30,6 +35,10 @@ class SelectiveDistillation(Term):
     kind = "selective_distillation"
     weight: NonNegativeFloat = 1.0
     detach: bool = False
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.MEANS})
 
     def loss(self, step: Step) -> Tensor | None:
         if not len(step.memory):

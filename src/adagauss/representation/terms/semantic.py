@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from pydantic import NonNegativeFloat, PositiveFloat, PrivateAttr
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
-from adagauss.representation.step import Step, Term
+from adagauss.needs import Need
+from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.prototypes import draw_classes
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
@@ -25,27 +27,33 @@ class SemanticAugmentation(Term):
     temperature: PositiveFloat = 0.1
     ratio: NonNegativeFloat = 2.5
     """How wide the remembered covariance is taken; lower it if the term outgrows the others."""
-    _means: Tensor | None = PrivateAttr(None)
-    _covariances: Tensor | None = PrivateAttr(None)
 
-    def begin(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        # The bank holds packed float64 triangles: unpacked once a task rather than in every step.
-        self._means = memory.means.float() if len(memory) else None
-        self._covariances = memory.covariances.float() if len(memory) else None
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.COVARIANCES, Need.KEPT_HEADS, Need.LINEAR_HEAD})
 
-    def loss(self, step: Step) -> Tensor | None:
-        if self._means is None or self._covariances is None:
-            return None
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return _Semantic(self, memory) if len(memory) else LiveTerm.without_effect()
+
+
+class _Semantic(LiveTerm):
+    """The old Gaussians of one task, unpacked once rather than in every step."""
+
+    def __init__(self, part: SemanticAugmentation, memory: ClassGaussians) -> None:
+        super().__init__()
+        self.part = part
+        self.means, self.covariances = memory.means.float(), memory.covariances.float()
+
+    def forward(self, step: Step) -> Tensor:
         # Draws of a class are all alike: each class is computed once and counts as often as it was drawn.
         drawn = draw_classes(step)
         classes, times = torch.unique(drawn, return_counts=True)
         weight, bias = step.now.network.head.class_parameters(detach=False)
-        logits = upper_bound_logits(weight, bias, self._means[classes], self._covariances[classes], classes, self.ratio)
-        losses: Tensor = F.cross_entropy(logits / self.temperature, classes, reduction="none")
+        logits = upper_bound_logits(
+            weight, bias, self.means[classes], self.covariances[classes], classes, self.part.ratio
+        )
+        losses: Tensor = F.cross_entropy(logits / self.part.temperature, classes, reduction="none")
         return torch.sum(losses * times) / len(drawn)
-
-    def end(self, now: CurrentTask, memory: ClassGaussians) -> None:
-        self._means = self._covariances = None
 
 
 def upper_bound_logits(

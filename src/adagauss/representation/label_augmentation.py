@@ -9,12 +9,26 @@ from torch import Tensor
 
 from adagauss.config import Part
 from adagauss.errors import DataError
+from adagauss.representation.live import Live
+from adagauss.state import Learned
+from adagauss.task import CurrentTask
 
 
-class Expansion(Part):
-    """Turns a batch into a larger one whose added images carry auxiliary labels (numbered after the classes)."""
+class LiveAugmentation(Live):
+    """Label augmentation at work on one task."""
 
-    role: ClassVar[str] = "expansion"
+    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The larger batch, whose added images carry auxiliary labels (numbered after the classes)."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+
+class LabelAugmentation(Part):
+    """Turns a batch into a larger one. This base adds nothing.
+
+    One that learns something defines `start`; for the others, which are functions of the batch, `augment` is enough.
+    """
+
+    role: ClassVar[str] = "label_augmentation"
 
     def copies(self, first: bool) -> int:
         """How many times larger a batch becomes; loaders divide their batch size by it."""
@@ -24,20 +38,35 @@ class Expansion(Part):
         """Auxiliary labels of a task of ``classes`` classes."""
         return 0
 
-    def expand(
+    def start(self, now: CurrentTask, before: Learned | None) -> LiveAugmentation:
+        """The augmentation at work on this task; ``before`` is what it handed back after the last one."""
+        return _PureAugmentation(self, len(now.classes), now.first)
+
+    def augment(
         self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """The larger batch."""
         return images, targets
 
 
-class NoExpansion(Expansion):
+class _PureAugmentation(LiveAugmentation):
+    """An augmentation that is a function of the batch alone."""
+
+    def __init__(self, part: LabelAugmentation, classes: int, first: bool) -> None:
+        super().__init__()
+        self.part, self.classes, self.first = part, classes, first
+
+    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        return self.part.augment(images, targets, self.classes, self.first, generator)
+
+
+class NoLabelAugmentation(LabelAugmentation):
     """Batches stay as they are."""
 
     kind = "none"
 
 
-class Rotations(Expansion):
+class Rotations(LabelAugmentation):
     """Every image in its four rotations by 90°; class y turned k times is the label y + k·C."""
 
     kind = "rotations"
@@ -49,14 +78,14 @@ class Rotations(Expansion):
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
         return classes * (self.copies(first) - 1)
 
-    def expand(
+    def augment(
         self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         copies = self.copies(first)
         if copies > 1 and images.shape[2] != images.shape[3]:
             raise DataError(
                 f"images of {images.shape[2]} x {images.shape[3]} pixels cannot be turned by 90°: make them square, "
-                "or set representation.expansion.kind=none"
+                "or set representation.label_augmentation.kind=none"
             )
         turned = torch.cat([torch.rot90(images, turns, (2, 3)) for turns in range(copies)])
         return turned, torch.cat([targets + turns * classes for turns in range(copies)])

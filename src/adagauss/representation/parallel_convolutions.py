@@ -1,58 +1,72 @@
-"""SSRE's re-parameterisation: later tasks train 1×1 convolutions beside the 3×3 ones, then fold them in."""
+"""SSRE's reparameterisation: later tasks train 1×1 convolutions beside the 3×3 ones, then fold them in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from pydantic import PrivateAttr
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from adagauss.backbones import Extractor
 from adagauss.data.augment import to_float
 from adagauss.errors import ConfigError
-from adagauss.representation.tuning import Tuning
+from adagauss.representation.reparameterisation import LiveReparameterisation, Reparameterisation
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 Norm = nn.modules.batchnorm._BatchNorm
 
 
-class ConvAdapters(Tuning):
+class ParallelConvolutions(Reparameterisation):
     """The first task trains the whole extractor and folds its batch norms into the convolutions.
 
     Each later task trains only a zero-initialised 1×1 convolution parallel to each 3×3 convolution of the blocks,
     and adds it to that one's centre afterwards: between tasks the network is as large as it was.
     """
 
-    kind = "conv_adapters"
-    _adapted: list[tuple[nn.Conv2d, nn.Conv2d]] = PrivateAttr(default_factory=list)
-    _hooks: list[RemovableHandle] = PrivateAttr(default_factory=list)
+    kind = "parallel_convolutions"
 
-    def begin(self, now: CurrentTask) -> nn.Module | None:
+    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
         extractor = now.network.extractor
         convolutions = adaptable(extractor)
         if not convolutions:
-            raise ConfigError("conv_adapters stand beside 3x3 convolutions, and this backbone has none: use resnet18")
+            raise ConfigError(
+                "parallel_convolutions stand beside 3x3 convolutions, and this backbone has none: use resnet18"
+            )
         if not extractor.freeze_norm and any(isinstance(module, Norm) for module in extractor.modules()):
-            raise ConfigError("conv_adapters need fixed convolutions beside them: set backbone.batch_norm=frozen")
-        if now.first:
-            return None
-        extractor.requires_grad_(False)
-        for convolution in convolutions:
-            adapter = now.runtime.place(parallel(convolution))
-            self._adapted.append((convolution, adapter))
-            self._hooks.append(convolution.register_forward_hook(_add(adapter)))
-        return nn.ModuleList(adapter for _, adapter in self._adapted)
+            raise ConfigError("parallel_convolutions need fixed convolutions: set backbone.batch_norm=frozen")
+        return _FoldNorms() if now.first else _Beside(now, convolutions)
 
-    def end(self, now: CurrentTask) -> None:
-        if now.first:
-            fold_norms(now.network.extractor, _some_images(now))
+
+class _FoldNorms(LiveReparameterisation):
+    """The first task: the whole extractor learns, and is left without scales of batch norm."""
+
+    def settle(self, now: CurrentTask) -> None:
+        fold_norms(now.network.extractor, _some_images(now))
+
+
+class _Beside(LiveReparameterisation):
+    """A later task: everything is fixed but the convolutions beside the others."""
+
+    def __init__(self, now: CurrentTask, convolutions: list[nn.Conv2d]) -> None:
+        super().__init__()
+        now.network.extractor.requires_grad_(False)
+        self.beside = nn.ModuleList(now.runtime.place(parallel(convolution)) for convolution in convolutions)
+        # A tuple, so that torch does not take the network's convolutions for this module's own.
+        self._convolutions = tuple(convolutions)
+        self._hooks = [
+            convolution.register_forward_hook(_add(one))
+            for convolution, one in zip(convolutions, self._adapters(), strict=True)
+        ]
+
+    def settle(self, now: CurrentTask) -> None:
         for hook in self._hooks:
             hook.remove()
-        for convolution, adapter in self._adapted:
+        for convolution, adapter in zip(self._convolutions, self._adapters(), strict=True):
             fold_parallel(convolution, adapter)
-        self._hooks, self._adapted = [], []
+
+    def _adapters(self) -> list[nn.Conv2d]:
+        return [one for one in self.beside if isinstance(one, nn.Conv2d)]
 
 
 def adaptable(extractor: Extractor) -> list[nn.Conv2d]:

@@ -1,0 +1,179 @@
+"""Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
+
+The dictionary comes from the first ten classes, whatever the number of tasks; every image is looked at once, with its
+mirror image, and then only sums are kept. The ridge's strength is chosen on training images held out as they arrive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import resource
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from adagauss.data.images import LabelledImages, Subset
+from adagauss.data.orders import class_order
+from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
+from adagauss.sums import RidgeSums, StrengthChoice, hold_out
+
+from .real_data import read
+
+FIRST = 10
+"""Classes that the dictionary comes from."""
+IMAGES = 100
+"""Images of one piece of work."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """How images become features."""
+
+    features: PatchFeatures
+    workers: int
+    folder: Path | None
+    """Where features are kept in half precision, to be read instead of computed the next time."""
+
+    def views(self, part: LabelledImages, name: str) -> Tensor:
+        """(2, N, width) features of images and of their mirror images."""
+        first, last = int(part.targets.min()), int(part.targets.max())
+        file = self.folder / f"{name}-{first}-{last}.pt" if self.folder else None
+        if file and file.exists():
+            kept: Tensor = torch.load(file, weights_only=True)
+            return kept.float()
+        with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            blocks = pool.map(lambda some: self._some(part, some), torch.split(torch.arange(len(part)), IMAGES))
+            found = torch.cat(list(blocks), 1)
+        if file:
+            torch.save(found.half(), file)
+        return found
+
+    @torch.inference_mode()
+    def _some(self, part: LabelledImages, indices: Tensor) -> Tensor:
+        images = part.images.batch(indices).float() / 255
+        return torch.stack([self.features(images), self.features(images.flip(3))])
+
+
+def parts(options: argparse.Namespace) -> tuple[LabelledImages, LabelledImages]:
+    """Training and test images of the classes in their order; ``--validate`` tests on the last training images."""
+    dataset = read("cifar100")
+    names = [dataset.classes[position] for position in class_order("icarl", 100)[: options.classes]]
+    train, test = dataset.train.of_classes(names), dataset.test.of_classes(names)
+    if options.validate:
+        test = ranked(train, 400, 500)
+    return ranked(train, 0, options.images), test
+
+
+def ranked(part: LabelledImages, start: int, stop: int) -> LabelledImages:
+    """The images of each class from number ``start`` to ``stop``."""
+    places = [(part.targets == target).nonzero().flatten()[start:stop] for target in range(len(part.classes))]
+    chosen = torch.cat(places)
+    return LabelledImages(Subset(part.images, chosen), part.targets[chosen], part.classes)
+
+
+def between(part: LabelledImages, start: int, stop: int) -> LabelledImages:
+    """The images of classes number ``start`` to ``stop``, targets as they are."""
+    chosen = ((part.targets >= start) & (part.targets < stop)).nonzero().flatten()
+    return LabelledImages(Subset(part.images, chosen), part.targets[chosen], part.classes)
+
+
+class Exact:
+    """Everything that is kept between tasks, and the test images' features, which are only asked."""
+
+    def __init__(self, extraction: Extraction, strengths: list[float], share: float, seed: int) -> None:
+        self.extraction = extraction
+        self.sums = RidgeSums(extraction.features.width)
+        self.choice = StrengthChoice(strengths)
+        self.share = share
+        self.generator = torch.Generator().manual_seed(seed)
+        self.tests: list[tuple[Tensor, Tensor]] = []
+
+    def learn(self, train: LabelledImages, test: LabelledImages, stop: int) -> tuple[float, float]:
+        """Take in the images of classes up to ``stop``; λ and the accuracy over all test images so far."""
+        views, targets = self.extraction.views(train, "train"), train.targets
+        held = hold_out(targets, self.share, self.generator)
+        for view in views:
+            self.sums.add_(view[~held], targets[~held], stop)
+        self.choice.observe(self.sums, views[:, held].mean(0), targets[held])
+        for view in views:
+            self.sums.add_(view[held], targets[held])
+        strength = self.choice.best(int(self.sums.images))
+        self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
+        classifier = self.sums.solve(strength)
+        hits = [(classifier(features).argmax(1) == labels).float() for features, labels in self.tests]
+        return strength, 100 * float(torch.cat(hits).mean())
+
+
+def claim(folder: Path | None, facts: str) -> None:
+    """Use a folder of features for these settings only: others would be read without a word."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        note = folder / "settings.txt"
+        if note.exists() and note.read_text() != facts:
+            raise SystemExit(f"{folder} holds features of {note.read_text()}: choose another folder for {facts}")
+        note.write_text(facts)
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.workers)
+    started = time.monotonic()
+    train, test = parts(options)
+    settings = PatchSettings.of(
+        {
+            name: getattr(options, name)
+            for name in PatchSettings.model_fields
+            if getattr(options, name, None) is not None
+        }
+    )
+    claim(options.keep, f"{settings!r}, seed {options.seed}, {options.images} images, validate={options.validate}")
+    features = fit_patches(between(train, 0, FIRST).images, settings, torch.Generator().manual_seed(options.seed))
+    print(f"{settings!r}: {features.width} features, dictionary after {time.monotonic() - started:.0f} s", flush=True)
+    exact = Exact(Extraction(features, options.workers, options.keep), options.strengths, options.share, options.seed)
+    bounds = [round(task * options.classes / options.tasks) for task in range(options.tasks + 1)]
+    accuracies: list[float] = []
+    for start, stop in itertools.pairwise(bounds):
+        strength, accuracy = exact.learn(between(train, start, stop), between(test, start, stop), stop)
+        accuracies.append(accuracy)
+        seconds = time.monotonic() - started
+        hits = " ".join(f"{100 * float(hit) / int(exact.choice.images):.2f}" for hit in exact.choice.hits)
+        print(
+            f"{stop:3d} classes: {accuracy:.2f}  (λ {strength:.5f}; held out {hits}; {seconds:.0f} s)",
+            flush=True,
+        )
+    kept = sum(tensor.nbytes for module in (features, exact.sums) for tensor in module.state_dict().values())
+    print(
+        f"A_last {accuracies[-1]:.2f}, A_inc {sum(accuracies) / len(accuracies):.2f} in {options.tasks} tasks; "
+        f"{(time.monotonic() - started) / 60:.1f} minutes ({time.process_time() / 60:.1f} of processors), "
+        f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB, kept {kept / 2**30:.2f} GiB"
+    )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--filters", type=int)
+    parser.add_argument("--patch-sizes", type=int, nargs="+")
+    parser.add_argument("--stride", type=int)
+    parser.add_argument("--grid", type=int)
+    parser.add_argument("--threshold", type=float)
+    parser.add_argument("--epsilon", type=float)
+    parser.add_argument("--power", type=float)
+    parser.add_argument("--tasks", type=int, default=10)
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--images", type=int, default=500, help="training images per class")
+    parser.add_argument("--validate", action="store_true", help="test on training images 400 to 500 of each class")
+    parser.add_argument("--share", type=float, default=0.1, help="share of arriving images that chooses the strength")
+    parser.add_argument("--strengths", type=float, nargs="+", default=[30.0, 100.0, 300.0, 1000.0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="folder for features, read from there the next time")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

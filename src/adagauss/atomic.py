@@ -1,0 +1,113 @@
+"""Files that are replaced whole or not at all, whatever moment the machine stops at."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from io import BufferedWriter
+from pathlib import Path
+
+from adagauss.errors import CheckpointError
+
+logger = logging.getLogger(__name__)
+
+STALE_SECONDS = 3600.0
+TEMPORARY = re.compile(r"\.adagauss-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
+"""Names of files under way: who writes them, so that what a killed process left behind can be told and removed."""
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Replace a file by these bytes: after a crash or on a full disk the old file is still there, whole."""
+
+    def write(file: BufferedWriter) -> None:
+        file.write(data)
+
+    replace_atomically(path, write, mode=mode)
+
+
+def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
+    """Replace a file by what ``write`` puts into it; ``mode`` is what the umask allows of it.
+
+    It is written beside the target under a name of its own, forced to disk, and renamed; then the folder is forced to
+    disk, since the new name is an entry there. Several threads or processes may do this to one target: the last wins.
+    """
+    temporary = path.with_name(_temporary_name())
+    try:
+        _make_folder(path.parent)
+        _sweep(path.parent)
+        with _create(temporary, mode) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:  # an interrupt must not leave a gigabyte behind either
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointError(
+            f"{path} could not be written ({error.strerror or error}); what was there before is unchanged. "
+            "Free some space or choose another folder, then try again."
+        ) from error
+    _sync_folder(path.parent)
+
+
+def _create(path: Path, mode: int) -> BufferedWriter:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
+
+
+def _make_folder(folder: Path) -> None:
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in made:
+        _sync_folder(place.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # some file systems cannot; the file itself is whole either way
+        logger.debug("%s was not forced to disk: %s", folder, error)
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _temporary_name() -> str:
+    return f".adagauss-{_host()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left: files untouched for an hour, or of a process of this machine that is gone."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = TEMPORARY.fullmatch(entry.name)
+            if match is None:
+                continue
+            with suppress(OSError):  # another process may sweep as well
+                old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
+                # Process numbers say nothing about another machine that shares the folder.
+                if old or (match["host"] == _host() and not _alive(int(match["pid"]))):
+                    (folder / entry.name).unlink()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

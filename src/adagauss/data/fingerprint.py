@@ -1,0 +1,90 @@
+"""What a dataset is, in a line: two runs whose lines differ have not seen the same images."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from adagauss.data.files import FileImages
+from adagauss.data.images import ArrayImages, Images, LabelledImages, Subset, evenly_spaced
+from adagauss.data.regular import open_regular
+from adagauss.errors import DataError
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
+    from adagauss.data.dataset import Dataset
+
+SAMPLED = 1000
+ENDS = 4096
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """A digest of the images, labels and class names of both parts, the same on every machine and in every folder.
+
+    Images in memory are hashed whole. Of image files, all names and sizes count, and the first and last kilobytes of
+    a thousand of them, evenly spaced: dates do not, since copying changes them. So a few changed pixels in a file of
+    unchanged size may go unnoticed, while other or missing files, labels, classes and image sizes do not.
+
+    >>> from adagauss.data.dataset import load_dataset
+    >>> fingerprint(load_dataset("digits")) == fingerprint(load_dataset("digits"))
+    True
+    """
+    digest = hashlib.sha256()
+    for part in (dataset.train, dataset.test):
+        _add_part(digest, part)
+    return f"1:{digest.hexdigest()}"
+
+
+def _add(digest: Hash, *fields: bytes | str) -> None:
+    """Add fields each with its length, so that none can run into the next."""
+    for field in fields:
+        content = field.encode("utf-8", "surrogateescape") if isinstance(field, str) else field
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
+
+
+def _add_part(digest: Hash, part: LabelledImages) -> None:
+    _add(digest, repr(part.images.shape), str(len(part)))
+    _add(digest, *(f"{type(label).__name__} {label!r}" for label in part.classes))
+    _add(digest, part.targets.to(torch.int64).cpu().contiguous().numpy().tobytes())
+    _add_images(digest, part.images)
+
+
+def _add_images(digest: Hash, images: Images) -> None:
+    if isinstance(images, Subset):
+        _add(digest, "subset", images.indices.to(torch.int64).cpu().contiguous().numpy().tobytes())
+        _add_images(digest, images.images)
+    elif isinstance(images, FileImages):
+        _add_files(digest, images.paths)
+    elif isinstance(images, ArrayImages):
+        _add(digest, "pixels")
+        digest.update(images.pixels.cpu().contiguous().numpy().data)
+    else:
+        _add(digest, "some pixels", images.batch(evenly_spaced(len(images), SAMPLED)).cpu().numpy().tobytes())
+
+
+def _add_files(digest: Hash, paths: list[Path]) -> None:
+    base = os.path.commonpath([path.absolute().parent for path in paths])
+    sampled = set(evenly_spaced(len(paths), SAMPLED).tolist())
+    for index, path in enumerate(paths):
+        _add(digest, path.absolute().relative_to(base).as_posix())
+        try:
+            _add(digest, str(path.stat().st_size))
+            if index in sampled:
+                _add(digest, _ends(path))
+        except OSError as error:
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}): the dataset changed while it was used"
+            ) from error
+
+
+def _ends(path: Path) -> bytes:
+    with open_regular(path) as file:
+        start = file.read(ENDS)
+        file.seek(max(len(start), path.stat().st_size - ENDS))
+        return start + file.read(ENDS)

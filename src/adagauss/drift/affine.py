@@ -1,0 +1,41 @@
+"""The adapter in closed form: an affine map, under which a Gaussian stays a Gaussian."""
+
+from __future__ import annotations
+
+from pydantic import NonNegativeFloat, NonNegativeInt
+
+from adagauss.drift.base import Drift
+from adagauss.gaussians import ClassGaussians
+from adagauss.linalg import affine_ridge, sample_covariance
+from adagauss.task import CurrentTask
+
+
+class AffineMap(Drift):
+    """z ↦ zP + b is the ridge regression of F_t(x) on F_{t−1}(x) over the current images; transport is exact.
+
+    μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P + r·R: nothing is sampled and nothing trained. R is the covariance of the
+    regression's residuals, the variance that a regression loses (law of total covariance).
+    """
+
+    kind = "affine"
+    ridge: NonNegativeFloat = 1e-2
+    """Penalty of the map, relative to the mean variance of the old features."""
+    views: NonNegativeInt = 4
+    """Augmented copies of the task that the map is fitted on; 0: the plain images."""
+    residual_covariance: NonNegativeFloat = 0.0
+    """r: how much of the residuals' covariance is added to each covariance (1: all of it)."""
+    adapt_mean: bool = True
+    adapt_covariance: bool = True
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        affine = affine_ridge(old, new, self.ridge)
+        moved = memory.transport_affine(affine)
+        means = moved.means if self.adapt_mean else memory.means
+        if memory.covariance == "none" or not self.adapt_covariance:
+            return memory.with_statistics(means, None)
+        covariances = moved.covariances
+        if self.residual_covariance:
+            residual = new.double() - affine(old)
+            covariances = covariances + self.residual_covariance * sample_covariance(residual)
+        return memory.with_statistics(means, covariances)

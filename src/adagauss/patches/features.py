@@ -1,0 +1,170 @@
+"""The module that turns images into pooled, thresholded products with a dictionary of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from torch import Tensor, nn
+
+from adagauss.config import Config
+from adagauss.errors import ConfigError, DataError
+from adagauss.patches.dictionary import CONTRAST_FLOOR, check_fits, windows
+
+FILTERS = 128
+"""Filters multiplied at once: with `NUMBERS`, what lies between product and pooling stays in a core's cache."""
+NUMBERS = 1 << 18
+DEVIATION_FLOOR = 1e-3
+
+
+class PatchSettings(Config):
+    """How a dictionary of patches is learned and used."""
+
+    filters: PositiveInt = 2000
+    """Directions of all patch sizes together; every one gives two features in each cell of the grid."""
+    patch_sizes: tuple[PositiveInt, ...] = (6,)
+    """Sides of the patches in pixels; the filters are divided evenly between them."""
+    stride: PositiveInt = 1
+    grid: PositiveInt = 2
+    """Cells per side over which products are averaged."""
+    threshold: NonNegativeFloat = 0.25
+    """α of the soft threshold max(0, ±s − α)."""
+    epsilon: PositiveFloat = 1.0
+    """Added to the eigenvalues when patches are whitened."""
+    energy: Annotated[float, Field(gt=0, le=1)] = 0.99
+    """Share of the whitened variance that is kept: 0.99 drops four of ten components, and their time."""
+    power: PositiveFloat = 0.5
+    """Exponent of the pooled values: the square root evens out how strongly and how often a filter answers."""
+    patches: PositiveInt = 100_000
+    """Patches of each size the dictionary is learned from."""
+    rounds: PositiveInt = 8
+    """Rounds of k-means."""
+
+    @field_validator("patch_sizes")
+    @classmethod
+    def _some_sizes(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if not sizes or len(set(sizes)) != len(sizes):
+            raise ValueError("name one patch size at least, and none twice")
+        return sizes
+
+    def shares(self) -> list[int]:
+        """Filters of each patch size."""
+        sizes = len(self.patch_sizes)
+        if self.filters < sizes:
+            raise ConfigError(f"{self.filters} filters cannot be divided between {sizes} patch sizes: use more filters")
+        return [self.filters // sizes + (index < self.filters % sizes) for index in range(sizes)]
+
+
+class PatchFeatures(nn.Module):
+    """Images in 0..1 to pooled answers of a dictionary: nothing in it is trained.
+
+    For a patch p and direction d: s = zca(normalise_contrast(p))·d. A feature is the mean of max(0, s − α) or of
+    max(0, −s − α) over the patches of a grid cell, to the power ½, standardised as in the first task.
+    """
+
+    def __init__(self, settings: PatchSettings, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.settings = settings
+        self.shape = shape
+        channels, height, width = shape
+        for size, filters in zip(settings.patch_sizes, settings.shares(), strict=True):
+            numbers = size * size * channels
+            if numbers < 2:
+                raise ConfigError("a patch of one grey pixel has no contrast: choose patch sizes of 2 or more")
+            check_fits(size, height, width)
+            self.set_dictionary(size, torch.zeros(numbers, 1), torch.zeros(1), torch.zeros(filters, 1))
+            self.register_buffer(f"cells_{size}", _cells(shape, size, settings), persistent=False)
+        self.width = 2 * settings.filters * settings.grid**2
+        self.register_buffer("mean", torch.zeros(self.width))
+        self.register_buffer("deviation", torch.ones(self.width))
+        self.mean: Tensor
+        self.deviation: Tensor
+
+    @classmethod
+    def from_state(cls, settings: PatchSettings, shape: tuple[int, int, int], state: Mapping[str, Tensor]) -> Self:
+        """Features from what `state_dict` gave: only it knows how many components the dictionary kept."""
+        features = cls(settings, shape)
+        for size in settings.patch_sizes:
+            features.set_dictionary(
+                size, state[f"weight_{size}"], state[f"bias_{size}"], state[f"directions_{size}"].mT
+            )
+        features.load_state_dict(dict(state))
+        return features
+
+    def set_dictionary(self, size: int, weight: Tensor, bias: Tensor, directions: Tensor) -> None:
+        """Take over the whitening (see `fold`) and the unit directions of one patch size."""
+        self.register_buffer(f"weight_{size}", weight.float().contiguous())
+        self.register_buffer(f"bias_{size}", bias.float().contiguous())
+        self.register_buffer(f"directions_{size}", directions.float().mT.contiguous())
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) images in 0..1 to (B, width) features."""
+        return (self.pooled(images) - self.mean) / (self.deviation + DEVIATION_FLOOR)
+
+    def pooled(self, images: Tensor) -> Tensor:
+        """Features before they are standardised."""
+        if images.ndim != 4 or tuple(images.shape[1:]) != self.shape:
+            raise DataError(
+                f"this dictionary takes images of shape {self.shape} (channels, height, width); "
+                f"got {tuple(images.shape[1:])}: resize them"
+            )
+        # Blocks of images only save time, and an exported program must not fix their number.
+        blocks = [images] if torch.compiler.is_exporting() else torch.split(images, self._images_at_once())
+        return torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
+
+    def _images_at_once(self) -> int:
+        positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.settings.patch_sizes)
+        return max(1, NUMBERS // (positions * FILTERS))
+
+    def _block(self, images: Tensor) -> Tensor:
+        """Features of some images: all their patches in one matrix, and some filters at a time."""
+        # Filters sum to zero, so that an offset changes nothing but the rounding of the variance.
+        pixels = 255 * images - 127.5
+        features = []
+        for size in self.settings.patch_sizes:
+            patches, cells = self._patches(pixels, size), self.get_buffer(f"cells_{size}")
+            blocks = torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1)
+            sums = torch.cat([self._sums(patches, some, cells) for some in blocks], 3)
+            above, below = (sums / cells.sum(1, keepdim=True)).unbind(1)
+            features += [above.flatten(1), -below.flatten(1)]
+        means = torch.cat(features, 1) - self.settings.threshold
+        return means.clamp_min(0).pow(self.settings.power)
+
+    def _patches(self, pixels: Tensor, size: int) -> Tensor:
+        """(B, n, r): all patches, divided by their deviation √(var + 10) and whitened."""
+        stride = self.settings.stride
+        mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, stride)
+        square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, stride)
+        scale = ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
+        rows = windows(pixels, size, stride).flatten(3).flatten(1, 2)
+        products = rows @ self.get_buffer(f"weight_{size}")
+        return products * scale.flatten(1).unsqueeze(2) + self.get_buffer(f"bias_{size}")
+
+    def _sums(self, patches: Tensor, directions: Tensor, cells: Tensor) -> Tensor:
+        """(B, 2, cells, K): sums over cells of max(s, α) = max(0, s − α) + α, and of min(s, −α)."""
+        threshold = self.settings.threshold
+        products = patches @ directions
+        return torch.stack([cells @ products.clamp(min=threshold), cells @ products.clamp(max=-threshold)], 1)
+
+
+def _cells(shape: tuple[int, int, int], size: int, settings: PatchSettings) -> Tensor:
+    """(grid², n) matrix of ones where a patch lies in a cell; cells overlap by a patch where they do not divide."""
+    _, height, width = shape
+    rows, columns = ((side - size) // settings.stride + 1 for side in (height, width))
+    if min(rows, columns) < settings.grid:
+        raise ConfigError(
+            f"{rows}×{columns} patches of {size} pixels cannot fill a grid of {settings.grid}×{settings.grid} cells: "
+            "use a smaller grid, stride or patch size"
+        )
+    cells = torch.zeros(settings.grid, settings.grid, rows, columns)
+    for i, down in enumerate(_ranges(rows, settings.grid)):
+        for j, across in enumerate(_ranges(columns, settings.grid)):
+            cells[i, j, down, across] = 1
+    return cells.flatten(2).flatten(0, 1)
+
+
+def _ranges(length: int, parts: int) -> list[slice]:
+    return [slice(part * length // parts, -(-(part + 1) * length // parts)) for part in range(parts)]

@@ -1,0 +1,46 @@
+"""Learning a dictionary from the first task's images, in two passes over them."""
+
+from __future__ import annotations
+
+import torch
+
+from adagauss.data.images import Images
+from adagauss.errors import DataError
+from adagauss.patches.dictionary import IMAGES, draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches
+from adagauss.patches.features import PatchFeatures, PatchSettings
+
+
+def fit_patches(
+    images: Images, settings: PatchSettings, generator: torch.Generator, device: torch.device | str = "cpu"
+) -> PatchFeatures:
+    """Features whose dictionary (first pass) and standardisation (second pass) come from ``images``."""
+    if len(images) == 0:
+        raise DataError("a dictionary of patches is learned from the first task's images, and there are none")
+    features = PatchFeatures(settings, images.shape)
+    for size, filters in zip(settings.patch_sizes, settings.shares(), strict=True):
+        patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
+        whitening = whiten_patches(patches, settings.epsilon, settings.energy)
+        directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)
+        features.set_dictionary(size, *fold(whitening), directions)
+    features.to(device)
+    _standardise(features, images)
+    return features
+
+
+@torch.no_grad()
+def _standardise(features: PatchFeatures, images: Images) -> None:
+    """Mean and deviation of the pooled features over ``images``, summed about the first image for precision."""
+    device = features.mean.device
+    total = torch.zeros(features.width, dtype=torch.float64, device=device)
+    squares = torch.zeros_like(total)
+    origin: torch.Tensor | None = None
+    for some in torch.split(torch.arange(len(images)), IMAGES):
+        values = features.pooled(images.batch(some).to(device).float() / 255).double()
+        origin = values[0] if origin is None else origin
+        values = values - origin
+        total += values.sum(0)
+        squares += values.square().sum(0)
+    assert origin is not None
+    mean = total / len(images)
+    features.mean.copy_(origin + mean)
+    features.deviation.copy_((squares / len(images) - mean.square()).clamp_min(0).sqrt())

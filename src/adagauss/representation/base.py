@@ -1,0 +1,162 @@
+"""The representation part: how the extractor learns a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import BeforeValidator, Field, PositiveFloat
+from torch import Tensor, nn
+
+from adagauss.backbones import Network
+from adagauss.backbones.head import HeadKind
+from adagauss.config import Part, part_of
+from adagauss.errors import ConfigError, DataError
+from adagauss.gaussians import ClassGaussians
+from adagauss.needs import Need
+from adagauss.representation.label_augmentation import LabelAugmentation, NoLabelAugmentation
+from adagauss.representation.objective import LiveParts, TaskObjective
+from adagauss.representation.reparameterisation import NoReparameterisation, Reparameterisation
+from adagauss.representation.step import Term
+from adagauss.state import Learned
+from adagauss.task import CurrentTask, ImageBatches
+from adagauss.training import History, Recipe, train
+
+
+def _as_terms(value: Any) -> Any:
+    """Terms from plain data; a term set to null is left out."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: spec if isinstance(spec, Term) else Part.build("term", spec, f"representation.terms.{name}")
+        for name, spec in value.items()
+        if spec is not None
+    }
+
+
+class Trained(NamedTuple):
+    """A task that has been trained, its parts still at work until the rest of the task is done."""
+
+    history: History
+    parts: LiveParts | None
+    """None where nothing was trained."""
+
+
+class Representation(Part):
+    """Trains the network on the current task with a sum of weighted terms.
+
+    The first task may have a recipe of its own; ``later=None`` freezes the extractor after it.
+    """
+
+    role: ClassVar[str] = "representation"
+    kind = "trained"
+
+    first: Recipe = Field(default_factory=Recipe)
+    later: Recipe | None = Field(default_factory=Recipe)
+    heads: Literal["discard", "keep"] = "discard"
+    """Whether the classification outputs of finished tasks are kept."""
+    train_old_heads: bool = False
+    head: HeadKind = "linear"
+    """Outputs w·x + b, or σ·cos(x, w) with a learned σ."""
+    head_bias: bool = True
+    """Whether linear outputs have a b."""
+    keep_auxiliary: bool = False
+    """Whether auxiliary outputs (rotations) survive their task."""
+    label_augmentation: Annotated[
+        LabelAugmentation, part_of("label_augmentation", "representation.label_augmentation")
+    ] = Field(default_factory=NoLabelAugmentation)
+    reparameterisation: Annotated[
+        Reparameterisation, part_of("reparameterisation", "representation.reparameterisation")
+    ] = Field(default_factory=NoReparameterisation)
+    terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
+    trunk_rate: PositiveFloat = 1.0
+    """Learning rate of the trunk relative to new layers; below 1 for pretrained weights."""
+    full_rate: Literal["bottleneck", "bottleneck_bias"] = "bottleneck"
+    """What counts as new beside the head: the bottleneck, or (the published code) its bias alone."""
+
+    @property
+    def provides(self) -> frozenset[Need]:
+        given = {Need.LINEAR_HEAD} if self.head == "linear" else set()
+        if self.later is None:
+            given.add(Need.STILL_FEATURES)
+        elif self.heads == "keep":
+            given.add(Need.KEPT_HEADS)
+        return frozenset(given)
+
+    def subparts(self) -> Iterator[tuple[str, Part]]:
+        """Every part within this one, by the name that its state has."""
+        yield "label_augmentation", self.label_augmentation
+        yield "reparameterisation", self.reparameterisation
+        for name, term in self.terms.items():
+            yield f"terms/{name}", term
+
+    def shares(self, before: Mapping[str, Learned]) -> dict[str, Tensor]:
+        """What the terms let other parts read of earlier tasks."""
+        shared: dict[str, Tensor] = {}
+        for name, term in self.terms.items():
+            if (state := before.get(f"terms/{name}")) is not None:
+                shared.update(term.shares(state))
+        return shared
+
+    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> Trained:
+        """Train ``now.network`` in place on the task; ``before`` is what the subparts handed back after the last."""
+        recipe = self.first if now.first else self.later
+        if recipe is None:
+            return Trained([], None)
+        if not self.terms:
+            raise ConfigError("there is nothing to train towards: give representation.terms at least cross_entropy")
+        if len(now.data) < 2:
+            raise DataError(f"{now.name} has a single image: give at least two to train on")
+        network = now.network
+        if self.heads == "discard":
+            network.head.clear()
+        elif not self.train_old_heads:
+            network.head.hold()
+        auxiliary = self.label_augmentation.auxiliary_outputs(len(now.classes), now.first)
+        torch.manual_seed(now.runtime.seed_for(now.name, "initialisation"))
+        network.head.grow(len(now.classes), auxiliary)
+        now.runtime.place(network)
+        parts = self._start(now, memory, before)
+        weights = {name: term.weight for name, term in self.terms.items()}
+        objective = TaskObjective(now, memory, parts, weights, recipe, self.parameter_groups)
+        batch_size = max(1, recipe.batch_size // self.label_augmentation.copies(now.first))
+        batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
+        history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
+        parts.reparameterisation.settle(now)
+        if not self.keep_auxiliary:
+            network.head.drop_auxiliary()
+        return Trained(history, parts)
+
+    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> LiveParts:
+        reparameterisation = self.reparameterisation.start(now, before.get("reparameterisation"))
+        terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
+        augmentation = self.label_augmentation.start(now, before.get("label_augmentation"))
+        return now.runtime.place(LiveParts(terms, augmentation, reparameterisation))
+
+    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, Learned]:
+        """Let the parts measure the finished task; what they hand back is kept for the next one, by their names."""
+        live = {
+            "label_augmentation": parts.label_augmentation,
+            "reparameterisation": parts.reparameterisation,
+            **{f"terms/{name}": term for name, term in parts.live().items()},
+        }
+        states = {name: part.finish(now, memory) for name, part in live.items()}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def parameter_groups(self, network: Network, beside: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+        """The trunk at its own rate; head, bottleneck and what is trained beside the network at the full one."""
+        new = {
+            id(parameter)
+            for name, parameter in network.extractor.bottleneck.named_parameters()
+            if self.full_rate == "bottleneck" or name == "bias"
+        }
+        slow: list[nn.Parameter] = []
+        full = [*network.head.parameters(), *beside.parameters()]
+        for parameter in network.extractor.parameters():
+            (full if id(parameter) in new else slow).append(parameter)
+        groups = [
+            {"params": [p for p in slow if p.requires_grad], "lr": learning_rate * self.trunk_rate},
+            {"params": [p for p in full if p.requires_grad], "lr": learning_rate},
+        ]
+        return [group for group in groups if group["params"]]

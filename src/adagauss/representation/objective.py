@@ -1,0 +1,83 @@
+"""The objective of a task: the weighted sum of a representation's terms, as one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adagauss.backbones import Network
+from adagauss.gaussians import ClassGaussians
+from adagauss.representation.label_augmentation import LiveAugmentation
+from adagauss.representation.reparameterisation import LiveReparameterisation
+from adagauss.representation.step import LiveTerm, Step
+from adagauss.task import CurrentTask
+from adagauss.training import Objective, Recipe
+
+
+class LiveParts(nn.Module):
+    """What is at work beside the network while a task is learned."""
+
+    def __init__(
+        self,
+        terms: Mapping[str, LiveTerm],
+        label_augmentation: LiveAugmentation,
+        reparameterisation: LiveReparameterisation,
+    ) -> None:
+        super().__init__()
+        self.terms = nn.ModuleDict(terms)
+        self.label_augmentation = label_augmentation
+        self.reparameterisation = reparameterisation
+
+    def live(self) -> dict[str, LiveTerm]:
+        """The terms by name."""
+        return {name: term for name, term in self.terms.items() if isinstance(term, LiveTerm)}
+
+
+class TaskObjective(Objective):
+    """L = Σ weight · term over one task: L_CE + α·L_AC + λ·L_PKD for AdaGauss."""
+
+    def __init__(
+        self,
+        now: CurrentTask,
+        memory: ClassGaussians,
+        parts: LiveParts,
+        weights: Mapping[str, float],
+        recipe: Recipe,
+        rates: Callable[[Network, nn.Module, float], list[dict[str, Any]]],
+    ) -> None:
+        super().__init__()
+        self.network = now.network
+        self.parts = parts
+        self.weights = dict(weights)
+        self.warm_epochs = recipe.warm_epochs
+        self._rates = rates
+        # In a tuple and a closure, so that torch takes neither the memory nor a compiled network for a part of this.
+        self._context = (now, memory)
+        compiled = now.runtime.compiled(now.network.extractor)
+        self._extract: Callable[[Tensor], Tensor] = lambda images: compiled(images)
+        self._warm = False
+        self._generator = torch.Generator()
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        return self._rates(self.network, self.parts, learning_rate)
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        self._warm = epoch < self.warm_epochs
+        self._generator = generator
+        for term in self.parts.live().values():
+            term.begin_epoch()
+
+    def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        now, memory = self._context
+        originals = len(images)
+        images, targets = self.parts.label_augmentation(images, targets, self._generator)
+        step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals)
+        losses = {}
+        for name, term in self.parts.live().items():
+            value = term(step) if self.weights[name] else None
+            if value is not None:
+                losses[name] = self.weights[name] * value
+        return losses

@@ -1,0 +1,33 @@
+"""What of the extractor a task may change: all of its weights unless a part says otherwise."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from adagauss.config import Part
+from adagauss.representation.live import Live
+from adagauss.state import Learned
+from adagauss.task import CurrentTask
+
+
+class LiveReparameterisation(Live):
+    """A reparameterisation at work on one task. This base does nothing."""
+
+    def settle(self, now: CurrentTask) -> None:
+        """Called as soon as the task is trained, before anything is measured on the network."""
+
+
+class Reparameterisation(Part):
+    """Prepares the extractor for a task and settles it afterwards. This base lets every weight learn."""
+
+    role: ClassVar[str] = "reparameterisation"
+
+    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+        """Prepare ``now.network``; ``before`` is what was handed back after the last task."""
+        return LiveReparameterisation()
+
+
+class NoReparameterisation(Reparameterisation):
+    """All weights learn in every task."""
+
+    kind = "none"

@@ -1,0 +1,123 @@
+"""Settings are layers of data: resolved once, each value with the layer it came from.
+
+A method starts from its composition, and each layer changes what those before it left: a preset, a benchmark, the
+user. Keys are dotted (``drift.recipe.epochs``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from adagauss.config import Config, plain
+
+AUTOMATIC = ("backbone.input_size",)
+"""Settings whose None means 'as it comes', not 'off'."""
+KIND = "kind"
+
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one source.
+
+    An unknown key of a strict layer is an error. A soft layer speaks to methods it does not know: keys that a method
+    lacks, or has turned off, are passed over.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    strict: bool = True
+
+    def without(self, settings: Mapping[str, Any]) -> Layer:
+        """This layer, silent where ``settings`` speak already."""
+        taken = {*settings, *flatten(settings)}
+        return replace(self, settings={key: value for key, value in self.settings.items() if key not in taken})
+
+
+@dataclass(frozen=True)
+class Resolved(Generic[C]):
+    """A configuration, and the name of the layer that each of its values came from, by dotted key."""
+
+    config: C
+    origins: Mapping[str, str]
+
+
+def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
+    """Put layers over a configuration.
+
+    Exchanging a part (``drift.kind``) drops the fields of the part that stood there; the defaults of the new one come
+    from the layer that exchanged it.
+
+    Args:
+        start: what the first layer changes.
+        layers: from the weakest to the strongest.
+        origin: name for where the values of ``start`` come from.
+    """
+    model = type(start)
+    spec = plain(start)
+    origins = dict.fromkeys(flatten(spec), origin)
+    for layer in layers:
+        changes = layer.settings if layer.strict else existing(spec, layer.settings)
+        if not changes:
+            continue
+        touched = {*changes, *_exchanged(spec, changes)}
+        # Validating says what is wrong with a layer, and fills in the fields of a part that it brought.
+        spec = plain(model.of(override(spec, changes)))
+        origins = {key: layer.name if _within(key, touched) else origins.get(key, layer.name) for key in flatten(spec)}
+    return Resolved(model.of(spec), origins)
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested data as dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with dotted changes applied; keys that do not exist are left to validation.
+
+    Exchanging a part (``"drift.kind"``) drops the fields of the part that stood there before.
+    """
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(f".{KIND}")):
+        head, _, rest = dotted.partition(".")
+        if not rest:
+            result[head] = dict(value) if isinstance(value, Mapping) else value
+            continue
+        inner = result.get(head)
+        inner = dict(inner) if isinstance(inner, Mapping) else {}
+        if rest == KIND and inner.get(KIND) != value:
+            inner = {}
+        result[head] = override(inner, {rest: value})
+    return result
+
+
+def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Only those dotted changes whose key is there to be changed: what of a soft layer concerns this method.
+
+    What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
+    """
+    known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
+    return {key: value for key, value in changes.items() if key in known}
+
+
+def _exchanged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
+    """Where changes put a part of another kind."""
+    before = flatten(spec)
+    return [
+        key.removesuffix(f".{KIND}")
+        for key, value in changes.items()
+        if key.endswith(f".{KIND}") and before.get(key) != value
+    ]
+
+
+def _within(key: str, places: Iterable[str]) -> bool:
+    return any(key == place or key.startswith(f"{place}.") for place in places)

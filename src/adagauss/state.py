@@ -1,0 +1,54 @@
+"""What is learned, as torch modules: buffers that are saved, loaded, moved and copied by torch itself."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from torch import nn
+
+
+class Learned(nn.Module):
+    """A module whose buffers grow with what is learned: loading takes their shapes from the file.
+
+    A subclass registers its buffers empty; their number of axes and their type are part of the interface, their
+    sizes (how many classes, how many features) are learned.
+
+    >>> import torch
+    >>> class Means(Learned):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.register_buffer("means", torch.zeros(0, 0))
+    >>> means = Means()
+    >>> means.load_state_dict({"means": torch.ones(2, 3)})
+    <All keys matched successfully>
+    >>> means.means.shape
+    torch.Size([2, 3])
+    """
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            # Torch reports a different number of axes as a mismatch; only sizes are adopted.
+            if buffer is not None and saved is not None and saved.ndim == buffer.ndim:
+                self._buffers[name] = buffer.new_empty(saved.shape)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+
+Kind = TypeVar("Kind", bound=Learned)
+
+
+def recalled(before: Learned | None, kind: type[Kind]) -> Kind | None:
+    """What a part handed back after the last task, as the kind of module that it hands back."""
+    assert before is None or isinstance(before, kind), f"expected {kind.__name__}, got {type(before).__name__}"
+    return before

@@ -1,0 +1,61 @@
+"""Linear discriminant analysis with one covariance for all classes, solved from the sums."""
+
+from __future__ import annotations
+
+import torch
+
+from adagauss.errors import ConfigError, DataError, NumericalError
+from adagauss.sums.packed import add_diagonal, add_products, diagonal, factorise, solve_factorised, square_norm, strips
+from adagauss.sums.ridge import Linear
+from adagauss.sums.totals import FeatureSums
+
+
+def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float:
+    """Chen et al.'s oracle approximating shrinkage of a covariance S from its trace and squared norm ‖S‖²_F.
+
+    min(1, (a + μ²) / ((n + 1)(a − μ²/p))) with a = ‖S‖²/p² and μ = tr S/p.
+    """
+    mean, average = trace / width, square / width**2
+    excess = (number + 1) * (average - mean**2 / width)
+    return 1.0 if excess <= 0 else min(1.0, (average + mean**2) / excess)
+
+
+class SharedCovariance(FeatureSums):
+    """Scores x·Σ⁻¹μ_c − ½μ_cᵀΣ⁻¹μ_c + log π_c, Σ = (1 − τ)S + τ·mean(diag S)·I, S the scatter within classes over n."""
+
+    @torch.no_grad()
+    def solve(self, shrinkage: float | None = None, priors: bool = True) -> Linear:
+        """The discriminant functions, in float64.
+
+        Args:
+            shrinkage: τ; None takes the oracle approximating shrinkage.
+            priors: whether classes weigh as often as they came; False takes them as equally likely.
+        """
+        if shrinkage is not None and not 0 <= shrinkage <= 1:
+            raise ConfigError(f"shrinkage lies in 0..1; got {shrinkage}")
+        if self.classes == 0 or int(self.counts.min()) == 0:
+            raise DataError("every class needs one image at least before its mean is known: add images first")
+        if int(self.counts.sum()) != int(self.images):
+            raise DataError(
+                "images of a dropped class are still in the sums: remove them instead of dropping the class"
+            )
+        number = int(self.images)
+        counts = self.counts.double()
+        matrix = strips(self.gram.to(torch.float64, copy=True), self.width)
+        add_products(matrix, (self.cross / counts.sqrt()).mT, -1)
+        for strip in matrix:
+            strip /= number
+        scale = float(diagonal(matrix).mean())
+        if shrinkage is None:
+            shrinkage = oas_shrinkage(scale * self.width, square_norm(matrix), self.width, number)
+        for strip in matrix:
+            strip *= 1 - shrinkage
+        add_diagonal(matrix, shrinkage * scale)
+        if not factorise(matrix):
+            raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")
+        means = self.cross / counts
+        weight = solve_factorised(matrix, means)
+        bias = -(means * weight).sum(0) / 2
+        if priors:
+            bias += (counts / number).log()
+        return Linear(weight.float().contiguous(), bias.float())

@@ -1,0 +1,141 @@
+"""The sums themselves: what is kept of all images ever seen, whatever their order and division into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adagauss.errors import ConfigError, DataError
+from adagauss.sums.packed import add_products, packed_numbers, strips
+
+ROWS = 4096
+"""Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
+
+
+class FeatureSums(nn.Module):
+    """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
+
+    Adding is exact up to rounding and knows no order: tasks may come in any order and division, and sums of several
+    machines are merged by adding them. Methods that change the sums end in ``_`` and return them; ``copy()`` first if
+    the old sums are still needed. Images that were added can be taken away again.
+    """
+
+    def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        if width < 1:
+            raise ConfigError(f"sums need one feature at least; got {width}")
+        self.width = width
+        self.register_buffer("gram", torch.zeros(packed_numbers(width), dtype=dtype))
+        self.register_buffer("cross", torch.zeros(width, classes, dtype=torch.float64))
+        self.register_buffer("counts", torch.zeros(classes, dtype=torch.long))
+        self.register_buffer("total", torch.zeros(width, dtype=torch.float64))
+        self.register_buffer("images", torch.zeros((), dtype=torch.long))
+        self.gram: Tensor
+        self.cross: Tensor
+        self.counts: Tensor
+        self.total: Tensor
+        self.images: Tensor
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """Sums from what `state_dict` gave, however many classes they hold."""
+        width, classes = state["cross"].shape
+        sums = cls(width, classes, state["gram"].dtype)
+        sums.load_state_dict(dict(state))
+        return sums
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, including those without images."""
+        return len(self.counts)
+
+    def copy(self) -> Self:
+        """Sums that can be changed without changing these."""
+        copied = type(self)(self.width, self.classes, self.gram.dtype).to(self.gram.device)
+        copied.load_state_dict(self.state_dict())
+        return copied
+
+    def strips(self) -> list[Tensor]:
+        """The strips of A: views, so that changing them changes the sums."""
+        return strips(self.gram, self.width)
+
+    @torch.no_grad()
+    def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
+        """Take in images: (N, width) features, one target per image, and how many classes there are from now on."""
+        self._check(features, targets)
+        highest = int(targets.max()) + 1 if len(targets) else 0
+        wanted = max(self.classes, highest if classes is None else classes)
+        if highest > wanted:
+            raise DataError(f"targets reach {highest - 1}, but there are {wanted} classes: number them from 0")
+        self._grow(wanted)
+        return self._change(features, targets, 1)
+
+    @torch.no_grad()
+    def remove_(self, features: Tensor, targets: Tensor) -> Self:
+        """Forget images that were added, given again: the sums are then as if they had never come."""
+        self._check(features, targets)
+        if len(targets) and int(targets.max()) >= self.classes:
+            raise DataError(f"targets reach {int(targets.max())}, but only {self.classes} classes were ever added")
+        missing = torch.bincount(targets, minlength=self.classes).to(self.counts) > self.counts
+        if bool(missing.any()):
+            raise DataError(
+                f"class {int(missing.nonzero()[0])} has fewer images in the sums than are to be removed: "
+                "remove only images that were added"
+            )
+        return self._change(features, targets, -1)
+
+    @torch.no_grad()
+    def merge_(self, other: FeatureSums) -> Self:
+        """Add what another learner has summed over the same features and classes."""
+        if other.width != self.width:
+            raise DataError(f"sums over {other.width} features cannot be added to sums over {self.width}")
+        self._grow(other.classes)
+        self.gram += other.gram.to(self.gram)
+        self.cross[:, : other.classes] += other.cross.to(self.cross)
+        self.counts[: other.classes] += other.counts.to(self.counts)
+        self.total += other.total.to(self.total)
+        self.images += other.images.to(self.images)
+        return self
+
+    def drop_(self, target: int) -> Self:
+        """Take class ``target`` out of the answers; its images stay in A, as images of no class."""
+        if not 0 <= target < self.classes:
+            raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
+        kept = [index for index in range(self.classes) if index != target]
+        self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
+        return self
+
+    def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:
+        if len(targets) == 0:
+            return self
+        matrix = self.strips()
+        for rows, labels in zip(torch.split(features, ROWS), torch.split(targets, ROWS), strict=True):
+            rows = rows.to(self.gram.device)
+            add_products(matrix, rows, sign)
+            exact = rows.double()
+            one_hot = F.one_hot(labels.to(rows.device), self.classes).double()
+            self.cross.addmm_(exact.mT, one_hot, alpha=sign)
+            self.total.add_(exact.sum(0), alpha=sign)
+        self.counts += sign * torch.bincount(targets, minlength=self.classes).to(self.counts)
+        self.images += sign * len(targets)
+        return self
+
+    def _grow(self, classes: int) -> None:
+        new = classes - self.classes
+        if new > 0:
+            self.cross = F.pad(self.cross, (0, new))
+            self.counts = F.pad(self.counts, (0, new))
+
+    def _check(self, features: Tensor, targets: Tensor) -> None:
+        if features.ndim != 2 or features.shape[1] != self.width:
+            raise DataError(f"these sums take features of shape (images, {self.width}); got {tuple(features.shape)}")
+        if targets.shape != features.shape[:1]:
+            raise DataError(f"{len(features)} images but targets of shape {tuple(targets.shape)}: give one per image")
+        if len(targets) and int(targets.min()) < 0:
+            raise DataError("targets are numbers of classes and cannot be negative")
+        if not bool(torch.isfinite(features).all()):
+            raise DataError("features hold NaN or infinite numbers: sums would never recover from them")

@@ -1,0 +1,53 @@
+"""Extractor and scorer of every method can be taken apart from Python: `torch.export` with any number of images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from adagauss.config import Part
+from adagauss.learner import Learner
+from tests.contracts.toy import LEARNING, quick_method, taught, toy_images
+
+OTHERS: dict[str, tuple[str, dict[str, object]]] = {
+    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
+}
+"""Classifiers that no method has by default."""
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
+    **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
+    **OTHERS,
+}
+
+
+class Predictor(nn.Module):
+    """Images in 0..1 to scores: what is exported, served and benchmarked."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        self.extractor = learner.network.extractor
+        self.scorer = learner.knowledge.scorer
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.scorer(self.extractor(images))
+        return scores
+
+
+def check_export(learner: Learner) -> None:
+    images = toy_images(test=True).images.batch(torch.arange(9)).float() / 255
+    predictor = Predictor(learner).eval()
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    exported = torch.export.export(predictor, (images[:4],), dynamic_shapes={"images": {0: batch}}).module()
+    for number in (1, 2, 9):
+        torch.testing.assert_close(exported(images[:number]), predictor(images[:number]))
+
+
+@pytest.mark.parametrize("kind", sorted(Part.kinds("classifier")))
+def test_a_classifier_exports_with_any_number_of_images(kind: str) -> None:
+    name, settings = KINDS[kind]
+    check_export(taught(name, 2, None, **settings))
+
+
+@pytest.mark.parametrize("backbone", ["resnet_thin", "resnet32"])
+def test_a_network_exports_with_any_number_of_images(backbone: str) -> None:
+    check_export(taught("frozen", 1, None, **{"backbone.name": backbone}))

@@ -1,0 +1,226 @@
+"""Whatever a part learns is saved, loaded and handed to it again, in every role."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from adagauss.classifiers.linear import LinearClassifier, LinearScorer
+from adagauss.config import Config, Part
+from adagauss.data.dataset import load_dataset
+from adagauss.drift import Drift, Moved
+from adagauss.gaussians import ClassGaussians
+from adagauss.learner import Learner
+from adagauss.memory import MeanMemory, Remembered
+from adagauss.methods import Method, methods
+from adagauss.representation import LabelAugmentation, Live, LiveTerm, Reparameterisation, Step, Term
+from adagauss.representation.label_augmentation import LiveAugmentation
+from adagauss.representation.reparameterisation import LiveReparameterisation
+from adagauss.runtime import Runtime
+from adagauss.state import Learned, recalled
+from adagauss.task import CurrentTask
+from tests.contracts.toy import quick_method, scores, taught, toy_tasks
+
+
+class Count(Learned):
+    """How many tasks a part has seen."""
+
+    def __init__(self, tasks: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("tasks", torch.tensor(tasks))
+        self.tasks: Tensor
+
+    @classmethod
+    def one_more(cls, before: Learned | None) -> Count:
+        known = recalled(before, cls)
+        return cls(1 if known is None else int(known.tasks) + 1)
+
+
+class Counting(Live):
+    """Finishes a task by counting it."""
+
+    def __init__(self, before: Learned | None) -> None:
+        super().__init__()
+        self.counted = Count.one_more(before)
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Count:
+        return self.counted
+
+
+class CountingTerm(Counting, LiveTerm):
+    def forward(self, step: Step) -> Tensor | None:
+        return None
+
+
+class CountingAugmentation(Counting, LiveAugmentation):
+    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        return images, targets
+
+
+class CountingReparameterisation(Counting, LiveReparameterisation):
+    pass
+
+
+class FakeTerm(Term):
+    def empty_state(self) -> Count:
+        return Count()
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+        return CountingTerm(before)
+
+
+class FakeAugmentation(LabelAugmentation):
+    def empty_state(self) -> Count:
+        return Count()
+
+    def start(self, now: CurrentTask, before: Learned | None) -> LiveAugmentation:
+        return CountingAugmentation(before)
+
+
+class FakeReparameterisation(Reparameterisation):
+    def empty_state(self) -> Count:
+        return Count()
+
+    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+        return CountingReparameterisation(before)
+
+
+class FakeDrift(Drift):
+    def empty_state(self) -> Count:
+        return Count()
+
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
+        return Moved(memory, Count.one_more(before))
+
+
+class FakeMemory(MeanMemory):
+    def empty_state(self) -> Count:
+        return Count()
+
+    def update(self, bank: ClassGaussians, now: CurrentTask, before: Learned | None) -> Remembered:
+        return Remembered(self.add(bank, now), Count.one_more(before))
+
+
+class CountingScorer(LinearScorer):
+    def __init__(self, weight: Tensor, bias: Tensor, tasks: int) -> None:
+        super().__init__(weight, bias)
+        self.register_buffer("tasks", torch.tensor(tasks))
+        self.tasks: Tensor
+
+
+class FakeClassifier(LinearClassifier):
+    def empty_state(self) -> CountingScorer:
+        return CountingScorer(torch.zeros(0, 0), torch.zeros(0), 0)
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> CountingScorer:
+        known = recalled(before, CountingScorer)
+        means = memory.means.float()
+        return CountingScorer(means, -means.square().sum(1) / 2, 1 if known is None else int(known.tasks) + 1)
+
+
+FAKES: dict[str, type[Part]] = {
+    "term": FakeTerm,
+    "label_augmentation": FakeAugmentation,
+    "reparameterisation": FakeReparameterisation,
+    "drift": FakeDrift,
+    "memory": FakeMemory,
+    "classifier": FakeClassifier,
+}
+
+
+@pytest.fixture
+def stateful() -> Iterator[Method]:
+    """A method all of whose parts count the tasks they have seen; they are known by name while the test runs."""
+    for role, fake in FAKES.items():
+        fake.kind = "counting"
+        Part._registry[role].register("counting", fake, by=fake)
+    method = quick_method("frozen")
+    representation = method.representation
+    yield method.with_changes(
+        representation=representation.with_changes(
+            later=representation.first,
+            terms={**representation.terms, "counting": FakeTerm()},
+            label_augmentation=FakeAugmentation(),
+            reparameterisation=FakeReparameterisation(),
+        ),
+        memory=FakeMemory(),
+        drift=FakeDrift(),
+        classifier=FakeClassifier(),
+    )
+    for role in FAKES:
+        Part._registry[role].remove("counting")
+
+
+def counts(learner: Learner) -> dict[str, int]:
+    return {name: int(state.get_buffer("tasks")) for name, state in learner.knowledge.states.items()}
+
+
+def test_every_role_keeps_what_it_learns_through_a_file(stateful: Method, tmp_path: Path) -> None:
+    digits = load_dataset("digits")
+    learner = Learner(stateful, digits.train.images.shape, digits.mean, digits.std, Runtime())
+    for task in toy_tasks()[:2]:
+        learner.learn(task)
+    # A drift is asked from the second task on.
+    expected = {f"representation/{name}": 2 for name in ("terms/counting", "label_augmentation", "reparameterisation")}
+    expected |= {"drift": 1, "memory": 2, "classifier": 2}
+    assert counts(learner) == expected
+    learner.save(tmp_path / "learner.safetensors")
+    loaded = Learner.load(tmp_path / "learner.safetensors")
+    assert counts(loaded) == expected
+    loaded.learn(toy_tasks()[2])
+    assert counts(loaded) == {name: tasks + 1 for name, tasks in expected.items()}
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+def test_a_specification_holds_no_tensor_and_cannot_be_changed(name: str) -> None:
+    method = quick_method(name)
+    for _, part in method.parts():
+        assert not part.__private_attributes__, f"{part!r} has private attributes"
+        for field, value in dict(part).items():
+            assert not isinstance(value, Tensor)
+            with pytest.raises(ValueError, match="frozen"):
+                setattr(part, field, value)
+
+
+def test_specifications_compare_and_hash_by_their_settings() -> None:
+    one, same, other = quick_method("adagauss"), quick_method("adagauss"), quick_method("adagauss+")
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    assert isinstance(one, Config)
+
+
+def test_whoever_took_the_knowledge_before_a_task_goes_on_with_it() -> None:
+    learner = taught("adagauss", tasks=1)
+    before = learner.knowledge
+    tensors = {name: tensor.clone() for name, tensor in before.state_dict().items()}
+    learner.learn(toy_tasks()[1])
+    assert before.classes == ["zero", "one"]
+    assert learner.knowledge is not before
+    for name, tensor in before.state_dict().items():
+        assert torch.equal(tensor, tensors[name]), f"{name} was changed in place"
+
+
+def test_predicts_one_whole_state_from_another_thread_while_a_task_is_learned() -> None:
+    learner = taught("adagauss", tasks=1)
+    images = toy_tasks()[0].images
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.add(learner.probabilities(images).shape[1])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    learner.learn(toy_tasks()[1])
+    done.set()
+    reader.join()
+    seen.add(scores(learner).shape[1])
+    assert seen <= {2, 3}
+    assert 3 in seen

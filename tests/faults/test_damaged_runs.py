@@ -1,0 +1,46 @@
+"""Runs with a damaged file: the way out that the error names leads to the numbers of an undamaged run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adagauss.benchmark import RunFolder, run
+from adagauss.checkpoint import load_tensors
+from adagauss.errors import CheckpointError
+from tests.benchmark.test_runner import metrics_of, quick_config
+
+SHORT = {"representation.first.epochs": 1, "representation.later.epochs": 1}
+CONFIG = quick_config("finetune", **SHORT)
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    run(CONFIG, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["01/learner", "02/learner", "03/learner", "01/evaluation", "03/evaluation", "03/real"]
+)
+def test_the_advice_for_a_damaged_file_works(undamaged: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(undamaged, path)
+    file = path / "tasks" / f"{name}.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 16
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match="is damaged") as raised:
+        load_tensors(file, name.partition("/")[2])
+    advice = re.search(r"delete the folder (.*) and go on with --resume", str(raised.value))
+    assert advice is not None
+    shutil.rmtree(advice[1])
+    run(CONFIG, path, resume=True)
+    assert metrics_of(path) == metrics_of(undamaged)
+    folder = RunFolder(path)
+    assert [folder.evaluation(index)[0].sizes for index in range(3)] == [(2,), (2, 2), (2, 2, 1)]
+    folder.real(2)

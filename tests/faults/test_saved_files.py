@@ -1,0 +1,281 @@
+"""Saved learners and runs: every flipped bit is noticed, and what is written survives crashes and rivals."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import stat
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from adagauss import atomic
+from adagauss.checkpoint import load_tensors, require_finite, require_shapes, save_json, save_tensors
+from adagauss.errors import CheckpointError
+
+TENSORS = {
+    "weights": torch.arange(60, dtype=torch.float64).view(20, 3) / 7,
+    "counts": torch.tensor([3, 4]),
+    "flags": torch.tensor([True, False, True]),
+    "half": torch.ones(5, dtype=torch.bfloat16),
+    "scalar": torch.tensor(0.5),
+    "empty": torch.zeros(0, 4),
+    "also empty": torch.zeros(3, 0, dtype=torch.int64),
+}
+FACTS = {"labels": ["ant", "bee"], "seed": 3, "text": "é", "method": {"b": 1, "a": 2}}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    save_tensors(tmp_path / "learner", "learner", TENSORS, FACTS)
+    return tmp_path / "learner"
+
+
+def regions(content: bytes) -> dict[str, range]:
+    """Positions of the parts of a file."""
+    length = struct.unpack("<Q", content[:8])[0]
+    digest = content.index(b'"digest":"') + len(b'"digest":"')
+    facts = content.index(b'"facts"')
+    entries = content.index(b'"},"') + 1
+    return {
+        "length": range(0, 8),
+        "opening": range(8, digest),
+        "digest": range(digest, digest + 64),
+        "metadata": range(digest + 64, facts),
+        "facts": range(facts, entries),
+        "entries and padding": range(entries, 8 + length),
+        "tensors": range(8 + length, len(content)),
+    }
+
+
+REGIONS = ["length", "opening", "digest", "metadata", "facts", "entries and padding", "tensors"]
+
+
+@pytest.mark.parametrize(("region", "mapped"), [*((region, False) for region in REGIONS), ("tensors", True)])
+def test_every_flipped_bit_is_noticed(path: Path, region: str, mapped: bool) -> None:
+    whole = path.read_bytes()
+    positions = regions(whole)[region]
+    assert len(positions) > 0
+    # Every bit of short regions; of long ones, a bit of every byte.
+    flips = [
+        (position, bit) for position in positions for bit in range(8) if len(positions) < 70 or bit == position % 8
+    ]
+    for position, bit in flips:
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << bit
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=path.name):
+            load_tensors(path, "learner", mapped=mapped)
+
+
+def test_the_regions_are_the_whole_file(path: Path) -> None:
+    parts = regions(path.read_bytes())
+    assert list(parts) == REGIONS
+    assert [position for part in parts.values() for position in part] == list(range(path.stat().st_size))
+
+
+def test_every_truncation_and_every_longer_file_is_refused(path: Path) -> None:
+    whole = path.read_bytes()
+    for content in [*(whole[:length] for length in range(len(whole))), whole + b"\0", whole + whole]:
+        path.write_bytes(content)
+        with pytest.raises(CheckpointError, match=path.name):
+            load_tensors(path, "learner")
+
+
+def test_swapped_tensors_are_noticed(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"weights"', b'"w_ights"'))
+    with pytest.raises(CheckpointError, match="digest does not fit"):
+        load_tensors(path, "learner")
+
+
+def test_the_safetensors_library_reads_the_file(path: Path) -> None:
+    loaded = safetensors.torch.load(path.read_bytes())
+    assert loaded.keys() == TENSORS.keys()
+    for name, tensor in loaded.items():
+        assert torch.equal(tensor, TENSORS[name])
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_round_trip(path: Path, mapped: bool) -> None:
+    before = path.read_bytes()
+    tensors, facts = load_tensors(path, "learner", mapped=mapped)
+    assert facts == FACTS
+    assert list(facts["method"]) == ["b", "a"], "the order of facts may mean something"
+    for name, tensor in tensors.items():
+        assert tensor.dtype == TENSORS[name].dtype
+        assert torch.equal(tensor, TENSORS[name])
+        tensor.zero_()  # can be written to, which does not reach the file
+    assert path.read_bytes() == before
+
+
+def test_the_same_content_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        turned = dict(list(TENSORS.items())[number:] + list(TENSORS.items())[:number])
+        gaps = {name: torch.stack([tensor, tensor], dim=-1)[..., 0] for name, tensor in turned.items()}
+        save_tensors(tmp_path / "again", "learner", gaps if number else turned, FACTS)
+        assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def signed(header: dict[str, Any], body: bytes) -> bytes:
+    """A file with a sound digest and a header of one's own."""
+    facts = {"digest": "0" * 64, "format": "adagauss-learner", "version": "2", "facts": "{}"}
+    text = json.dumps({"__metadata__": facts, **header}, separators=(",", ":")).encode()
+    content = struct.pack("<Q", len(text)) + text + body
+    return content.replace(b"0" * 64, hashlib.sha256(content).hexdigest().encode(), 1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "body"),
+    [
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}, bytes(4)),
+        ({"dtype": "F32", "shape": [2**62, 2**62, 0], "data_offsets": [0, 0]}, b""),
+        ({"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}, bytes(8)),
+        ({"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, bytes(8)),
+        ({"dtype": "object", "shape": [1], "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "F32", "shape": 1, "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 8]}, bytes(4)),
+        ({"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}, bytes(4)),
+        ({"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]}, b"\x02"),
+        ("text", b""),
+        (None, b""),
+    ],
+    ids=str,
+)
+def test_a_forged_header_is_refused_though_its_digest_fits(tmp_path: Path, entry: Any, body: bytes) -> None:
+    (tmp_path / "file").write_bytes(signed({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, bytes(4)))
+    load_tensors(tmp_path / "file", "learner")
+    (tmp_path / "file").write_bytes(signed({"a": entry}, body))
+    with pytest.raises(CheckpointError):
+        load_tensors(tmp_path / "file", "learner")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="it is a named pipe, not a file"):
+        load_tensors(tmp_path / "pipe", "learner")
+
+
+def test_what_cannot_be_saved_is_refused_and_the_old_file_stays(path: Path) -> None:
+    before = path.read_bytes()
+    for tensor in (torch.ones(2, dtype=torch.complex64), torch.ones(2).to_sparse()):
+        with pytest.raises(CheckpointError, match="part is a tensor of"):
+            save_tensors(path, "learner", {"part": tensor}, {})
+    assert path.read_bytes() == before
+
+
+def test_threads_that_save_to_one_path_do_no_harm(tmp_path: Path) -> None:
+    target, errors = tmp_path / "learner", list[BaseException]()
+
+    def save(number: int) -> None:
+        try:
+            for _ in range(20):
+                save_tensors(target, "learner", {"same": torch.full((5000,), number)}, {"number": number})
+                tensors, facts = load_tensors(target, "learner")
+                assert set(tensors["same"].tolist()) == {facts["number"]}
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_interrupt_leaves_the_old_file_and_nothing_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_tensors(path, "learner", {}, {})
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_and_its_folder_are_forced_to_disk_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        forced.append(f"{kind} {(tmp_path / 'file').exists()}")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save_json(tmp_path / "file", {})
+    assert forced == ["file False", "folder True"]
+
+
+@pytest.fixture
+def dead_process() -> int:
+    process = multiprocessing.get_context("spawn").Process()
+    process.start()
+    process.join()
+    assert process.pid is not None
+    return process.pid
+
+
+def temporary(folder: Path, pid: int, host: str | None = None, age: float = 0) -> Path:
+    file = folder / f".adagauss-{host or atomic._host()}-{pid}-{'0' * 16}.tmp"
+    file.write_bytes(b"half a file")
+    os.utime(file, (time.time() - age,) * 2)
+    return file
+
+
+def test_only_what_nobody_writes_any_more_is_swept(tmp_path: Path, dead_process: int) -> None:
+    for case in ("dead", "alive", "elsewhere", "old"):
+        (tmp_path / case).mkdir()
+    (tmp_path / "dead" / ".other.tmp").write_bytes(b"not ours")
+    dead = temporary(tmp_path / "dead", dead_process)
+    alive = temporary(tmp_path / "alive", os.getpid())
+    elsewhere = temporary(tmp_path / "elsewhere", dead_process, host="0" * 8)
+    old = temporary(tmp_path / "old", os.getpid(), age=3700)
+    for folder in tmp_path.iterdir():
+        save_json(folder / "file", {})
+    assert [file.exists() for file in (dead, alive, elsewhere, old)] == [False, True, True, False]
+    assert (tmp_path / "dead" / ".other.tmp").exists()
+
+
+def test_long_names_and_modes(tmp_path: Path) -> None:
+    save_tensors(tmp_path / ("n" * 255), "learner", TENSORS, FACTS, mode=0o600)
+    load_tensors(tmp_path / ("n" * 255), "learner")
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o600
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    require_finite({"sound": torch.ones(3), "counts": torch.tensor([1]), "empty": torch.zeros(0)}, tmp_path)
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        tensors: dict[str, Tensor] = {"sound": torch.ones(3), "mean": torch.tensor([0.0, bad, 1.0])}
+        with pytest.raises(CheckpointError, match="1 of 3 numbers of mean"):
+            require_finite(tensors, tmp_path)
+
+
+def test_shapes_are_checked(tmp_path: Path) -> None:
+    tensors = {"mean": torch.zeros(4, 3)}
+    require_shapes(tensors, {"mean": (None, 3)}, tmp_path)
+    for wanted in ((3, 4), (4, 3, 1), (4,), ()):
+        with pytest.raises(CheckpointError, match=r"mean has shape \(4, 3\)"):
+            require_shapes(tensors, {"mean": wanted}, tmp_path)
+    with pytest.raises(CheckpointError, match="lacks variance"):
+        require_shapes(tensors, {"variance": (3,)}, tmp_path)

@@ -1,0 +1,52 @@
+"""Symmetric matrices in strips: all operations against the whole matrix."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from adagauss.sums import packed as p
+
+WIDTH = 7
+
+
+@pytest.fixture(params=[1, 3, 7, 100])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Strips of several heights, whole and broken off at the end."""
+    size: int = request.param
+    for name in ("packed_numbers", "strips"):
+        original = getattr(p, name)
+        monkeypatch.setattr(p, name, lambda *args, original=original: original(*args, size))
+    return size
+
+
+def packed(matrix: Tensor) -> list[Tensor]:
+    strips = p.strips(torch.zeros(p.packed_numbers(len(matrix)), dtype=matrix.dtype), len(matrix))
+    root = torch.linalg.cholesky(matrix).T
+    p.add_products(strips, root)
+    return strips
+
+
+def test_strips_multiply_factor_and_solve_as_the_whole_matrix(block: int) -> None:
+    X = torch.randn(60, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    matrix = X.T @ X
+    right = torch.randn(WIDTH, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    strips = packed(matrix)
+    assert len(strips) == -(-WIDTH // block)
+    torch.testing.assert_close(p.multiply(strips, right), matrix @ right)
+    torch.testing.assert_close(p.diagonal(strips), matrix.diagonal())
+    assert p.square_norm(strips) == pytest.approx(float(matrix.square().sum()))
+    assert p.factorise(strips)
+    torch.testing.assert_close(p.solve_factorised(strips, right), torch.linalg.solve(matrix, right))
+
+
+def test_a_matrix_without_a_factor_is_reported() -> None:
+    strips = packed(torch.eye(5, dtype=torch.float64))
+    p.add_diagonal(strips, -2)
+    assert not p.factorise(strips)
+
+
+def test_strips_keep_little_more_than_half_of_the_matrix() -> None:
+    assert p.packed_numbers(16_000) * 8 <= 1.3e9
+    assert p.packed_numbers(p.BLOCK) == p.BLOCK**2
