@@ -12,6 +12,7 @@ from adagauss.cli.datasets import app, details, row, there
 from adagauss.data import fetch as fetching
 from adagauss.data.dataset import datasets
 from adagauss.data.pixel_cache import PixelCache
+from adagauss.progress import Reporter
 
 
 @pytest.mark.parametrize("before", [["--data-root", "first"], []])
@@ -21,7 +22,7 @@ def test_fetch_heeds_the_data_root_on_either_side(
 ) -> None:
     roots: list[Path] = []
 
-    def fetch(name: str, root: Path) -> Path:
+    def fetch(name: str, root: Path, reporter: Reporter) -> Path:
         roots.append(root)
         return root
 
