@@ -12,10 +12,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from adagauss.analysis.replay import Replay, replay, table
-from adagauss.benchmark import RunConfig, RunFolder
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
 from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
 from adagauss.methods.adagauss import REFERENCE
+from adagauss.runs import RunFolder, stored_config
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
 
@@ -77,7 +77,7 @@ CLASSIFIERS: dict[str, Classifier] = {
 def scored(run: Path, kept: Path) -> Replay:
     """All combinations on one run, from the file if it is there."""
     if not kept.exists():
-        stream = RunConfig.of(RunFolder(run).config).stream
+        stream = stored_config(RunFolder(run)).stream
         dataset = read(stream.dataset, stream.image_size)
         replay(RunFolder(run), dataset, DRIFTS, CLASSIFIERS).write(kept)
     return Replay.read(kept, "delete it to score the run again")

@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from adagauss.backbones import Extractor
-from adagauss.benchmark import RunConfig, RunFolder, make_config, run
-from adagauss.benchmark.compare import Spread, markdown
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
+from adagauss.runs import RunConfig, RunFolder, make_config, run
+from adagauss.runs.compare import Spread, markdown
 
 from .real_data import read
 

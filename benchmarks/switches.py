@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from adagauss.analysis.replay import replay
-from adagauss.benchmark import RunFolder, make_config, run
-from adagauss.benchmark.compare import Spread, markdown
-from adagauss.benchmark.protocols import protocol
 from adagauss.classifiers import Bayes
 from adagauss.data.dataset import Dataset
 from adagauss.drift import AffineMap
 from adagauss.errors import NumericalError
+from adagauss.runs import RunFolder, make_config, run
+from adagauss.runs.compare import Spread, markdown
+from adagauss.runs.protocols import protocol
 
 from .drift_grid import PUBLISHED
 from .real_data import read

@@ -38,7 +38,7 @@ CHAPTERS = {
     "For users": ["estimator", "bayes", "learner", "gaussians", "errors"],
     "A method and its parts": ["methods", "representation", "memory", "drift", "classifiers"],
     "Data and networks": ["data", "backbones"],
-    "Benchmarks": ["benchmark", "analysis"],
+    "Runs and figures": ["runs", "analysis"],
 }
 """Modules in the order of the reference; those not named here follow under *Foundations*."""
 HIDDEN = {"cli", "__main__"}

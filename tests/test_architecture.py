@@ -23,7 +23,7 @@ LAYERS = [
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
     ["knowledge", "learner", "bayes", "estimator"],
-    ["benchmark"],
+    ["runs"],
     ["analysis"],
     ["cli"],
     ["__main__"],

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import typer.main
 
-from adagauss.benchmark.protocols import protocol
 from adagauss.cli import app
 from adagauss.cli.options import parse_settings
 from adagauss.config import plain
 from adagauss.methods import make_method, methods
+from adagauss.runs.protocols import protocol
 from adagauss.settings import flatten
 
 ROOT = Path(__file__).parent.parent

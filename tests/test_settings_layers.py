@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from adagauss.benchmark import make_config
-from adagauss.benchmark.protocols import PROTOCOLS
 from adagauss.config import plain
 from adagauss.data.dataset import Trait, dataset_info
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, methods, resolve_method, traits
+from adagauss.runs import make_config
+from adagauss.runs.protocols import PROTOCOLS
 from adagauss.settings import Layer, existing, flatten, override
 
 

@@ -159,12 +159,13 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
                     if recipe.clip_norm is not None:
                         fabric.clip_gradients(wrapped, optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False)
                     optimizer.step()
+                advance(step=1 / len(batches))
                 for name, term in losses.items():
                     sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
             means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
             _check_finite(means, stage, epoch)
             history.append(means)
-            advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()))
+            advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()), step=0)
             if runtime.snapshots is not None:
                 tensors, facts = _snapshot(objective, bare, history)
                 runtime.snapshots.offer(stage, tensors, facts)

@@ -8,7 +8,6 @@ import pytest
 
 from adagauss.analysis.figures import write_figures
 from adagauss.analysis.replay import Replay, replay, table
-from adagauss.benchmark import RunConfig, RunFolder, make_config, run
 from adagauss.classifiers import Bayes, NearestMean
 from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.data.dataset import load_dataset
@@ -16,6 +15,7 @@ from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
 from adagauss.memory import GaussianMemory, MeanMemory
+from adagauss.runs import RunConfig, RunFolder, make_config, run
 
 SETTINGS = {
     "representation.first.epochs": 6,

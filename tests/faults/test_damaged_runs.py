@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.benchmark import RunFolder, run
 from adagauss.checkpoint import load_tensors
 from adagauss.errors import CheckpointError
-from tests.benchmark.test_runner import metrics_of, quick_config
+from adagauss.runs import RunFolder, run
+from tests.runs.test_runner import metrics_of, quick_config
 
 SHORT = {"representation.first.epochs": 1, "representation.later.epochs": 1}
 CONFIG = quick_config("finetune", **SHORT)

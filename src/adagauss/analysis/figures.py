@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.benchmark.folder import RunFolder
-from adagauss.benchmark.results import Results, RunResult, protocol_title
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
+from adagauss.runs.folder import RunFolder
+from adagauss.runs.results import Results, RunResult, protocol_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,12 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.benchmark.compare import Spread, markdown
-from adagauss.benchmark.configuration import RunConfig
-from adagauss.benchmark.folder import RunFolder, real_statistics
-from adagauss.benchmark.metrics import mean
-from adagauss.benchmark.results import Stored
-from adagauss.benchmark.runner import make_stream
 from adagauss.classifiers import Classifier, Scorer
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import TaskStream
@@ -33,6 +27,12 @@ from adagauss.memory import Memory
 from adagauss.methods import Method, method_info
 from adagauss.needs import check_needs
 from adagauss.progress import Reporter
+from adagauss.runs.compare import Spread, markdown
+from adagauss.runs.configuration import RunConfig, stored_config
+from adagauss.runs.folder import RunFolder, real_statistics
+from adagauss.runs.metrics import mean
+from adagauss.runs.results import Stored
+from adagauss.runs.runner import make_stream
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import CurrentTask, extract_features
@@ -76,7 +76,7 @@ def replay(
 
     ``memory`` says what is kept of each class, for all of them; None takes what the run kept.
     """
-    config = RunConfig.of(folder.config)
+    config = stored_config(folder)
     method, memory = config.method, memory or config.method.memory
     _check(folder, config, classifiers)
     for drift, classifier in product(drifts.values(), classifiers.values()):

@@ -65,11 +65,11 @@ def compare(
     same. Settings given with --set go to the methods that have them.
     """
     from adagauss.analysis.figures import accuracy_curve, save_figure
-    from adagauss.benchmark import compare as comparison
-    from adagauss.benchmark.grid import run_grid
-    from adagauss.benchmark.protocols import protocol as protocol_by_name
     from adagauss.cli.tables import comparison_table
     from adagauss.data.stream import StreamConfig
+    from adagauss.runs import compare as comparison
+    from adagauss.runs.grid import run_grid
+    from adagauss.runs.protocols import protocol as protocol_by_name
     from adagauss.runtime import RuntimeConfig
 
     names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")

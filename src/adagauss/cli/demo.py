@@ -24,10 +24,10 @@ def demo(
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
     from adagauss.analysis.figures import accuracy_curve, save_figure, write_figures
-    from adagauss.benchmark import RunFolder, RunResult, make_config, run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
+    from adagauss.runs import RunFolder, RunResult, make_config, run
 
     dataset = load_dataset("digits")
     stream = StreamConfig(dataset="digits", tasks=5)

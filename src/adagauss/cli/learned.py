@@ -24,8 +24,8 @@ def register(app: typer.Typer) -> None:
 
 def open_learner(path: Path) -> Learner:
     """The newest learner of a run folder, or the one in a file."""
-    from adagauss.benchmark import RunFolder
     from adagauss.learner import Learner
+    from adagauss.runs import RunFolder
 
     return Learner.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
 
@@ -73,8 +73,8 @@ def info(
 
     learner = open_learner(run)
     if settings:
-        from adagauss.benchmark import RunFolder
         from adagauss.cli.listing import show_settings
+        from adagauss.runs import RunFolder
 
         show_settings(f"settings of {run}", learner.method, RunFolder(run).origins if run.is_dir() else {})
         return

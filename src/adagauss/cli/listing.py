@@ -44,10 +44,10 @@ def methods(
 
 
 def _show_method(name: str, preset: str | None, protocol: str | None, dataset: str | None) -> None:
-    from adagauss.benchmark import make_config
-    from adagauss.benchmark.protocols import protocol as protocol_by_name
     from adagauss.data.stream import StreamConfig
     from adagauss.methods import resolve_method
+    from adagauss.runs import make_config
+    from adagauss.runs.protocols import protocol as protocol_by_name
 
     if protocol and dataset:
         raise ConfigError("--dataset and --protocol both say what is taught: give one of them")
@@ -90,7 +90,7 @@ def protocols() -> None:
 
     Each also exists with -cpu at its end, small enough for two CPU cores.
     """
-    from adagauss.benchmark.protocols import PROTOCOLS
+    from adagauss.runs.protocols import PROTOCOLS
 
     rows = []
     for name, chosen in PROTOCOLS.items():

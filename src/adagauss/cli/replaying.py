@@ -11,8 +11,8 @@ from adagauss.cli.options import DataRoot, Quiet, Settings, Workers, make_report
 from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
-    from adagauss.benchmark import RunConfig
     from adagauss.methods import Method
+    from adagauss.runs import RunConfig
 
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
@@ -46,10 +46,10 @@ def replay(
     from rich.console import Console
 
     from adagauss.analysis.replay import replay as replay_run
-    from adagauss.benchmark import RunFolder
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
     from adagauss.drift import NoDrift
+    from adagauss.runs import RunFolder
 
     reporter = make_reporter(quiet)
     config = _common_config(runs)
@@ -67,9 +67,9 @@ def replay(
 
 
 def _common_config(runs: list[Path]) -> RunConfig:
-    from adagauss.benchmark import RunConfig, RunFolder
+    from adagauss.runs import RunFolder, stored_config
 
-    configs = [RunConfig.of(RunFolder(path).config) for path in runs]
+    configs = [stored_config(RunFolder(path)) for path in runs]
     others = [path for path, config in zip(runs, configs, strict=True) if config.digest() != configs[0].digest()]
     if others:
         raise ConfigError(f"{others[0]} has other settings than {runs[0]}: replay them by themselves")
@@ -78,7 +78,7 @@ def _common_config(runs: list[Path]) -> RunConfig:
 
 def _like(name: str, config: RunConfig) -> Method:
     """The run's method with all but the representation of another one, as that would be set on this dataset."""
-    from adagauss.benchmark import make_config
+    from adagauss.runs import make_config
 
     other = make_config(name, config.stream).method
     parts = {"memory": other.memory, "drift": other.drift, "classifier": other.classifier}

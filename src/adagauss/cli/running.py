@@ -28,9 +28,9 @@ from adagauss.cli.options import (
 from adagauss.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from adagauss.benchmark import RunConfig
     from adagauss.data.dataset import Dataset, ReadOptions
     from adagauss.progress import Reporter
+    from adagauss.runs import RunConfig
 
 STREAM_OPTIONS = (
     "dataset",
@@ -113,9 +113,9 @@ def run(
     Kill it at any moment: with --resume it goes on and ends with the same numbers.
     """
     from adagauss.analysis.figures import write_figures
-    from adagauss.benchmark import RunFolder
-    from adagauss.benchmark import run as run_benchmark
     from adagauss.cli import tables
+    from adagauss.runs import RunFolder
+    from adagauss.runs import run as run_benchmark
 
     reporter = make_reporter(quiet)
     resolved, data, options = _resolve(context, reporter)
@@ -131,11 +131,11 @@ def run(
 
 def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, ReadOptions]:
     """The configuration that the options ask for, or that of the folder when it is only resumed; and its dataset."""
-    from adagauss.benchmark import RunConfig, RunFolder, make_config
-    from adagauss.benchmark.protocols import protocol as protocol_by_name
-    from adagauss.benchmark.runner import make_stream
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
+    from adagauss.runs import RunFolder, make_config, stored_config
+    from adagauss.runs.protocols import protocol as protocol_by_name
+    from adagauss.runs.runner import make_stream
     from adagauss.runtime import Runtime, RuntimeConfig
 
     given = context.params
@@ -145,7 +145,7 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
     if given["resume"] and out is not None and not RunFolder(out).exists():
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
-        stored = RunConfig.of(RunFolder(out).config)
+        stored = stored_config(RunFolder(out))
         options = read_options(given["data_root"], stored.stream, given["workers"], reporter)
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from adagauss.benchmark import RunConfig, RunFolder, RunResult, make_config, run
-from adagauss.benchmark.metrics import METRICS
 from adagauss.checkpoint import load_tensors
 from adagauss.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.progress import Reporter
+from adagauss.runs import RunConfig, RunFolder, RunResult, make_config, run, stored_config
+from adagauss.runs.metrics import METRICS
 
 SETTINGS = {
     "representation.first.epochs": 4,
@@ -30,7 +30,7 @@ SETTINGS = {
 }
 
 CHILD = """
-from adagauss.benchmark import folder
+from adagauss.runs import folder
 from adagauss.cli import main
 folder.FileSnapshots.__init__.__defaults__ = (0.0,)
 main()
@@ -160,7 +160,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 HOLD = """
 import sys
-from adagauss.benchmark import RunFolder
+from adagauss.runs import RunFolder
 with RunFolder(sys.argv[1]).lock():
     print("locked", flush=True)
     sys.stdin.read()
@@ -213,3 +213,10 @@ def test_a_truncated_checkpoint_is_refused_with_the_way_out(tmp_path: Path) -> N
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="truncated"):
         run(quick_config("finetune"), tmp_path, resume=True)
+
+
+def test_a_run_of_an_older_release_says_which_one_to_use(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("method_name: adagauss\nmethod: {expansion: 3}\n", encoding="utf-8")
+    (tmp_path / "environment.json").write_text('{"adagauss": "0.1.0"}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"begun by adagauss 0\.1\.0.*begin the run anew"):
+        stored_config(RunFolder(tmp_path))

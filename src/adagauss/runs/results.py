@@ -9,9 +9,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from adagauss.benchmark.metrics import Evaluation, accuracy_matrix, mean
 from adagauss.checkpoint import save_json
 from adagauss.errors import CheckpointError
+from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -140,7 +140,7 @@ class RunResult(Stored):
     """Digest of the configuration, the seed apart."""
     protocol: ProtocolFacts
     metrics: dict[str, float]
-    """By the names of `adagauss.benchmark.metrics.METRICS`."""
+    """By the names of `adagauss.runs.metrics.METRICS`."""
     details: Details
     cost: Cost
 

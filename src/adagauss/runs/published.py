@@ -53,6 +53,6 @@ def published(title: str, method: str, dataset: str, sizes: Sequence[int], scale
 
 @cache
 def _paper() -> dict[str, Any]:
-    text = resources.files("adagauss.benchmark").joinpath("paper_results.json").read_text(encoding="utf-8")
+    text = resources.files("adagauss.runs").joinpath("paper_results.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     return data

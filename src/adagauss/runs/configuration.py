@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from adagauss.benchmark.protocols import Protocol
 from adagauss.config import Config, plain
 from adagauss.data.stream import StreamConfig
+from adagauss.errors import CheckpointError, ConfigError
 from adagauss.methods import Method, method_info, resolve_method
 from adagauss.methods.traits import dataset_layers
+from adagauss.runs.folder import RunFolder
+from adagauss.runs.protocols import Protocol
 from adagauss.runtime import RuntimeConfig
 from adagauss.settings import Layer
 
@@ -88,3 +91,15 @@ def make_config(
     )
     config._origins = resolved.origins
     return config
+
+
+def stored_config(folder: RunFolder) -> RunConfig:
+    """The configuration of a run that was begun, by this release or by one with the same settings."""
+    try:
+        return RunConfig.of(folder.config)
+    except ConfigError as error:
+        begun = folder.read_json("environment.json").get("adagauss", "another version")
+        raise CheckpointError(
+            f"{folder.path} was begun by adagauss {begun}, and this is {version('adagauss')}, which has other settings "
+            f"({error}): go on with that release, or begin the run anew in another folder"
+        ) from None

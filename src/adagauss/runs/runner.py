@@ -14,10 +14,6 @@ from time import perf_counter
 import torch
 
 import adagauss
-from adagauss.benchmark.configuration import RunConfig
-from adagauss.benchmark.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
-from adagauss.benchmark.metrics import Evaluation, summary, task_aware_predictions
-from adagauss.benchmark.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import TaskStream
@@ -25,6 +21,10 @@ from adagauss.errors import CheckpointError
 from adagauss.learner import Learner, TaskReport
 from adagauss.methods import method_info
 from adagauss.progress import Reporter
+from adagauss.runs.configuration import RunConfig, stored_config
+from adagauss.runs.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
+from adagauss.runs.metrics import Evaluation, summary, task_aware_predictions
+from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.runtime import Runtime
 from adagauss.settings import flatten
 
@@ -99,7 +99,7 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
     if not resume:
         raise CheckpointError(f"{folder.path} holds a run already: continue it with --resume, or choose another --out")
     # JSON makes tuples lists on both sides, so that equal configurations compare equal.
-    stored = RunConfig.of(folder.config)
+    stored = stored_config(folder)
     before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored, config))
     differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differing:

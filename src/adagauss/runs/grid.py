@@ -7,10 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adagauss.benchmark.configuration import make_config
-from adagauss.benchmark.protocols import Protocol
-from adagauss.benchmark.results import RunResult
-from adagauss.benchmark.runner import run
 from adagauss.config import Config, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
@@ -19,6 +15,10 @@ from adagauss.errors import ConfigError, DataError, NumericalError, unknown_name
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.progress import Reporter
+from adagauss.runs.configuration import make_config
+from adagauss.runs.protocols import Protocol
+from adagauss.runs.results import RunResult
+from adagauss.runs.runner import run
 from adagauss.runtime import RuntimeConfig
 from adagauss.settings import flatten
 from adagauss.training import Recipe

@@ -16,11 +16,11 @@ import yaml
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from adagauss.benchmark.metrics import Evaluation
-from adagauss.benchmark.results import RunResult, TaskFacts
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
 from adagauss.errors import CheckpointError
 from adagauss.gaussians import ClassGaussians
+from adagauss.runs.metrics import Evaluation
+from adagauss.runs.results import RunResult, TaskFacts
 from adagauss.yaml_files import YamlError, read_yaml
 
 SNAPSHOT_SECONDS = 30.0
@@ -98,6 +98,8 @@ class RunFolder:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise CheckpointError(f"{self.path} has no {name}: the run is not finished; go on with --resume") from None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.path / name} cannot be read ({error}): begin the run anew") from error
 
     def task(self, index: int) -> Path:
         """The folder of a task, counted from 0."""

@@ -10,12 +10,6 @@ from typing import Any
 import pytest
 
 from adagauss.analysis.figures import accuracy_curve, matrix_figure
-from adagauss.benchmark import RunFolder, RunResult, compare, make_config, metrics
-from adagauss.benchmark.grid import run_grid, shared_recipe
-from adagauss.benchmark.metrics import Metric
-from adagauss.benchmark.protocols import PROTOCOLS, protocol
-from adagauss.benchmark.published import Published, published
-from adagauss.benchmark.runner import make_stream
 from adagauss.cli import tables
 from adagauss.config import plain
 from adagauss.data.augment import Augmentation
@@ -23,6 +17,12 @@ from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, NumericalError
 from adagauss.methods import Method, make_method, methods
+from adagauss.runs import RunFolder, RunResult, compare, make_config, metrics
+from adagauss.runs.grid import run_grid, shared_recipe
+from adagauss.runs.metrics import Metric
+from adagauss.runs.protocols import PROTOCOLS, protocol
+from adagauss.runs.published import Published, published
+from adagauss.runs.runner import make_stream
 from adagauss.settings import existing
 from adagauss.training import Recipe
 
