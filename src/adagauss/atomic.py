@@ -90,8 +90,7 @@ def _temporary_name() -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove leftovers of killed processes: files unchanged for an hour, or written by a process that no longer runs
-    here."""
+    """Remove leftovers of killed processes: files unchanged for an hour, or of a process that no longer runs."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = TEMPORARY.fullmatch(entry.name)

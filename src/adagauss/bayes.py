@@ -1,5 +1,4 @@
-"""GaussianBayes: the Bayes rule over class Gaussians as a scikit-learn classifier with an open-ended
-``partial_fit``."""
+"""GaussianBayes: the Bayes rule over class Gaussians, a scikit-learn classifier with open-ended ``partial_fit``."""
 
 from __future__ import annotations
 

@@ -101,8 +101,7 @@ class GaussianMemory(MeanMemory):
     tukey: PositiveFloat | None = None
     """λ: covariances are those of f^λ, means those of f (FeCAM). Needs non-negative features."""
     shrink_after_drift: bool = True
-    """Apply the shrinkage again whenever drift has changed the covariances, as in the published code: traces then
-    grow."""
+    """Shrink again whenever drift has changed the covariances, as in the published code: traces then grow."""
 
     @property
     def requires(self) -> frozenset[Need]:

@@ -139,8 +139,7 @@ class CurrentTask:
                 advance("")
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(old features, new features, targets) of ``views`` augmented copies of the task, or of the plain images if
-        0."""
+        """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""
         chosen: list[str | int] = list(range(views)) if views else ["test"]
         old = torch.cat([self.features(view, previous=True) for view in chosen])
         new = torch.cat([self.features(view) for view in chosen])

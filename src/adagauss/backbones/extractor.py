@@ -43,14 +43,12 @@ class BackboneConfig(Config):
     """Initial weights of the trunk: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
     backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
     initialization: Literal["he", "torch"] = "he"
-    """Initialisation of random convolutions and of the bottleneck: He's rule, or torch's default (the published
-    ResNet-32)."""
+    """Initialisation of random convolutions and the bottleneck: He's rule, or torch's (the published ResNet-32)."""
     stem: Stem = "auto"
     """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
     ``auto`` depends on the image size."""
     input_size: PositiveInt | None = None
-    """Side in pixels that images are resized to; None takes the size the backbone's weights were trained at, if
-    known."""
+    """Side in pixels that images are resized to; None takes the training size of the backbone's weights."""
     train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
     """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk is then frozen, including
     the layers before and after the blocks and all batch-norm statistics."""
@@ -135,8 +133,7 @@ class Extractor(nn.Module):
         self.std: Tensor
 
     def input_facts(self) -> dict[str, Any]:
-        """How images are prepared, stored in a checkpoint: the files that define it may have changed when it is
-        loaded."""
+        """How images are prepared, for a checkpoint: the files that define it may change later."""
         return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
 
     def restore_input(self, facts: Mapping[str, Any]) -> None:

@@ -42,8 +42,7 @@ class Trunk(nn.Module):
         """Learn, without labels, from the images of the first task before training starts; most trunks do nothing."""
 
     def named_as_in_files(self) -> nn.Module:
-        """The module whose parameters are named as in weight files: the trunk itself, unless it wraps another
-        module."""
+        """The module whose parameters are named as in weight files: the trunk, unless it wraps a module."""
         return self
 
     def forward(self, images: Tensor) -> Tensor:

@@ -112,6 +112,5 @@ def resnet32(spec: TrunkSpec) -> Trunk:
     non_negative=True,
 )
 def resnet_thin(spec: TrunkSpec) -> Trunk:
-    """The network of the ``-cpu`` protocols: its first convolution halves the resolution, which saves 3/4 of the
-    work."""
+    """The network of the ``-cpu`` protocols: its first convolution halves the resolution to save time."""
     return _resnet(spec, (16, 32, 64), (1, 1, 1), small="halved")

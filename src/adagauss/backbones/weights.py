@@ -20,8 +20,7 @@ _SHOWN = 4
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file that holds only
-    tensors."""
+    """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file of tensors only."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise ConfigError(f"backbone.weights: there is no file {path}; give the path of a .safetensors or .pth file")

@@ -13,8 +13,7 @@ from adagauss.task import CurrentTask
 
 
 class Scorer(Learned):
-    """Maps features to scores. It holds only buffers and has no control flow that depends on the batch, so it can be
-    exported."""
+    """Maps features to scores. It holds only buffers and no control flow over the batch, so it can be exported."""
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
@@ -26,8 +25,7 @@ class Classifier(Part):
 
     role: ClassVar[str] = "classifier"
     changes_network: ClassVar[bool] = False
-    """Whether fitting changes the network, so that the classifier cannot be fitted again to the network of a finished
-    run."""
+    """Whether fitting changes the network, so that it cannot be repeated on the network of a finished run."""
 
     def empty_state(self) -> Scorer:
         """A scorer that knows no class yet, with this classifier's settings."""

@@ -81,8 +81,7 @@ class Bayes(Classifier):
     normalize: bool = False
     """Scale features and means to unit length."""
     tukey: PositiveFloat | None = None
-    """λ: points and means enter as x^λ; set ``memory.tukey`` to the same value, so that covariances are those of
-    x^λ."""
+    """λ: points and means enter as x^λ; set ``memory.tukey`` to the same value, for covariances of x^λ."""
 
     @property
     def requires(self) -> frozenset[Need]:

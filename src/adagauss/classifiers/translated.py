@@ -59,8 +59,7 @@ def linear_svm(
 
 
 class TranslatedSVM(Classifier):
-    """Support vector machines for all seen classes on unit vectors, fitted in each task from old means and new
-    features."""
+    """Support vector machines for all seen classes on unit vectors, fitted per task from old means and new features."""
 
     kind = "translated_svm"
     similarity: Similarity = "euclidean"
@@ -82,8 +81,7 @@ class TranslatedSVM(Classifier):
 
 
 class TranslatedLinear(LinearClassifier):
-    """A layer trained with cross-entropy on new features, and on translated new features in place of the old
-    classes."""
+    """A layer trained with cross-entropy on new features, and on translated ones in place of the old classes."""
 
     kind = "translated_linear"
     similarity: Similarity = "euclidean"
@@ -114,8 +112,7 @@ class TranslatedLinear(LinearClassifier):
 
 
 def _all_classes(memory: ClassGaussians, now: CurrentTask, similarity: Similarity) -> tuple[Tensor, Tensor]:
-    """Features and targets of every seen class: pseudo-features of the old classes, then features of the current
-    ones."""
+    """Features and targets of every seen class: pseudo-features of old classes, then current features."""
     old = len(memory) - len(now.classes)
     new = now.features("test").double()
     pseudo, owners = pseudo_features(new, now.targets, memory.means[:old], similarity)

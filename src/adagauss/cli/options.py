@@ -82,8 +82,7 @@ def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Repor
 
 
 def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None:
-    """Refuse options that choose the tasks beside a protocol, which chooses them too and would silently override
-    them."""
+    """Refuse options that choose the tasks together with a protocol, which would silently override them."""
     if context.params.get("protocol") and (given := set(names) & given_options(context)):
         option = "--" + sorted(given)[0].replace("_", "-")
         raise ConfigError(f"{option} and --protocol both choose the tasks: give only one of them")

@@ -57,8 +57,7 @@ def _extract_zip(archive: Path, aside: Path) -> None:
 
 
 def _refuse_links(source: Path, target: Path, archive: Path) -> None:
-    """Raise if a folder of the archive already exists as a link: its files would be written to where the link
-    points."""
+    """Raise if a folder of the archive exists as a link: its files would be written to where the link points."""
     for path in sorted(source.iterdir()):
         place = target / path.name
         if path.is_symlink() or not path.is_dir():

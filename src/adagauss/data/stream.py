@@ -20,8 +20,7 @@ class StreamConfig(Config):
     dataset: str = "digits"
     tasks: PositiveInt = 5
     first: PositiveInt | None = None
-    """Number of classes in the first task; the rest is divided equally over the other tasks. None: all tasks are
-    equal."""
+    """Number of classes in the first task; the rest is divided equally over the others. None: all tasks are equal."""
     sizes: tuple[PositiveInt, ...] | None = None
     """Number of classes of each task, if they follow no rule; ``tasks`` and ``first`` are then ignored."""
     classes: PositiveInt | None = None

@@ -1,5 +1,4 @@
-"""ADC's drift: current images are changed until the old network sees an old class; their drift is used for that
-class."""
+"""ADC's drift: current images are changed until the old network sees an old class; the class drifts like them."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class ADC(Drift):
     candidates: PositiveInt = 100
     iterations: NonNegativeInt = 3
     step: PositiveFloat = 25.0
-    """α: length of a step of 100 images together, in standardised pixels; B images take α·√(B/100), the same per
-    image."""
+    """α: length of a step of 100 images together, in standardised pixels; B images take α·√(B/100)."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         assert now.previous is not None, "the first task has no previous network"

@@ -53,8 +53,7 @@ class Representation(Part):
     kind = "trained"
 
     first: Recipe | None = Field(default_factory=Recipe)
-    """How the first task is trained; None means that nothing is ever trained and the network keeps its initial
-    weights."""
+    """How the first task is trained; None: nothing is ever trained, the network keeps its initial weights."""
     later: Recipe | None = Field(default_factory=Recipe)
     heads: Literal["discard", "keep"] = "discard"
     """Whether the classification outputs of finished tasks are kept."""
@@ -108,8 +107,7 @@ class Representation(Part):
         return shared
 
     def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> Trained:
-        """Train ``now.network`` in place on the task; ``before`` holds the states of the subparts after the last
-        task."""
+        """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""
         recipe = self.first if now.first else self.later
         if recipe is None:
             return Trained([], None)

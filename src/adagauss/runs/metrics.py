@@ -39,8 +39,7 @@ class Evaluation:
         return float((self.predicted == self.true).double().mean())
 
     def prediction_share(self) -> list[float]:
-        """Share of all predictions that are classes of each task; without bias it equals the task's share of the
-        classes."""
+        """Share of all predictions that are classes of each task; without bias, the task's share of the classes."""
         tasks = self.task_of_class[self.predicted]
         return (torch.bincount(tasks, minlength=len(self.sizes)) / len(tasks)).tolist()
 

@@ -56,8 +56,7 @@ PRETRAINED_CPU: Settings = {
     "representation.later.batch_size": 64,
     "drift.recipe.batch_size": 64,
 }
-"""Thirty images per class are too few for a thin network: train the last blocks of a pretrained one (extra:
-pretrained)."""
+"""Thirty images per class are too few for a thin network: train the last blocks of a pretrained one."""
 
 PER_RUN = "per-run"
 """The published code has a fixed class order for CIFAR-100 and ImageNet-Subset and shuffles the others by the seed."""
@@ -100,8 +99,7 @@ class Protocol:
             )
 
     def layers(self, preset: str | None, recipe: Settings | None = None) -> list[Layer]:
-        """The settings of the protocol for a preset; a recipe for all methods takes precedence over the preset's
-        settings."""
+        """The settings of the protocol for a preset; a recipe for all methods overrides those of the preset."""
         own = Layer(f"preset {preset} in protocol", self.preset_settings.get(preset or "", {}), strict=False)
         return [own.without(recipe or {}), Layer(f"protocol {self.name}", self.settings, strict=False)]
 

@@ -32,8 +32,7 @@ class ElasticWeights(Term):
     kind = "ewc"
     weight: NonNegativeFloat = 40.0
     gradients: Literal["image", "batch"] = "image"
-    """Square the gradient of every image, or of every batch mean, which is smaller by a factor of about
-    ``batch_size``."""
+    """Square the gradient of every image, or of every batch mean (smaller by a factor of about ``batch_size``)."""
     labels: Literal["sampled", "true", "predicted"] = "sampled"
     """y drawn from the network (Fisher), the image's own class (empirical Fisher), or the likeliest class."""
     over: Literal["current", "seen"] = "current"

@@ -66,7 +66,6 @@ class _Rehearsal(LiveTerm):
 
 
 def _real(step: Step, images: Tensor, targets: Tensor, wanted: int) -> Step | None:
-    """Up to ``wanted`` images of an earlier batch that have a class label, not an auxiliary one; batches are
-    shuffled."""
+    """Up to ``wanted`` images of an earlier batch that have a class label, not an auxiliary one."""
     chosen = torch.nonzero(targets < len(step.now.classes)).flatten()[:wanted]
     return replace(step, images=images[chosen], targets=targets[chosen]) if len(chosen) else None

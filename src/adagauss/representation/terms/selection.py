@@ -49,8 +49,7 @@ class SelectiveDistillation(Term):
 
 
 def similarity(step: Step, detach: bool) -> Tensor:
-    """(B,) s(x) = max over old classes of cos(F_t(x), μ_c), clamped to 0..1 because signed features can give negative
-    cosines."""
+    """(B,) s(x) = max over old classes of cos(F_t(x), μ_c), clamped to 0..1 since cosines may be negative."""
     if not len(step.memory):
         return step.features.new_zeros(len(step.features))
     features = step.features.detach() if detach else step.features
