@@ -162,6 +162,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--grid", type=int)
     parser.add_argument("--threshold", type=float)
     parser.add_argument("--epsilon", type=float)
+    parser.add_argument("--energy", type=float)
     parser.add_argument("--power", type=float)
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--classes", type=int, default=100)
