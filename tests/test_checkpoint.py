@@ -167,7 +167,7 @@ def test_files_of_another_kind_or_version_are_refused(tmp_path: Path, monkeypatc
 def test_a_file_of_the_first_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
     metadata = {"format": "adagauss-learner", "version": "1", "facts": "{}"}
     (tmp_path / "old").write_bytes(safetensors.torch.save({"weights": torch.ones(3)}, metadata=metadata))
-    with pytest.raises(CheckpointError, match=r"written by adagauss 0\.1 \(file format 1\).*teach and save anew"):
+    with pytest.raises(CheckpointError, match=r"written by adagauss 0\.1 \(file format 1\).*train and save again"):
         load_tensors(tmp_path / "old", "learner")
 
 

@@ -232,7 +232,7 @@ def test_wrong_data_changes_nothing(taught: IncrementalClassifier) -> None:
         taught.partial_fit(images[:, :6], labels)
     with pytest.raises(DataError, match="shape"):
         taught.predict(np.zeros((4, 3, 8, 8), np.uint8))
-    with pytest.raises(DataError, match="one label an image"):
+    with pytest.raises(DataError, match="one label per image"):
         taught.partial_fit(images, labels[:-1])
     with pytest.raises(DataError, match="labels are missing"):
         taught.partial_fit(images)

@@ -67,7 +67,7 @@ def test_task_sizes(classes: int, tasks: int, first: int | None, expected: list[
         (10, 3, 9, "leaves too few"),
         (10, 2, 10, "leaves too few"),
         (10, 2, 11, "leaves too few"),
-        (10, 1, 5, "must be all 10"),
+        (10, 1, 5, "must have all 10"),
     ],
 )
 def test_impossible_sizes_say_why(classes: int, tasks: int, first: int | None, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Memory that is freed stays with the process, so that a training step need not ask the system for it again."""
+"""Keep freed memory in the process, so that a training step need not request it from the system again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def keep_freed_memory() -> bool:
     A step on a CPU allocates and frees every activation. By default glibc maps each large block anew and unmaps it
     again, and the kernel clears its pages each time: a third of a step of EfficientNet-Lite0 at 128 pixels
     (docs/performance.md). This changes the whole process, so it is for programs, not for libraries: the command line
-    calls it, nothing else does. Whoever chose an allocator or set it up in the environment is left alone.
+    calls it, nothing else does. An allocator that the user chose or configured in the environment is left alone.
     """
     if any(name in os.environ for name in OWN_CHOICE) or not _on_glibc():
         return False

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, whatever moment the machine stops at."""
+"""Atomic replacement of files: a file is replaced completely or not at all, even if the machine stops."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 3600.0
 TEMPORARY = re.compile(r"\.adagauss-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
-"""Names of files under way: who writes them, so that what a killed process left behind can be told and removed."""
+"""Names of temporary files. They name the writing process, so that leftovers of killed processes can be removed."""
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file by these bytes: after a crash or on a full disk the old file is still there, whole."""
+    """Replace a file by these bytes; after a crash or on a full disk the old file is still complete."""
 
     def write(file: BufferedWriter) -> None:
         file.write(data)
@@ -33,10 +33,10 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
-    """Replace a file by what ``write`` puts into it; ``mode`` is what the umask allows of it.
+    """Replace a file by what ``write`` puts into it, with permissions ``mode`` less the umask.
 
-    It is written beside the target under a name of its own, forced to disk, and renamed; then the folder is forced to
-    disk, since the new name is an entry there. Several threads or processes may do this to one target: the last wins.
+    The file is written beside the target under a temporary name, forced to disk, and renamed; then the folder is forced
+    to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
     """
     temporary = path.with_name(_temporary_name())
     try:
@@ -53,7 +53,7 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, m
         if not isinstance(error, OSError):
             raise
         raise CheckpointError(
-            f"{path} could not be written ({error.strerror or error}); what was there before is unchanged. "
+            f"{path} could not be written ({error.strerror or error}); the old file is unchanged. "
             "Free some space or choose another folder, then try again."
         ) from error
     _sync_folder(path.parent)
@@ -77,7 +77,7 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:  # some file systems cannot; the file itself is whole either way
+    except OSError as error:  # some file systems cannot do this; the file itself is complete either way
         logger.debug("%s was not forced to disk: %s", folder, error)
 
 
@@ -90,7 +90,8 @@ def _temporary_name() -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left: files untouched for an hour, or of a process of this machine that is gone."""
+    """Remove leftovers of killed processes: files unchanged for an hour, or written by a process that no longer runs
+    here."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = TEMPORARY.fullmatch(entry.name)
@@ -98,7 +99,7 @@ def _sweep(folder: Path) -> None:
                 continue
             with suppress(OSError):  # another process may sweep as well
                 old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
-                # Process numbers say nothing about another machine that shares the folder.
+                # Process ids say nothing about another machine that shares the folder.
                 if old or (match["host"] == _host() and not _alive(int(match["pid"]))):
                     (folder / entry.name).unlink()
 
@@ -108,6 +109,6 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # somebody else's
+    except OSError:  # a process of another user
         return True
     return True

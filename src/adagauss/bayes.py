@@ -1,4 +1,5 @@
-"""GaussianBayes: the Bayes rule over class Gaussians as a scikit-learn classifier that is never finished learning."""
+"""GaussianBayes: the Bayes rule over class Gaussians as a scikit-learn classifier with an open-ended
+``partial_fit``."""
 
 from __future__ import annotations
 
@@ -26,20 +27,20 @@ Floats = npt.NDArray[np.float64]
 class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
     """argmax_c log N(x; μ_c, Σ_c) + log p(c) over feature vectors, in float64.
 
-    `partial_fit` may bring classes never named before, at any call; samples of a known class refine its mean and
-    covariance exactly as if all had come at once. No sample is kept. With the default settings this is quadratic
+    Any call of `partial_fit` may contain new classes; more samples of a known class update its mean and covariance
+    exactly as if all samples had been given at once. No sample is kept. With the default settings this is quadratic
     discriminant analysis with unbiased covariances.
 
-    A class of one sample has no covariance of its own: it borrows the mean covariance of the classes that have one,
-    or the identity where none has. A singular covariance gets the smallest diagonal that makes it invertible; with
-    fewer samples than features, ``shrinkage`` or ``tied`` do better.
+    A class of one sample has no covariance of its own: it uses the mean covariance of the classes that have one, or the
+    identity if no class has one. A singular covariance gets the smallest diagonal that makes it invertible; with fewer
+    samples than features, ``shrinkage`` or ``tied`` work better.
 
-    All settings but ``covariance`` may be changed after fitting: they concern how the statistics are used.
+    All settings except ``covariance`` may be changed after fitting, since they only say how the statistics are used.
 
     Args:
-        covariance: what is kept of each class beside its mean: ``full``, ``diagonal`` or ``none`` (nearest mean).
-        log_det: count −½ log |Σ_c|, as a density does; without it, distances alone decide.
-        priors: weigh classes by their number of samples; off, all weigh alike.
+        covariance: what is stored per class besides its mean: ``full``, ``diagonal`` or ``none`` (nearest mean).
+        log_det: include −½ log |Σ_c|, as a density does; without it, only distances count.
+        priors: weight classes by their number of samples; off, all classes have equal weight.
         shrinkage: γ of Σ + γ·mean(diag Σ)·I.
         tied: τ in 0..1, the fraction of the mean covariance of all classes in each.
         correlation: replace each covariance by its correlation matrix.
@@ -73,18 +74,18 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.normalize = normalize
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
-        """Learn from (N, S) features and one label per row, forgetting all that was learned before."""
+        """Learn from (N, S) features and one label per row, discarding everything learned before."""
         return self._learn(X, y, None, anew=True)
 
     def partial_fit(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> Self:
         """Learn from more samples, of known classes or new ones.
 
-        ``classes`` need not be given. If it is, classes it announces have probability 0 until samples of them come.
+        ``classes`` is optional. Classes listed there have probability 0 until they get samples.
         """
         return self._learn(X, y, classes, anew=not hasattr(self, "classes_"))
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """(N, C) log-likelihoods plus log-priors up to a constant; for two classes (N,), the second less the first."""
+        """(N, C) log-likelihoods plus log-priors up to a constant; for two classes (N,), the second minus the first."""
         scores = self._scores(X).numpy()
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -108,7 +109,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         samples: Array = checked[0]
         labels: Array = np.asarray(checked[1])
         with warnings.catch_warnings():
-            # A few samples of each of many classes are no mistake here.
+            # Few samples for each of many classes are valid here.
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             check_classification_targets(labels)
         known = [] if anew else [self.classes_]
@@ -132,7 +133,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
 
 class _Scores:
-    """The rule over a bank, factored when first needed and again only if the settings of the rule change."""
+    """The Bayes rule over a bank, factored when first needed and again only if its settings change."""
 
     def __init__(self, bank: ClassGaussians, classes: list[Any]) -> None:
         seen = [label in bank for label in classes]
@@ -144,7 +145,7 @@ class _Scores:
     def of(self, rule: Bayes, points: Tensor) -> Tensor:
         """(N, C) scores, −∞ for classes without samples."""
         if self.scorer is None or rule != self.rule:
-            # Images need no more than float32; here float64 is promised.
+            # Float32 is enough for images; this class promises float64.
             self.rule, self.scorer = rule, rule.scorer(_with_borrowed_covariances(self.bank), torch.float64)
         scores = points.new_full((len(points), len(self.seen)), -torch.inf)
         scores[:, self.seen] = linalg.by_rows(self.scorer, points)
@@ -162,12 +163,12 @@ def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
 
 
 def _tensor(X: Array) -> Tensor:
-    # Torch shares memory only with arrays that are writable and have no negative strides; others are copied.
+    # Torch shares memory only with writable arrays without negative strides; other arrays are copied.
     return torch.from_numpy(np.require(X, np.float64, ["C", "W"]))
 
 
 def _union(parts: list[Array]) -> Array:
-    # Joining text and numbers, NumPy would turn 1 into "1".
+    # If text and numbers were joined, NumPy would turn 1 into "1".
     if len({part.dtype.kind in "OUST" for part in parts}) > 1:
-        raise DataError("labels are text in one place and numbers in another: use one kind throughout")
+        raise DataError("some labels are text and others are numbers: use one kind for all of them")
     return np.unique(np.concatenate(parts))

@@ -1,8 +1,8 @@
-"""Files that survive: tensors and facts in one safetensors file, with a digest of every byte, never unpickled.
+"""Checkpoint files: tensors and facts in one safetensors file, with a digest over every byte; nothing is unpickled.
 
-The file is one of the safetensors format, written here rather than by its library: the same content gives the same
-bytes, tensors go to disk without being copied, and the digest stands at a place where it can be filled in last. It is
-the SHA-256 of the whole file with zeros in its place. It tells damage; it does not tell who wrote the file.
+The file has the safetensors format but is written here, not by the safetensors library: the same content gives the same
+bytes, tensors are written without a copy, and the digest has a place where it can be filled in last. The digest is the
+SHA-256 of the whole file with zeros in that place. It detects damage; it does not prove who wrote the file.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def save_tensors(
 ) -> None:
     """Store tensors, and JSON-ready facts in the header, as one file of the given kind.
 
-    Equal content gives equal bytes: tensors stand in an order of their own, facts in the order given.
+    Equal content gives equal bytes: tensors are stored in a fixed order, facts in the order given.
     """
     metadata = {"format": f"adagauss-{kind}", "version": str(VERSION), "facts": json.dumps(facts)}
     header = header_of(tensors, metadata)
     if len(header) > MAX_HEADER:
-        raise CheckpointError(f"{path} was not written: {len(header)} bytes of names and facts are too many to be read")
+        raise CheckpointError(f"{path} was not written: {len(header)} bytes of names and facts are too many")
 
     def write(file: BufferedWriter) -> None:
         digest = hashlib.sha256(header)
         file.write(header)
         for name in ordered(tensors):
-            # One at a time: a tensor on another device, or with gaps, is copied only while it is written.
+            # One at a time: a tensor on another device, or not contiguous, is copied only while it is written.
             content = _bytes(tensors[name].detach().cpu().contiguous())
             for start in range(0, len(content), CHUNK):
                 chunk = content[start : start + CHUNK]
@@ -67,10 +67,10 @@ def save_tensors(
 def load_tensors(
     path: Path, kind: str, device: torch.device | str = "cpu", *, mapped: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save_tensors` stored; a file that is damaged, foreign or of another version is refused with the reason.
+    """Load what `save_tensors` stored; a damaged file, or one of another format or version, is refused with the reason.
 
-    Every byte is compared with the digest. With ``mapped`` the tensors are views of the file, whose pages processes
-    share, and changes to them stay in memory.
+    Every byte is compared with the digest. With ``mapped`` the tensors are views of the file: processes share its
+    pages, and changes stay in memory.
     """
     with _opened(path) as file:
         header, size = _header(file, path, kind)
@@ -83,7 +83,7 @@ def load_tensors(
                 raise _damaged(path, kind, error) from error
             raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
         if not _is_current(metadata, kind):
-            # Of a file with a digest it can be told whether it is really another's, or only says so by damage.
+            # The digest shows whether the file really has another kind or version, or is only damaged.
             if ours and _digest_of_rest(file, header) != _noted(header):
                 raise _damaged(path, kind, "its digest does not fit")
             raise _foreign(path, kind, metadata)
@@ -95,26 +95,26 @@ def load_tensors(
         raise _damaged(path, kind, "it holds no facts")
     for name, tensor in tensors.items():
         if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
-            raise _damaged(path, kind, f"{name} holds truth values that are neither true nor false")
+            raise _damaged(path, kind, f"{name} holds boolean values that are neither true nor false")
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse content that no sound learner has: NaN or infinite numbers."""
+    """Refuse NaN or infinite numbers, which no valid learner contains."""
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             bad = int((~torch.isfinite(tensor)).sum())
             raise CheckpointError(
-                f"{path}: {bad} of {tensor.numel()} numbers of {name} are NaN or infinite, so that nothing can be "
-                "predicted from it: go back to a file saved before"
+                f"{path}: {bad} of {tensor.numel()} numbers of {name} are NaN or infinite, so nothing can be "
+                "predicted from it: use a file that was saved earlier"
             )
 
 
 def require_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int | None, ...]], path: Path) -> None:
-    """Refuse content that lacks one of ``shapes`` or holds it in another; None stands for any length."""
+    """Refuse content in which a tensor of ``shapes`` is missing or has another shape; None stands for any length."""
     for name, wanted in shapes.items():
         if name not in tensors:
-            raise CheckpointError(f"{path} lacks {name}: it was saved by another release, or put together by hand")
+            raise CheckpointError(f"{path} lacks {name}: it was saved by another release, or edited by hand")
         found = tuple(tensors[name].shape)
         fits = len(found) == len(wanted) and all(size in (None, is_) for size, is_ in zip(wanted, found, strict=True))
         if not fits:
@@ -123,7 +123,7 @@ def require_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int
 
 
 def save_json(path: Path, data: Any) -> None:
-    """Store JSON-ready data atomically, for people to read as well."""
+    """Store JSON-ready data atomically, in a form that people can read."""
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode("utf-8"))
 
 
@@ -153,7 +153,7 @@ def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
 
 
 def _unsigned(header: bytes) -> bytes:
-    """The header as it was when the digest was taken."""
+    """The header as it was when the digest was computed."""
     return header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :]
 
 
@@ -174,7 +174,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 def _read(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
-    """Read into the tensors themselves: the bytes that are hashed are those that are used, and there is no copy."""
+    """Read directly into the tensors: the hashed bytes are the used bytes, and there is no copy."""
     tensors = {}
     for entry in entries:
         tensor = torch.empty(entry.shape, dtype=entry.dtype)
@@ -211,7 +211,7 @@ def _foreign(path: Path, kind: str, metadata: Mapping[str, str]) -> CheckpointEr
     if version == "1":
         return CheckpointError(
             f"{path} was written by adagauss 0.1 (file format 1), and this release reads format {VERSION}, whose files "
-            "hold more and carry a digest: use adagauss 0.1 for it, or teach and save anew with this release"
+            "hold more and carry a digest: use adagauss 0.1 for it, or train and save again with this release"
         )
     return CheckpointError(
         f"{path} was written in file format {version}, this adagauss reads {VERSION}: use the release that wrote it"
@@ -224,7 +224,7 @@ def _damaged(path: Path, kind: str, why: object) -> CheckpointError:
 
 def _remedy(path: Path, kind: str) -> str:
     if path.parent.parent.name == "tasks":
-        return f"delete the folder {path.parent} and go on with --resume, which does that task again"
+        return f"delete the folder {path.parent} and continue with --resume, which repeats that task"
     if kind == "snapshot":
-        return "it only saves time, so delete it"
-    return "it cannot be mended, so take another copy of it, or teach and save anew"
+        return "it only saves time and can be deleted"
+    return "it cannot be repaired: use another copy of it, or train and save again"

@@ -1,9 +1,9 @@
 """Configuration: every object with hyperparameters is a validated model, and its constructor is its configuration.
 
 `Config` is immutable and forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a
-classifier, ...). Parts of one role are told apart by their `kind` and found by name, so that YAML files and
-``--set classifier.kind=nearest_mean`` can exchange them. Nothing here ever holds a tensor: what a part learns lives in
-modules that it hands back (`adagauss.state`).
+classifier, ...). Parts of one role differ in their `kind` and are found by it, so that YAML files and ``--set
+classifier.kind=nearest_mean`` can exchange them. Nothing here ever holds a tensor: what a part learns is in modules
+that it returns (`adagauss.state`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Config(BaseModel):
         return hash(json.dumps(plain(self), sort_keys=True))
 
     def with_changes(self, **fields: Any) -> Self:
-        """A validated copy with other values in some fields."""
+        """A validated copy with changed values in some fields."""
         return type(self)(**{**dict(self), **fields})
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "") -> Self:
-        """Build from plain data, with errors a user can read.
+        """Build from plain data, with readable errors.
 
         Args:
             settings: field values, nested mappings for nested models.
@@ -51,8 +51,8 @@ class Config(BaseModel):
 class Part(Config):
     """A configured piece of a method, found by ``role`` and ``kind``.
 
-    A subclass that sets ``kind`` is registered by being defined. One that learns something from a task hands it back as
-    a module; `empty_state` makes such a module for a saved learner to be loaded into.
+    A subclass that sets ``kind`` is registered when it is defined. A part that learns something from a task returns it
+    as a module; `empty_state` makes an empty module that a saved state can be loaded into.
 
     >>> class Identity(Part):
     ...     role = "example"
@@ -82,7 +82,7 @@ class Part(Config):
         fields = dict(spec)
         kind = fields.pop("kind", None)
         if kind is None:
-            raise ConfigError(f"{where or role}: there is no such {role} here; add one with {where or role}.kind=...")
+            raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
         return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
@@ -96,11 +96,11 @@ class Part(Config):
 
     @property
     def provides(self) -> frozenset[Need]:
-        """What other parts may rely on where this one is used."""
+        """What other parts may rely on if this one is used."""
         return frozenset()
 
     def empty_state(self) -> Learned | None:
-        """An empty module of the kind that this part hands back after a task; None if it learns nothing."""
+        """An empty module of the kind that this part returns after a task; None if it learns nothing."""
         return None
 
 
@@ -124,7 +124,7 @@ def plain(config: Config) -> dict[str, Any]:
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:
-    """Lets a field of a part's type be given as plain data: ``Annotated[Drift, part_of("drift")]``."""
+    """Allow a field whose type is a part to be given as plain data: ``Annotated[Drift, part_of("drift")]``."""
     return BeforeValidator(lambda value: Part.build(role, value, where) if isinstance(value, Mapping) else value)
 
 
@@ -143,6 +143,6 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
         return unknown_name(
             "setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields]
         )
-    # Our own validators say what is wrong in a whole sentence, before which pydantic puts the kind of the exception.
+    # Our own validators raise whole sentences; pydantic puts the kind of the exception before them.
     reason = problem["msg"].removeprefix("Value error, ")
     return ConfigError(f"{where}{path}: {reason} (got {problem['input']!r})")

@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: each message says what is wrong and what to do about it."""
+"""Errors that the user can fix: each message says what is wrong and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 LISTED = 30
-"""Names that an error lists in full."""
+"""Largest number of known names that an error lists in full."""
 
 
 class AdagaussError(Exception):
@@ -38,7 +38,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     choices = sorted(known)
     nearest = difflib.get_close_matches(str(name).lower(), choices, n=5, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    # A wall of names hides the answer: of many, only those near are listed.
+    # A long list of names hides the answer: of many names, only similar ones are listed.
     listed = nearest if nearest and len(choices) > LISTED else choices
     label = "Near" if listed is nearest else "Known"
     return ConfigError(f"unknown {kind} {str(name)!r}; {hint}{label}: {', '.join(listed)}.")

@@ -1,4 +1,4 @@
-"""ClassGaussians: the memory of a class is a mean, a covariance and a count, and nothing else."""
+"""ClassGaussians: only a mean, a covariance and a count are stored per class."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ CovarianceKind = Literal["full", "diagonal", "none"]
 Map = Callable[[Tensor], Tensor]
 
 TRANSPORT_ROWS = 4096
-"""Samples mapped at once: enough to fill the matrix products, few enough to stay in cache."""
+"""Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
 
 
 class ClassGaussians(Learned):
-    """One Gaussian per class, estimated in a streaming way.
+    """One Gaussian per class, estimated from a stream of features.
 
-    Statistics of the same class given in several calls, in any order or by several banks that are merged, are the
-    same to float64 rounding as those of one call. A class of S features costs S + S(S+1)/2 numbers (``full``),
-    2S (``diagonal``) or S (``none``: means only). The statistics are buffers, saved and moved by torch; the labels
-    are names beside them, which whoever saves a bank keeps.
+    The statistics of a class are the same, up to float64 rounding, whether its features are given in one call, in
+    several calls in any order, or to several banks that are merged. A class of S features takes S + S(S+1)/2 numbers
+    (``full``), 2S (``diagonal``) or S (``none``: means only). The statistics are buffers, saved and moved by torch; the
+    labels are not, and the code that saves a bank must save them too.
 
     >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
     >>> bank.labels, bank.means.shape, bank.covariances.shape
@@ -62,11 +62,11 @@ class ClassGaussians(Learned):
         return label in self.labels
 
     def copy(self) -> ClassGaussians:
-        """A bank that can be added to without changing this one."""
+        """A copy that can be changed without changing this bank."""
         return self._like(list(self.labels), self.counts.clone(), self.means.clone(), self.packed.clone())
 
     def add(self, features: Tensor, labels: Iterable[Label]) -> None:
-        """Take in more samples; labels seen before have their statistics merged (Chan's parallel update)."""
+        """Add more samples; statistics of known labels are merged (Chan's parallel update)."""
         names = [label.item() if hasattr(label, "item") else label for label in labels]
         if features.ndim != 2 or features.shape[1] != self.size:
             raise DataError(f"features must have shape (N, {self.size}); got {tuple(features.shape)}")
@@ -88,19 +88,19 @@ class ClassGaussians(Learned):
             self._merge(list(position), counts.to(self.counts.device), torch.stack(means), torch.stack(scatters))
 
     def check(self) -> None:
-        """Raise where labels and statistics do not belong together, or cannot be statistics of anything."""
+        """Raise if labels and statistics do not match, or if the statistics are impossible."""
         width = _packed_width(self.size, self.covariance)
         number = len(self.labels)
         shapes = (tuple(self.counts.shape), tuple(self.means.shape), tuple(self.packed.shape))
         if shapes != ((number,), (number, self.size), (number, width)) or len(set(self.labels)) != number:
-            raise DataError(f"{number} classes of {self.size} features do not fit statistics of shapes {shapes}")
+            raise DataError(f"{number} classes of {self.size} features do not match statistics of shapes {shapes}")
         if not bool(torch.isfinite(self.means).all() and torch.isfinite(self.packed).all()):
             raise DataError("the statistics hold NaN or infinite numbers")
         if bool((self.counts < 1).any()):
-            raise DataError("a class counts no image")
+            raise DataError("a class has an image count below 1")
 
     def merge(self, other: ClassGaussians) -> None:
-        """Take in the statistics of another bank, e.g. of another worker."""
+        """Add the statistics of another bank, e.g. of another worker."""
         if (other.size, other.covariance) != (self.size, self.covariance):
             raise ConfigError(
                 f"banks differ: {self.size} features with {self.covariance} covariance here, "
@@ -110,7 +110,7 @@ class ClassGaussians(Learned):
         self._merge(other.labels, other.counts, other.means, scatters)
 
     def remove(self, label: Label) -> None:
-        """Forget a class."""
+        """Remove a class."""
         keep = [other for other in self.labels if other != label]
         if len(keep) == len(self.labels):
             raise DataError(f"class {label!r} is not in memory, so it cannot be removed")
@@ -122,7 +122,7 @@ class ClassGaussians(Learned):
         position = {label: index for index, label in enumerate(self.labels)}
         missing = [label for label in labels if label not in position]
         if missing:
-            raise DataError(f"class {missing[0]!r} is not in memory; known are {len(self)} classes")
+            raise DataError(f"class {missing[0]!r} is not in memory, which has {len(self)} classes")
         index = torch.tensor([position[label] for label in labels], dtype=torch.long, device=self.means.device)
         return self._like(list(labels), self.counts[index], self.means[index], self.packed[index])
 
@@ -133,12 +133,12 @@ class ClassGaussians(Learned):
 
     @property
     def covariances(self) -> Tensor:
-        """(C, S, S) covariance matrices, unbiased; an error where none are kept."""
+        """(C, S, S) covariance matrices, unbiased; an error if only means are stored."""
         if self.covariance == "full":
             return linalg.unpack_triangle(self.packed, self.size)
         if self.covariance == "diagonal":
             return torch.diag_embed(self.packed)
-        raise ConfigError("this memory keeps means only; set memory.kind=gaussians to have covariances")
+        raise ConfigError("this memory stores only means; set memory.kind=gaussians to store covariances")
 
     @property
     def second_moments(self) -> Tensor:
@@ -149,7 +149,7 @@ class ClassGaussians(Learned):
 
     @property
     def numbers_per_class(self) -> int:
-        """How many numbers a class costs: S + S(S+1)/2 for full covariances."""
+        """Numbers stored per class: S + S(S+1)/2 for full covariances."""
         return self.size + self.packed.shape[1]
 
     def sample(self, number: int, generator: torch.Generator | None = None) -> Tensor:
@@ -176,7 +176,7 @@ class ClassGaussians(Learned):
         means = self.means.float()
         block = max(1, TRANSPORT_ROWS // len(self))
         with torch.inference_mode():
-            # Moments about the images of the means: blocks add up exactly, with no second pass.
+            # Moments about the mapped means: blocks add up exactly, without a second pass.
             centres = mapping(means).double().unsqueeze(1)
             totals = torch.zeros_like(centres)
             scatters = torch.zeros_like(factors, dtype=torch.float64)
@@ -193,7 +193,7 @@ class ClassGaussians(Learned):
         return self.with_statistics(centres.clone(), covariances.clone())
 
     def transport_affine(self, affine: linalg.Affine) -> ClassGaussians:
-        """Exact image under z ↦ zW + b: μW + b and WᵀΣW."""
+        """Exact transport under z ↦ zW + b: μW + b and WᵀΣW."""
         means = affine(self.means)
         if self.covariance == "none":
             return self.with_statistics(means, None)
@@ -213,17 +213,17 @@ class ClassGaussians(Learned):
         return -(distances + whitening.log_det + constant) / 2
 
     def symmetric_kl(self, other: ClassGaussians) -> Tensor:
-        """KL(N‖N*) + KL(N*‖N) class by class, for the classes of this bank."""
+        """KL(N‖N*) + KL(N*‖N) per class, for the classes of this bank."""
         theirs = other.select(self.labels)
         return linalg.symmetric_kl(self.means, self.covariances, theirs.means, theirs.covariances)
 
     def mean_distance(self, other: ClassGaussians) -> Tensor:
-        """‖μ_c − μ*_c‖₂ class by class."""
+        """‖μ_c − μ*_c‖₂ per class."""
         distance: Tensor = torch.linalg.vector_norm(self.means - other.select(self.labels).means, dim=1)
         return distance
 
     def covariance_distance(self, other: ClassGaussians) -> Tensor:
-        """‖Σ_c − Σ*_c‖_F class by class."""
+        """‖Σ_c − Σ*_c‖_F per class."""
         distance: Tensor = torch.linalg.matrix_norm(self.covariances - other.select(self.labels).covariances)
         return distance
 
@@ -243,7 +243,7 @@ class ClassGaussians(Learned):
     def from_state(
         cls, state: dict[str, Tensor], labels: Sequence[Label], covariance: CovarianceKind
     ) -> ClassGaussians:
-        """The bank whose ``state_dict`` and labels these are."""
+        """The bank with this ``state_dict`` and these labels."""
         bank = cls(state["means"].shape[1], covariance, state["means"].device)
         bank.load_state_dict(state)
         bank.labels = list(labels)
@@ -269,7 +269,7 @@ class ClassGaussians(Learned):
         return centred.new_zeros(0)
 
     def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
-        """Chan's parallel update for the classes known already; the others are appended."""
+        """Chan's parallel update for known classes; new classes are appended."""
         position = {label: index for index, label in enumerate(self.labels)}
         new = [row for row, label in enumerate(labels) if label not in position]
         for row, label in enumerate(labels):
@@ -291,5 +291,5 @@ class ClassGaussians(Learned):
 
 
 def _packed_width(size: int, covariance: CovarianceKind) -> int:
-    """Numbers kept of a covariance."""
+    """Numbers stored per covariance."""
     return {"full": linalg.packed_size(size), "diagonal": size, "none": 0}[covariance]

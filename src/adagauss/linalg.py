@@ -1,6 +1,6 @@
 """Linear algebra of covariance matrices: pure, batched functions.
 
-Matrices stand in the last two axes; any number of batch axes may stand before them.
+Matrices are in the last two axes; any number of batch axes may come before them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ JITTER_STEPS = 12
 
 
 class SafeCholesky(NamedTuple):
-    """A lower factor and what had to be added to each diagonal to get it (0 where nothing was)."""
+    """A lower factor and the value that was added to each diagonal to get it (0 if none)."""
 
     factor: Tensor
     jitter: Tensor
@@ -34,11 +34,11 @@ def mean_diagonal(matrix: Tensor) -> Tensor:
 
 
 def safe_cholesky(matrix: Tensor, floor: float = 1e-12) -> SafeCholesky:
-    """Cholesky factor in float64 that exists for every finite symmetric matrix, and says what it added.
+    """Cholesky factor in float64 for every finite covariance, with the jitter that was needed.
 
-    A matrix whose squared pivots all exceed ``floor`` times its mean diagonal is factored as it is. Any other gets
-    ``floor · 10ᵏ · mean diagonal`` on its diagonal, with the smallest k = 0, 1, … that works; matrices of a batch are
-    treated one by one, and gradients flow through.
+    A matrix whose squared pivots all exceed ``floor`` times its mean diagonal is factored unchanged. Any other gets
+    ``floor · 10ᵏ · mean diagonal`` added to its diagonal, with the smallest k = 0, 1, … that works; matrices of a batch
+    are treated separately, and gradients flow through.
     """
     exact = symmetrise(matrix.double())
     if not bool(torch.isfinite(exact).all()):
@@ -59,7 +59,7 @@ def safe_cholesky(matrix: Tensor, floor: float = 1e-12) -> SafeCholesky:
         factor, info = torch.linalg.cholesky_ex(exact + jitter[..., None, None] * identity)
         failed = _failed(factor, info, 0.5 * floor * scale)
     if bool(failed.any()):
-        raise NumericalError("a covariance is far from positive definite: no diagonal shift made it factorable")
+        raise NumericalError("a covariance is far from positive definite: no diagonal shift makes it factorable")
     return SafeCholesky(factor, jitter)
 
 
@@ -69,7 +69,7 @@ def _failed(factor: Tensor, info: Tensor, smallest: Tensor) -> Tensor:
 
 
 def packed_size(size: int) -> int:
-    """Numbers in a packed triangle: S(S+1)/2."""
+    """Number of entries in a packed triangle: S(S+1)/2."""
     return size * (size + 1) // 2
 
 
@@ -80,7 +80,7 @@ def pack_triangle(matrix: Tensor) -> Tensor:
 
 
 def unpack_triangle(packed: Tensor, size: int) -> Tensor:
-    """The symmetric matrices whose lower triangles `pack_triangle` gave."""
+    """The symmetric matrices whose lower triangles `pack_triangle` returned."""
     rows, columns = torch.tril_indices(size, size, device=packed.device)
     matrix = packed.new_zeros(*packed.shape[:-1], size, size)
     matrix[..., rows, columns] = packed
@@ -109,7 +109,7 @@ def tukey(points: Tensor, power: float) -> Tensor:
     """x^λ elementwise, which makes the skewed distribution of rectified features more like a Gaussian (FeCAM)."""
     if bool((points < 0).any()):
         raise ConfigError(
-            "Tukey's transform takes roots, and these features are negative in places: leave out the linear bottleneck "
+            "Tukey's transform takes roots, and some of these features are negative: leave out the linear bottleneck "
             "with backbone.features=null, or the transform with memory.tukey=null and classifier.tukey=null"
         )
     return points.pow(power)
@@ -138,7 +138,7 @@ def ranks(covariance: Tensor, tolerance: float = 1e-3, relative: bool = True) ->
 
 
 def effective_ranks(covariance: Tensor) -> Tensor:
-    """exp of the entropy of the normalised eigenvalues: S for a sphere, 1 for a line, 0 for the zero matrix."""
+    """exp of the entropy of the normalised eigenvalues: S for the identity, 1 for rank one, 0 for the zero matrix."""
     values = torch.linalg.eigvalsh(symmetrise(covariance.double())).clamp_min(0)
     total = values.sum(-1, keepdim=True)
     share = values / torch.where(total > 0, total, torch.ones_like(total))
@@ -154,14 +154,14 @@ def condition_numbers(covariance: Tensor) -> Tensor:
 
 
 def symmetric_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:
-    """KL(N‖N*) + KL(N*‖N) of two Gaussians, the log-determinants cancelling:
+    """KL(N‖N*) + KL(N*‖N) of two Gaussians; the log-determinants cancel:
 
     ½[tr(Σ*⁻¹Σ) + tr(Σ⁻¹Σ*) − 2S + δᵀ(Σ⁻¹ + Σ*⁻¹)δ], δ = μ − μ*.
     """
     factor = safe_cholesky(covariance).factor
     other = safe_cholesky(other_covariance).factor
     delta = (mean - other_mean).double().unsqueeze(-1)
-    # tr(Σ*⁻¹Σ) = ‖L*⁻¹L‖²_F and δᵀΣ⁻¹δ = ‖L⁻¹δ‖²: no inverse is ever formed.
+    # tr(Σ*⁻¹Σ) = ‖L*⁻¹L‖²_F and δᵀΣ⁻¹δ = ‖L⁻¹δ‖²: no inverse is computed.
     trace = _solve(other, factor).square().sum((-2, -1)) + _solve(factor, other).square().sum((-2, -1))
     quadratic = _solve(factor, delta).square().sum((-2, -1)) + _solve(other, delta).square().sum((-2, -1))
     return (trace - 2 * mean.shape[-1] + quadratic) / 2
@@ -194,14 +194,15 @@ def whiten(means: Tensor, covariances: Tensor, dtype: torch.dtype = torch.float3
 
 
 ROWS = 256
-"""Points for which `squared_distances` sizes its blocks, and that callers with many points give it at once."""
+"""Number of points for which `squared_distances` sizes its blocks; callers with more points split them (`by_rows`)."""
 
 
 def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1 << 24) -> Tensor:
     """(B, C) squared Mahalanobis distances ‖L_c⁻¹x − L_c⁻¹μ_c‖² of B points to C classes.
 
-    All classes of a block stand side by side in one (B, S) @ (S, c·S) product. Blocks bound the memory for `ROWS`
-    points and do not depend on B, so that the function can be traced with any number of points; see `by_rows` for many.
+    All classes of a block are computed side by side in one (B, S) @ (S, c·S) product. Blocks bound the memory for
+    `ROWS` points and do not depend on B, so that the function can be traced with a dynamic number of points; see
+    `by_rows` for many points.
     """
     matrices, offsets, _ = whitening
     classes, size, _ = matrices.shape
@@ -217,7 +218,7 @@ def squared_distances(points: Tensor, whitening: Whitening, block_bytes: int = 1
 
 
 def by_rows(function: Callable[[Tensor], Tensor], points: Tensor, rows: int = ROWS) -> Tensor:
-    """``function`` of all points, ``rows`` at a time: what it needs per point is never held for all of them."""
+    """``function`` applied to all points, ``rows`` at a time, which bounds its memory."""
     return torch.cat([function(some) for some in torch.split(points, rows)])
 
 
@@ -229,10 +230,10 @@ def ridge(inputs: Tensor, targets: Tensor, amount: float, toward: Tensor | None 
 
 
 def solve_ridge(gram: Tensor, right: Tensor, amount: float) -> Tensor:
-    """(A + ρI)⁻¹C from the sums A = XᵀX and C = XᵀY alone."""
+    """(A + ρI)⁻¹C from the sums A = XᵀX and C = XᵀY."""
     shifted = gram.clone()
     shifted.diagonal().add_(amount)
-    # Row-major, so that products with it round alike before and after a trip through a file.
+    # Row-major, so that products with it round the same way before and after saving and loading.
     return torch.cholesky_solve(right, safe_cholesky(shifted).factor).contiguous()
 
 

@@ -13,17 +13,16 @@ from adagauss.linalg import safe_cholesky, sample_covariance
 Reduction = Literal["mean", "sum"]
 
 COLLAPSED = 1e-6
-"""Squared pivots below this share of the mean variance count as collapsed; it bounds the loss's gradient."""
+"""Squared pivots below this share of the mean variance count as collapsed; this bounds the gradient of the loss."""
 
 
 def anti_collapse(features: Tensor, beta: float = 1.0) -> Tensor:
     """L_AC = −(1/S) Σ_i min(a_i, β), with a the Cholesky diagonal of the minibatch's covariance (eq. 2).
 
-    a_i is the standard deviation of feature i that the features before it do not explain, so the loss asks every
-    direction to carry variance of its own, up to β. A batch of no more than S images, or one whose features are
-    already dependent, has a singular covariance: a jitter relative to its mean variance keeps loss and gradient
-    finite there, and half-precision features are widened first. Fewer than two images have no covariance: the loss
-    is then zero.
+    a_i is the standard deviation of feature i that the features before it do not explain, so the loss makes every
+    direction have variance of its own, up to β. A batch of at most S images, or one whose features are linearly
+    dependent, has a singular covariance: a jitter relative to its mean variance keeps loss and gradient finite. The
+    computation is in float64. For fewer than two images the loss is zero.
     """
     if len(features) < 2:
         return features.sum() * 0.0

@@ -1,4 +1,4 @@
-"""The memory part: what is kept of each class."""
+"""The memory part: what is stored per class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adagauss.task import CurrentTask
 
 
 class Remembered(NamedTuple):
-    """A bank with the classes of one more task, and what the memory must know in the next one."""
+    """A bank with the classes of one more task, and the state that the memory needs in the next task."""
 
     bank: ClassGaussians
     state: Learned | None = None
@@ -27,34 +27,34 @@ class Remembered(NamedTuple):
 class Memory(Part):
     """Writes the classes of a task into a bank. This base writes nothing.
 
-    One that needs the current task alone defines `add`; one that learns over tasks defines `update` instead, and
-    `empty_state`.
+    A memory that needs only the current task defines `add`; one that learns over tasks defines `update` and
+    `empty_state` instead.
     """
 
     role: ClassVar[str] = "memory"
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
-        """A bank that remembers nothing yet."""
+        """An empty bank."""
         return ClassGaussians(size, "none", device)
 
     def check(self, data: LabelledImages) -> None:
-        """Refuse, before anything is trained, a task that could not be remembered."""
+        """Refuse, before any training, a task whose classes could not be stored."""
 
     def update(self, bank: ClassGaussians, now: CurrentTask, before: Learned | None) -> Remembered:
-        """A new bank with the current classes; ``before`` is what was handed back after the last task."""
+        """A new bank with the current classes added; ``before`` is the state returned after the last task."""
         return Remembered(self.add(bank, now))
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        """A new bank that has the classes of the current task as well."""
+        """A new bank with the classes of the current task added."""
         return bank
 
     def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:
-        """What is stored of classes that drift has moved."""
+        """The bank to store after the drift has moved old classes."""
         return moved
 
 
 class NoMemory(Memory):
-    """Nothing is kept of any class, beyond what the network has learned."""
+    """Nothing is stored per class."""
 
     kind = "none"
 
@@ -65,9 +65,9 @@ class MeanMemory(Memory):
     kind = "means"
 
     flips: bool = False
-    """Take statistics over the images and their mirror images (the published code)."""
+    """Compute statistics over the images and their mirror images (the published code)."""
     augmented: bool = False
-    """Take statistics over one augmented pass of the images instead of the plain ones (EFC)."""
+    """Compute statistics over one augmented copy of the images instead of the plain images (EFC)."""
 
     @property
     def provides(self) -> frozenset[Need]:
@@ -79,7 +79,7 @@ class MeanMemory(Memory):
         return larger
 
     def estimate(self, bank: ClassGaussians, now: CurrentTask, power: float | None = None) -> ClassGaussians:
-        """Statistics of the current classes, of features raised to ``power`` if one is given."""
+        """Statistics of the current classes, from features raised to ``power`` if given."""
         new = ClassGaussians(bank.size, bank.covariance, bank.means.device)
         plain: str | int = 0 if self.augmented else "test"
         for view in (plain, "flip") if self.flips else (plain,):
@@ -89,7 +89,7 @@ class MeanMemory(Memory):
 
 
 class GaussianMemory(MeanMemory):
-    """A Gaussian for each class, from the features of its training images."""
+    """One Gaussian per class, from the features of its training images."""
 
     kind = "gaussians"
 
@@ -97,11 +97,12 @@ class GaussianMemory(MeanMemory):
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I, applied when a class is stored."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
-    """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry, applied with it."""
+    """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry, applied at the same time."""
     tukey: PositiveFloat | None = None
-    """λ: covariances are those of f^λ, while means stay those of f (FeCAM). Needs non-negative features."""
+    """λ: covariances are those of f^λ, means those of f (FeCAM). Needs non-negative features."""
     shrink_after_drift: bool = True
-    """Apply it again whenever drift has changed the covariances, as the published code does: traces then grow."""
+    """Apply the shrinkage again whenever drift has changed the covariances, as in the published code: traces then
+    grow."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -120,7 +121,7 @@ class GaussianMemory(MeanMemory):
             lonely = data.classes[int(counts.argmin())]
             raise DataError(
                 f"class {lonely!r} has a single image, and a covariance needs two: give more images, "
-                "or use a method that keeps means only (memory.kind=means)"
+                "or use a method that stores only means (memory.kind=means)"
             )
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> ClassGaussians:

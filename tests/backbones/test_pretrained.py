@@ -66,7 +66,9 @@ def test_a_library_that_does_not_import_is_told_from_an_absent_one(monkeypatch: 
         raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
 
     monkeypatch.setattr(extras, "import_module", broken)
-    with pytest.raises(ConfigError, match=r"installed but does not import.*a torchvision that belongs to this torch"):
+    with pytest.raises(
+        ConfigError, match=r"installed but cannot be imported.*a torchvision that belongs to this torch"
+    ):
         build("timm:resnet18")
 
 

@@ -86,7 +86,7 @@ def test_the_stem_can_be_chosen(stem: str, kernel: int) -> None:
 
 
 def test_a_stem_where_there_is_no_choice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="one stem only"):
+    with pytest.raises(ConfigError, match="only one stem"):
         extractor(name="convnet", stem="large")
 
 

@@ -212,7 +212,7 @@ def test_skipped_images_take_their_labels_along(
         assert images.kept.tolist() == [0, 2, 3, 4, 5, 6]
         assert torch.equal(everything(images), sound.batch(images.kept))
     assert "1.png" in caplog.text
-    assert "skipped 1 of 7 images, found undecodable before" in caplog.text
+    assert "skipped 1 of 7 images that could not be decoded before" in caplog.text
     if budget:
         with pytest.raises(DataError, match=r"1 of 7 images"):
             FileImages(paths, 6, cache_dir=tmp_path / "cache")

@@ -36,7 +36,7 @@ def test_the_advice_for_a_damaged_file_works(undamaged: Path, tmp_path: Path, na
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match="is damaged") as raised:
         load_tensors(file, name.partition("/")[2])
-    advice = re.search(r"delete the folder (.*) and go on with --resume", str(raised.value))
+    advice = re.search(r"delete the folder (.*) and continue with --resume", str(raised.value))
     assert advice is not None
     shutil.rmtree(advice[1])
     run(CONFIG, path, resume=True)

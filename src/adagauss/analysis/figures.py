@@ -37,12 +37,12 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
 
 
 def accuracy_curve(results: Results) -> Figure:
-    """Accuracy over all seen classes after each task; a line a method, its band one standard deviation over seeds."""
+    """Accuracy over all seen classes after each task: one line per method, with a band of one standard deviation."""
     crowded = len(results) > MANY_LINES
     figure = new_figure(8.5 if crowded else 6.0, 5.0 if crowded else 4.0)
     axes = figure.add_subplot()
     curves = {name: 100 * np.array([run.details.accuracy for run in runs]) for name, runs in results.items()}
-    # The best ends on top of the legend, as it does in the picture.
+    # The best method comes first in the legend, since its curve ends highest.
     for index, (name, values) in enumerate(sorted(curves.items(), key=lambda item: -item[1][:, -1].mean())):
         tasks = np.arange(1, values.shape[1] + 1)
         mean, deviation = values.mean(0), values.std(0)
@@ -161,14 +161,14 @@ def write_figures(folder: RunFolder) -> list[Path]:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a PNG; letters of class names that the font lacks are drawn as boxes, without a warning for each."""
+    """Write a PNG; characters that the font lacks are drawn as boxes, without a warning for each."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(path, dpi=130)
 
 
 def _plain(text: str) -> str:
-    """Text whose dollars are dollars: a folder or a class may be named with them, and is no formula."""
+    """Text with escaped dollar signs: matplotlib would typeset a name that contains them as a formula."""
     return text.replace("$", r"\$")
 
 

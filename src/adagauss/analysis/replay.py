@@ -1,8 +1,8 @@
-"""Many drifts and classifiers for the cost of one run: replay its finished tasks with the networks as they were.
+"""Compare many drifts and classifiers for the cost of one run: replay its finished tasks with the stored networks.
 
-A run folder holds the network after every task. Replaying extracts the features of each task once under the network
-before and after it, and carries one memory for each drift through the tasks; every classifier is scored on each.
-Nothing is trained but the adapters. An oracle memory, with the real statistics of old classes, is the ceiling.
+A run folder holds the network after every task. Replaying extracts the features of each task once with the network
+before and after it, and updates one memory per drift through the tasks; every classifier is scored on each memory. Only
+the adapters are trained. An oracle memory, with the real statistics of the old classes, gives the upper bound.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ORACLE = "oracle"
 
 
 class Replayed(Stored):
-    """Accuracy of one drift with one classifier, after each task (task means, as fractions)."""
+    """Accuracy of one drift with one classifier after each task (mean over tasks, as a fraction)."""
 
     drift: str
     classifier: str
@@ -57,7 +57,7 @@ class Replayed(Stored):
 
 
 class Replay(Stored):
-    """All combinations, and the log-determinants that tell how covariances shrink."""
+    """All combinations, and the log-determinants that show how much the covariances shrink."""
 
     rows: tuple[Replayed, ...]
     first_task_log_det: dict[str, float]
@@ -74,7 +74,7 @@ def replay(
 ) -> Replay:
     """Score every drift with every classifier on the networks of a finished run.
 
-    ``memory`` says what is kept of each class, for all of them; None takes what the run kept.
+    ``memory`` is the memory part for all of them; None takes the memory part of the run.
     """
     config = stored_config(folder)
     method, memory = config.method, memory or config.method.memory
@@ -108,7 +108,7 @@ def replay(
             )
             for name, followed in memories.items():
                 for kind, classifier in classifiers.items():
-                    # Each lives through all tasks: some carry sums of earlier ones.
+                    # Every classifier is kept through all tasks: some carry sums over earlier tasks.
                     scorer = classifier.fit(followed.bank, now, scorers.get((name, kind)))
                     scorers[name, kind] = scorer
                     with torch.inference_mode():
@@ -167,7 +167,9 @@ def mean_log_det(results: list[Replay], drift: str) -> str:
 
 def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Classifier]) -> None:
     if method_info(config.method_name).joint:
-        raise ConfigError(f"{folder.path}: {config.method_name} learns from all images at every task; nothing drifts")
+        raise ConfigError(
+            f"{folder.path}: {config.method_name} learns from all images at every task, so there is no drift to replay"
+        )
     if changing := [part.kind for part in classifiers.values() if part.changes_network]:
         raise ConfigError(
             f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
@@ -178,7 +180,7 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
 
 
 class Followed(NamedTuple):
-    """A memory that a drift has carried along, and what the two parts know beside it."""
+    """A memory that a drift has updated, and the states of the two parts."""
 
     bank: ClassGaussians
     drift: Learned | None = None
@@ -186,7 +188,7 @@ class Followed(NamedTuple):
 
 
 def _followed(known: Followed | None, drift: Drift, memory: Memory, method: Method, now: CurrentTask) -> Followed:
-    """What is remembered after a task, as `Learner.learn` would have it with this drift and memory."""
+    """The memory after a task, as `Learner.learn` would build it with this drift and memory part."""
     known = known or Followed(memory.empty(now.network.extractor.size, now.runtime.device))
     bank, state = known.bank, known.drift
     if not now.first and method.representation.later is not None:

@@ -1,4 +1,4 @@
-"""A small convolutional network for images of a few pixels a side."""
+"""A small convolutional network for very small images."""
 
 from __future__ import annotations
 

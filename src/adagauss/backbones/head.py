@@ -24,7 +24,7 @@ class CosineLinear(nn.Linear):
 class IncrementalHead(nn.Module):
     """Blocks of outputs side by side, one per task, each with optional auxiliary outputs (rotations, mixtures).
 
-    Class outputs of all tasks stand first and auxiliary outputs after them, so that labels of classes never move.
+    Class outputs of all tasks come first and auxiliary outputs after them, so that the label of a class never changes.
     Outputs are w·x + b or, with ``kind="cosine"``, σ·cos(x, w) with one learned σ for all of them, which starts at 1.
     """
 
@@ -39,12 +39,12 @@ class IncrementalHead(nn.Module):
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """(classes, auxiliary outputs) of each block: what rebuilds an equal head."""
+        """(classes, auxiliary outputs) of each block: enough to rebuild an equal head."""
         return [(_outputs(b), _outputs(a)) for b, a in zip(self.blocks, self.auxiliary, strict=True)]
 
     @property
     def classes(self) -> int:
-        """Class outputs of all blocks."""
+        """Number of class outputs of all blocks."""
         return sum(classes for classes, _ in self.sizes)
 
     def grow(self, classes: int, auxiliary: int = 0) -> None:
@@ -56,28 +56,28 @@ class IncrementalHead(nn.Module):
         )
 
     def hold(self) -> None:
-        """Let the blocks there are stay as they are; the scale of cosines belongs to all tasks and goes on learning."""
+        """Freeze the existing blocks; the scale of the cosines belongs to all tasks and keeps learning."""
         self.blocks.requires_grad_(False)
         self.auxiliary.requires_grad_(False)
 
     def clear(self) -> None:
-        """Forget all blocks."""
+        """Remove all blocks."""
         self.blocks = nn.ModuleList()
         self.auxiliary = nn.ModuleList()
 
     def drop_auxiliary(self) -> None:
-        """Forget the auxiliary outputs."""
+        """Remove the auxiliary outputs."""
         self.auxiliary = nn.ModuleList(nn.Identity() for _ in self.auxiliary)
 
     def class_parameters(self, detach: bool = True) -> tuple[Tensor, Tensor]:
-        """Weights (C, S) and biases (C,) of the class outputs of every task; for a loss, not detached."""
+        """Weights (C, S) and biases (C,) of the class outputs of every task; a loss needs ``detach=False``."""
         linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
         weight = torch.cat([block.weight for block in linear])
         bias = torch.cat([block.bias if self.bias else weight.new_zeros(block.out_features) for block in linear])
         return (weight.detach(), bias.detach()) if detach else (weight, bias)
 
     def set_class_parameters(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Put back what `class_parameters` gave, altered; the biases are not looked at where the head has none."""
+        """Write back changed `class_parameters`; the biases are ignored if the head has none."""
         linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
         sizes = [block.out_features for block in linear]
         with torch.no_grad():
@@ -92,7 +92,7 @@ class IncrementalHead(nn.Module):
         return self._outputs([self.blocks[-1], self.auxiliary[-1]], features)
 
     def seen(self, features: Tensor, auxiliary: bool = False) -> Tensor:
-        """Logits of the classes of every task, followed by all auxiliary outputs if asked for."""
+        """Logits of the classes of every task, followed by all auxiliary outputs if requested."""
         modules = [*self.blocks, *(self.auxiliary if auxiliary else [])]
         return self._outputs(modules, features)
 

@@ -23,8 +23,8 @@ DEFAULT_SIDE = 224
 class HfTrunk(Trunk):
     """A transformers model as a trunk.
 
-    Features are the class token of a vision transformer (the mean of its tokens where it has none), and the pooled
-    map of a convolutional network.
+    Features are the class token of a vision transformer (the mean of its tokens if it has none), or the pooled map of a
+    convolutional network.
     """
 
     heads = ("classifier.", "pooler.")
@@ -33,7 +33,7 @@ class HfTrunk(Trunk):
         nn.Module.__init__(self)
         self.class_token = any(name.endswith("cls_token") for name, _ in network.named_parameters())
         if self.class_token and getattr(network, "pooler", None) is not None:
-            network.pooler = None  # a tanh layer that few checkpoints carry: the token itself is the feature
+            network.pooler = None  # a tanh layer that few checkpoints contain: the token itself is the feature
         trained_at = _side(getattr(network.config, "image_size", None))
         resamples = "interpolate_pos_encoding" in inspect.signature(network.forward).parameters
         self.options = {"interpolate_pos_encoding": True} if resamples and trained_at not in (None, side) else {}
@@ -64,7 +64,7 @@ class HfTrunk(Trunk):
     modules=("transformers",),
 )  # fmt: skip
 def hf_model(model: str, spec: TrunkSpec) -> Trunk:
-    """From a folder without a weight file, or with weights=random, the model its config.json describes is new."""
+    """A model from the hub or a folder; weights=random, or a missing weight file, starts it from random weights."""
     name = f"hf:{model}"
     require_colour(spec, name)
     transformers = import_extra("transformers", "transformers", name)
@@ -77,13 +77,13 @@ def hf_model(model: str, spec: TrunkSpec) -> Trunk:
         _LOG.warning("%s has no weight file: the network starts from random weights", folder)
         pretrained = False
     try:
-        # A model folder may bring Python code of its own: it is never run, nor is the user asked to let it.
+        # A model folder may contain Python code: it is never run, and the user is not asked to allow it.
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, lost = _network(transformers.AutoModel, source, config, pretrained)
         preprocessing = _preprocessing(transformers, source)
     except pickle.UnpicklingError as error:
         raise ConfigError(
-            f"the weights of {name} were refused: there is more in their pickle than tensors, and loading it could run "
+            f"the weights of {name} were refused: their pickle contains more than tensors, and loading it could run "
             "code hidden in it. Use a model with a model.safetensors file"
         ) from error
     except (OSError, ValueError, RuntimeError, ImportError, TypeError, LookupError, AttributeError) as error:
@@ -101,7 +101,7 @@ def hf_model(model: str, spec: TrunkSpec) -> Trunk:
 
 
 def _network(auto: Any, source: str, config: Any, pretrained: bool) -> tuple[Any, list[str]]:
-    """The network, and the names of parameters its weights should have had but do not."""
+    """The network, and the names of parameters that are missing from its weights."""
     if not pretrained:
         return auto.from_config(config, trust_remote_code=False), []
     network, report = auto.from_pretrained(source, config=config, output_loading_info=True, trust_remote_code=False)
@@ -113,7 +113,7 @@ def _has_weights(folder: Path) -> bool:
 
 
 def _preprocessing(transformers: Any, source: str) -> dict[str, Any]:
-    """Mean, deviation and size the weights were made with, where the model says so."""
+    """Mean, deviation and size the weights were trained with, if the model states them."""
     path = transformers.utils.cached_file(
         source, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False
     )

@@ -1,4 +1,4 @@
-"""Backbones by name; adding one is one decorated function."""
+"""Backbones by name; a new backbone is one decorated function."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Stem = Literal["auto", "small", "halved", "large"]
 
 
 class Trunk(nn.Module):
-    """Images, already normalised, to ``width`` features."""
+    """A network that maps normalised images to ``width`` features."""
 
     mean: Sequence[float] | None = None
-    """Mean of each channel the weights were made for; None takes the dataset's."""
+    """Mean of each channel the weights were trained with; None takes the dataset's."""
     std: Sequence[float] | None = None
     input_size: int | None = None
-    """Side in pixels the weights were made for; None takes images as they are."""
+    """Side in pixels the weights were trained at; None takes images as they are."""
     heads: tuple[str, ...] = ("fc.",)
-    """How names of a classifier's parameters start in a weight file: these are not loaded."""
+    """Prefixes of the classifier's parameter names in a weight file: these are not loaded."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -40,14 +40,15 @@ class Trunk(nn.Module):
         return (self.width,)
 
     def blocks(self) -> list[nn.Module]:
-        """Its blocks from input to output, for training only the last ones."""
+        """The blocks from input to output, for training only the last ones."""
         return list(self.children())
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Learn what needs no labels from the first task's images, before anything else; nothing for most trunks."""
+        """Learn, without labels, from the images of the first task before training starts; most trunks do nothing."""
 
     def named_as_in_files(self) -> nn.Module:
-        """The module whose parameters are called as in weight files: the trunk itself, unless it wraps another."""
+        """The module whose parameters are named as in weight files: the trunk itself, unless it wraps another
+        module."""
         return self
 
     def forward(self, images: Tensor) -> Tensor:
@@ -61,18 +62,18 @@ class TrunkSpec:
 
     channels: int
     image_size: int
-    """Shorter side of the images in pixels, as the trunk will see them."""
+    """Shorter side in pixels of the images that the trunk receives."""
     shape: tuple[int, int] = (0, 0)
-    """Height and width of the images as they come."""
+    """Height and width of the images before resizing."""
     stem: Stem = "auto"
     pretrained: bool | None = None
     """Load the weights that come with the backbone: True, False, or None for 'if there are any'."""
     input_size: int | None = None
-    """Side the images will be resized to, if the user says so."""
+    """Side the images are resized to, if the user sets it."""
     from_file: bool = False
-    """Whether a weight file of the user's will be loaded into it."""
+    """Whether a weight file of the user will be loaded into the trunk."""
     options: Config | None = None
-    """Settings of the backbone's own."""
+    """Settings specific to the backbone."""
 
 
 Builder = Callable[[TrunkSpec], Trunk]
@@ -86,15 +87,15 @@ class BackboneInfo:
     summary: str
     build: Builder
     stems: bool = False
-    """Whether it has a stem for small and one for large images."""
+    """Whether it has one stem for small and one for large images."""
     carries_weights: bool = False
     """Whether it comes with pretrained weights; such a backbone takes colour images (grey ones are repeated)."""
     modules: tuple[str, ...] = ()
-    """What must be installed for it beyond the library's own dependencies."""
+    """Modules it needs beyond the dependencies of the library."""
     non_negative: bool = False
     """Whether it ends in a rectifier, so that its features are never negative."""
     options: type[Config] | None = None
-    """Settings of its own, under ``backbone.options``."""
+    """Settings specific to it, under ``backbone.options``."""
 
     @property
     def available(self) -> bool:
@@ -116,7 +117,7 @@ def register_backbone(
     non_negative: bool = False,
     options: type[Config] | None = None,
 ) -> Callable[[Builder], Builder]:
-    """Put a builder into the registry under ``name``."""
+    """Register a builder under ``name``."""
 
     def register(build: Builder) -> Builder:
         info = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules), non_negative, options)
@@ -129,7 +130,7 @@ def register_backbone(
 def register_family(
     prefix: str, *, summary: str, modules: Sequence[str]
 ) -> Callable[[Callable[[str, TrunkSpec], Trunk]], Callable[[str, TrunkSpec], Trunk]]:
-    """Put a builder of another library's models into the registry: ``prefix:NAME`` is its model ``NAME``."""
+    """Register a builder for the models of another library: ``prefix:NAME`` is its model ``NAME``."""
 
     def register(build: Callable[[str, TrunkSpec], Trunk]) -> Callable[[str, TrunkSpec], Trunk]:
         def describe(model: str) -> BackboneInfo:
@@ -148,7 +149,7 @@ def backbones() -> dict[str, BackboneInfo]:
 
 
 def families() -> dict[str, BackboneInfo]:
-    """The libraries whose models can be used, by the form of their names: ``timm:NAME``."""
+    """The libraries whose models can be used, keyed by the form of their names: ``timm:NAME``."""
     return {f"{prefix}:NAME": describe("NAME") for prefix, describe in _FAMILIES.all().items()}
 
 

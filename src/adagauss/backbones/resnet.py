@@ -16,7 +16,7 @@ from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 
 IMAGENET_SIDE = 224
 SMALL_IMAGE = 96
-"""Up to this side (in pixels) images get a 3×3 stem without pooling; larger ones the 7×7/2 stem with it."""
+"""Up to this side (in pixels) images get a 3×3 stem without pooling; larger images get the 7×7/2 stem with pooling."""
 
 
 class BasicBlock(nn.Module):
@@ -63,7 +63,7 @@ class ResNet(Trunk):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def blocks(self) -> list[nn.Module]:
-        """The residual blocks in the order an image passes them."""
+        """The residual blocks from input to output."""
         return [block for stage in range(self.stages) for block in getattr(self, f"layer{stage + 1}")]
 
     def forward(self, images: Tensor) -> Tensor:
@@ -74,9 +74,9 @@ class ResNet(Trunk):
 
 
 def _resnet(spec: TrunkSpec, widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> ResNet:
-    """With the stem asked for; ``auto`` is ``small`` or, for larger images, ``large``.
+    """A ResNet with the requested stem; ``auto`` is ``small`` or, for larger images, ``large``.
 
-    Weight files with the large stem are torchvision's: they were made on ImageNet, with its normalisation.
+    Weight files with the large stem are those of torchvision, trained on ImageNet with its normalisation.
     """
     stem = spec.stem
     if stem == "auto":
@@ -99,7 +99,7 @@ def resnet18(spec: TrunkSpec) -> Trunk:
     return _resnet(spec, (64, 128, 256, 512), (2, 2, 2, 2))
 
 
-@register_backbone("resnet32", summary="ResNet-32 of the CIFAR kind, 16/32/64 channels", stems=True, non_negative=True)
+@register_backbone("resnet32", summary="ResNet-32 for CIFAR, 16/32/64 channels", stems=True, non_negative=True)
 def resnet32(spec: TrunkSpec) -> Trunk:
     """Three stages of five blocks."""
     return _resnet(spec, (16, 32, 64), (5, 5, 5))
@@ -112,5 +112,6 @@ def resnet32(spec: TrunkSpec) -> Trunk:
     non_negative=True,
 )
 def resnet_thin(spec: TrunkSpec) -> Trunk:
-    """The network of the ``-cpu`` scale: its first convolution halves the resolution, a quarter of the work."""
+    """The network of the ``-cpu`` protocols: its first convolution halves the resolution, which saves 3/4 of the
+    work."""
     return _resnet(spec, (16, 32, 64), (1, 1, 1), small="halved")

@@ -38,7 +38,7 @@ class TimmTrunk(Trunk):
 
 @register_family("timm", summary="a model of timm by its name (extra: timm)", modules=("timm", "torchvision"))
 def timm_model(model: str, spec: TrunkSpec) -> Trunk:
-    """The model with its pretrained weights, unless weights=random or a weight file is asked for."""
+    """The model with its pretrained weights, unless weights=random or a weight file is requested."""
     name = f"timm:{model}"
     require_colour(spec, name)
     timm = import_extra("timm", "timm", name)
@@ -46,23 +46,23 @@ def timm_model(model: str, spec: TrunkSpec) -> Trunk:
     if not timm.is_model(model):
         known = timm.list_models()
         near = get_close_matches(architecture, known, 5) or [other for other in known if architecture in other][:5]
-        hint = f"; similar: {', '.join(near)}" if near else "; timm.list_models() gives all"
+        hint = f"; similar: {', '.join(near)}" if near else "; timm.list_models() lists all"
         raise ConfigError(f"timm has no model {model!r}{hint}")
     try:
         settings = timm.get_pretrained_cfg(model)
-    except RuntimeError as error:  # what follows the dot
+    except RuntimeError as error:  # the tag after the dot is unknown
         tagged = ", ".join(timm.list_pretrained(f"{architecture}.*")) or "none"
         raise ConfigError(f"timm has no weights {model!r}; those of this model are: {tagged}") from error
     if settings is None:
         raise ConfigError(f"timm says nothing about the input of {model!r}: choose a model it has weights for")
     side = spec.input_size or settings.input_size[-1]
-    # Only transformers of a fixed size must be told another one; timm then resamples their position embeddings.
+    # Only transformers with a fixed size must be given another size; timm then resamples their position embeddings.
     resized = {"img_size": side} if settings.fixed_input_size and side != settings.input_size[-1] else {}
     try:
         network = timm.create_model(model, pretrained=spec.pretrained is not False, num_classes=0, **resized)
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"the weights of {name} could not be had ({str(error).splitlines()[0]}). Without a connection, download "
+            f"the weights of {name} could not be loaded ({str(error).splitlines()[0]}). Without a connection, download "
             "the file elsewhere and set backbone.weights to its path, or set backbone.weights=random"
         ) from error
     return TimmTrunk(network, settings, side)

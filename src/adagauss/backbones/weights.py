@@ -1,4 +1,4 @@
-"""Weight files: torchvision-style state dicts into a trunk, strictly, and without running what is in them."""
+"""Weight files: load torchvision-style state dicts into a trunk, strictly and without running code from the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _SHOWN = 4
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file of tensors alone."""
+    """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file that holds only
+    tensors."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise ConfigError(f"backbone.weights: there is no file {path}; give the path of a .safetensors or .pth file")
@@ -34,11 +35,11 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, path: Path | str, backbone: str, heads: Sequence[str] = ("fc.",)) -> None:
-    """Put the weights of a file into a network; every parameter must be there, in the shape the network has.
+    """Load the weights of a file into a network; every parameter must be present with the shape the network has.
 
-    A classifier in the file (names starting with ``heads``) is passed over, and so are batch norms' step counters.
-    A first convolution made for colour is summed over its channels where the network sees grey images, which is the
-    same as showing it the grey image three times.
+    A classifier in the file (names starting with ``heads``) is skipped, and so are the step counters of batch norms. If
+    the network takes grey images, a first convolution for colour is summed over its channels, which is the same as
+    repeating the grey image three times.
     """
     own = network.state_dict()
     state = _without_prefix(read_weights(path), own)
@@ -72,19 +73,19 @@ def _read_torch(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} was refused: there is more in it than tensors{_found(error)}, or it is no weight file at all, and "
+            f"{path} was refused: it contains more than tensors{_found(error)}, or it is not a weight file, and "
             "loading it could run code hidden in it (weights_only=True forbids that). If you trust where it comes "
             "from, load it yourself and save the network's state_dict() as .safetensors."
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        # The text of a KeyError is a mere key.
+        # The text of a KeyError is only the key.
         text = "" if isinstance(error, KeyError) else str(error)
-        reason = text.splitlines()[0] if text else "it is no weight file"
+        reason = text.splitlines()[0] if text else "it is not a weight file"
         raise CheckpointError(f"{path} cannot be read ({reason}): download or save it anew") from error
 
 
 def _without_prefix(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names as the network has them, where those in the file stand below one more name (``vit.``, ``module.``)."""
+    """Names as in the network, without one more prefix that the file may have (``vit.``, ``module.``)."""
     wanted = [name for name in own if not name.endswith(_COUNTER)]
     prefixes = {name.removesuffix(wanted[0]) for name in state if name.endswith(f".{wanted[0]}")}
     for prefix in prefixes:
@@ -94,7 +95,7 @@ def _without_prefix(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict
 
 
 def _found(error: Exception) -> str:
-    """What torch found and refused, e.g. `posix.system`, where it says so."""
+    """What torch refused, e.g. `posix.system`, if its message names it."""
     named = re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))
     return f" ({named.group(1)})" if named else ""
 
@@ -110,7 +111,7 @@ def _first(names: Iterable[str]) -> str:
 
 
 def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
-    """What to set where the file is for images of another size than the network."""
+    """What to set if the file is for images of another size than the network."""
     name = "conv1.weight"
     if name not in own or name not in state or own[name].dim() != 4 or state[name].dim() != 4:
         return ""
@@ -119,4 +120,4 @@ def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
         return ""
     if theirs == 7:
         return " The file has the 7x7 stem of large images: set backbone.input_size=224, so that images are enlarged."
-    return " The file has the 3x3 stem of small images: set backbone.stem=small to build it so."
+    return " The file has the 3x3 stem of small images: set backbone.stem=small to use it."

@@ -1,4 +1,4 @@
-"""How a feature becomes a label; one file a family, registered by importing this package."""
+"""How features become labels: one file per family, registered by importing this package."""
 
 from adagauss.classifiers.base import Classifier, Scorer
 from adagauss.classifiers.gaussian import Bayes, NearestMean

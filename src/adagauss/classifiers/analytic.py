@@ -17,19 +17,19 @@ from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 
 ROWS = 4096
-"""Images expanded at once while learning: bounds the memory that an expansion takes."""
+"""Number of images expanded at once during learning: it bounds the memory of the expansion."""
 
 
 def recursive_start(size: int, gamma: float) -> tuple[Tensor, Tensor]:
-    """R = I/γ and a W without columns: where the recursion begins."""
+    """R = I/γ and a W without columns: the start of the recursion."""
     return torch.eye(size, dtype=torch.float64) / gamma, torch.zeros(size, 0, dtype=torch.float64)
 
 
 def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the recursion that the papers give, new classes having zero columns in W before it:
+    """One step of the papers' recursion; new classes have zero columns in W before it:
 
     R ← R − RXᵀ(I + XRXᵀ)⁻¹XR and W ← W + RXᵀ(Y − XW). It keeps R = (ΣXᵀX + γI)⁻¹ and W = R·ΣXᵀY, which `RidgeStream`
-    has from the sums themselves, without the rounding errors that a recursion collects.
+    computes from the sums, without the accumulated rounding errors of a recursion.
     """
     new = targets.shape[1] - weight.shape[1]
     weight = torch.cat([weight, weight.new_zeros(len(weight), new)], 1)
@@ -40,9 +40,9 @@ def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: T
 
 
 class RidgeStream(Learned):
-    """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: as if all data had been there at once.
+    """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: the same as with all data at once.
 
-    A class adds a column to C when its task comes; images of other tasks have zeros there, so no column ever changes.
+    Each new class adds a column to C in its task; images of other tasks have zeros there, so no column ever changes.
     """
 
     def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
@@ -56,12 +56,12 @@ class RidgeStream(Learned):
 
     @classmethod
     def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
-        """Sums over nothing."""
+        """Empty sums."""
         nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
         return cls(torch.zeros(size, size, dtype=torch.float64, device=device), nothing, nothing)
 
     def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float) -> RidgeStream:
-        """The sums with one more task, from blocks of inputs and of targets over its own classes, and solved."""
+        """The sums after one more task, from blocks of inputs and of targets over its own classes, with W solved."""
         gram = self.gram
         cross = self.cross.new_zeros(len(self.cross), classes)
         for inputs, targets in rows:
@@ -85,7 +85,7 @@ class AnalyticScorer(Scorer):
         return (features.to(self.expansion) @ self.expansion).relu() @ self.main.weight
 
     def blocks(self, features: Tensor, targets: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Z = f·B before any activation, and one-hot labels, some rows at a time."""
+        """Z = f·B before any activation, and one-hot labels, in blocks of rows."""
         one_hot = F.one_hot(targets, classes).double()
         for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
             yield some.to(self.expansion) @ self.expansion, labels
@@ -103,7 +103,7 @@ class Analytic(Classifier):
 
     kind = "analytic"
     expansion_size: PositiveInt = 8192
-    """Columns of B; the sums take their square in float64 (512 MiB for 8192)."""
+    """Columns of B; the sums have this number squared of float64 values (512 MiB for 8192)."""
     gamma: PositiveFloat = 0.1
 
     @property
@@ -114,7 +114,7 @@ class Analytic(Classifier):
         return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), RidgeStream.empty(0))
 
     def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> AnalyticScorer:
-        """A drawn expansion, and sums over nothing."""
+        """A random expansion with empty sums."""
         expansion = random_expansion(features, self.expansion_size, generator, device)
         return AnalyticScorer(expansion, RidgeStream.empty(self.expansion_size, device))
 
@@ -126,6 +126,6 @@ class Analytic(Classifier):
         return self.after(known, now.features("test"), now.targets, len(now.classes))
 
     def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int) -> AnalyticScorer:
-        """The scorer with one more task of ``classes`` new classes; ``targets`` count from 0 among them."""
+        """The scorer after one more task with ``classes`` new classes; ``targets`` count from 0 within the task."""
         rows = ((z.relu(), labels) for z, labels in known.blocks(features, targets, classes))
         return AnalyticScorer(known.expansion, known.main.after(rows, classes, self.gamma))

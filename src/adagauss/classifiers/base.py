@@ -1,4 +1,4 @@
-"""The classifier part: how a feature becomes a label."""
+"""The classifier part: how features become labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from adagauss.task import CurrentTask
 
 
 class Scorer(Learned):
-    """Features to scores. It holds buffers alone and does the same whatever the batch, so it can be exported."""
+    """Maps features to scores. It holds only buffers and has no control flow that depends on the batch, so it can be
+    exported."""
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
@@ -21,19 +22,20 @@ class Scorer(Learned):
 
 
 class Classifier(Part):
-    """Makes a scorer of every class learned so far, in the order the classes were learned."""
+    """Fits a scorer for all classes learned so far, in the order in which they were learned."""
 
     role: ClassVar[str] = "classifier"
     changes_network: ClassVar[bool] = False
-    """Whether fitting writes into the network, so that it cannot be fitted anew to a network that is finished."""
+    """Whether fitting changes the network, so that the classifier cannot be fitted again to the network of a finished
+    run."""
 
     def empty_state(self) -> Scorer:
         """A scorer that knows no class yet, with this classifier's settings."""
         raise TypeError(f"{type(self).__name__} must define empty_state")
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
-        """The scorer after a task. The current task may be used; old ones are not there to be used.
+        """The scorer after a task, from the memory and the current task; data of old tasks is not available.
 
-        ``before`` is the scorer after the last task. It stays as it is: others may still be predicting with it.
+        ``before`` is the scorer after the last task. It must not be changed: other threads may still predict with it.
         """
         raise TypeError(f"{type(self).__name__} must define fit")

@@ -1,4 +1,4 @@
-"""DS-AL's classifier: a second ridge regression, with another activation, on what the first one leaves over."""
+"""DS-AL's classifier: a second ridge regression, with another activation, on the residual of the first."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class DualStreamScorer(AnalyticScorer):
 class DualStream(Analytic):
     """argmax of ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp, with Z = f·B.
 
-    The compensation stream learns the residual Y − ReLU(Z)·W_main of each task under the main weights that the task
-    ends with, in the columns of the task's own classes alone (those of older classes are cleansed to zero). A second
-    pass over the task takes it, so it depends neither on the order of images nor on how they are batched.
+    The compensation stream learns the residual Y − ReLU(Z)·W_main of each task, with the main weights after that task,
+    only in the columns of the task's own classes (columns of older classes are set to zero). It is computed in a second
+    pass over the task, so it depends neither on the order of the images nor on the batches.
     """
 
     kind = "dual_stream"

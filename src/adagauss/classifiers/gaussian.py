@@ -38,8 +38,8 @@ class NearestMean(Classifier):
 class NearestMeanScorer(Scorer):
     """−‖x − μ_c‖² = −‖x − m‖² + 2(x − m)·(μ_c − m) − ‖μ_c − m‖², m the mean of the means.
 
-    Measured from their middle, points and means are no larger than their distances, so the product form keeps its
-    digits; and one matrix product serves any number of points.
+    Relative to m, points and means are no larger than their distances, so the product form loses no precision, and one
+    matrix product serves any number of points.
     """
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
@@ -60,8 +60,8 @@ class Bayes(Classifier):
     """argmax_c log p(x | c) + log p(c) over N(μ_c, Σ_c) (eq. 5), all classes in one matrix product.
 
     The covariances pass, in this order, through shrinkage to the mean covariance, shrinkage to the identity, that of
-    the off-diagonal and correlation normalisation, each off unless set. Points and means are raised to the power
-    ``tukey`` and, with ``normalize``, scaled to unit length first. The published code is
+    the off-diagonal and correlation normalisation, each off by default. Points and means are first raised to the power
+    ``tukey`` and, with ``normalize``, scaled to unit length. The published code is
     ``shrinkage=3, correlation=True, normalize=True, log_det=False``.
     """
 
@@ -69,7 +69,7 @@ class Bayes(Classifier):
     covariance: Literal["full", "diagonal", "none"] = "full"
     log_det: bool = True
     priors: bool = False
-    """Weigh classes by their number of training images; off: all alike."""
+    """Weight classes by their number of training images; off: all classes have equal weight."""
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
@@ -81,7 +81,8 @@ class Bayes(Classifier):
     normalize: bool = False
     """Scale features and means to unit length."""
     tukey: PositiveFloat | None = None
-    """λ: points and means enter as x^λ; set ``memory.tukey`` alike, so that covariances are of such features."""
+    """λ: points and means enter as x^λ; set ``memory.tukey`` to the same value, so that covariances are those of
+    x^λ."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -123,7 +124,7 @@ class Bayes(Classifier):
 
 
 class BayesScorer(Scorer):
-    """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c) as far as the rule has them."""
+    """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__()
@@ -143,8 +144,8 @@ class BayesScorer(Scorer):
 
 
 def _placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:
-    """Points or means where distances are measured."""
+    """Points or means in the space where distances are measured."""
     if tukey is not None:
-        # A method with this transform has features that are never negative; rounding may leave −0.0 and its kin.
+        # Methods with this transform have non-negative features; rounding may leave −0.0 or tiny negative values.
         points = points.clamp_min(0).pow(tukey)
     return F.normalize(points, dim=1) if normalize else points

@@ -1,4 +1,4 @@
-"""Linear classifiers: trained on samples of the remembered Gaussians, or the head the network learned."""
+"""Linear classifiers: trained on samples of the stored Gaussians, or the head that the network learned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from adagauss.training import Objective, Recipe, batch_bounds, train
 
 
 class LinearScorer(Scorer):
-    """xWᵀ + b, of unit vectors x if ``normalize``, however W and b came about."""
+    """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LinearClassifier(Classifier):
 
 
 class SampledLinear(LinearClassifier):
-    """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians, classes uniform at random."""
+    """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
 
     kind = "sampled_linear"
     samples: PositiveInt = 10_000
@@ -62,7 +62,7 @@ class SampledLinear(LinearClassifier):
 
 
 class LearnedHead(LinearClassifier):
-    """The outputs the network itself has learned, of every task side by side."""
+    """The outputs that the network itself has learned, all tasks side by side."""
 
     kind = "learned_head"
 
@@ -75,7 +75,7 @@ class LearnedHead(LinearClassifier):
 
 
 class _SampledBatches:
-    """Fresh draws for every epoch, made at once: one matrix product per class, from factors computed once."""
+    """Fresh draws for every epoch, drawn at once: one matrix product per class, with factors computed once."""
 
     def __init__(self, memory: ClassGaussians, samples: int, recipe: Recipe) -> None:
         self.classes = len(memory)

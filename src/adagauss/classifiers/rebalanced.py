@@ -1,4 +1,4 @@
-"""EFC++'s classifier: the network's outputs, re-balanced with draws of the old classes."""
+"""EFC++'s classifier: the network's outputs, re-balanced with draws from the old classes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from adagauss.training import Recipe, batch_bounds, train
 
 
 class Rebalanced(LinearClassifier):
-    """All outputs trained on the features of the current images and as many draws of each old class as it had images.
+    """All outputs, trained on features of the current images and, per old class, as many draws as it had images.
 
-    The classifier comes after drift and memory, so the draws are of Gaussians that have followed the extractor. The
-    outcome is written back into the network: the next task starts from it, distils from it, and what a term measures
-    when the task is finished (EFC's feature matrix) is measured with it. The first task has nothing to balance.
+    The classifier comes after drift and memory, so the draws come from Gaussians that have followed the extractor. The
+    trained outputs are written back into the network: the next task starts and distils from them, and what a term
+    measures at the end of the task (EFC's feature matrix) is measured with them. The first task needs no balancing.
     """
 
     kind = "rebalanced"
@@ -33,7 +33,7 @@ class Rebalanced(LinearClassifier):
         )
     )
     views: PositiveInt = 4
-    """Augmented copies of the task that the epochs take turns in at random."""
+    """Augmented copies of the task; each epoch uses one of them, chosen at random."""
     jitter: NonNegativeFloat = 1e-5
     """ε of N(μ_c, Σ_c + εI)."""
 

@@ -1,4 +1,4 @@
-"""DPCR's classifier: ridge regression of all seen classes, rebuilt from the statistics of each class."""
+"""DPCR's classifier: ridge regression over all seen classes, computed from the statistics of each class."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from adagauss.task import CurrentTask
 def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:
     """(S, C) weights W = (Σ_c Φ_c + γI)⁻¹[n_1μ_1 … n_Cμ_C], the regression of one-hot labels on all features ever seen.
 
-    Φ_c = Σ_i f_i f_iᵀ is the uncentred second moment of class c; with ``relative``, γ counts in units of the mean
-    diagonal of ΣΦ_c, so that one value serves features of any number, size and scale.
+    Φ_c = Σ_i f_i f_iᵀ is the uncentred second moment of class c; with ``relative``, γ is in units of the mean diagonal
+    of ΣΦ_c, so that one value suits any number, size and scale of features.
     """
     gram = memory.second_moments.sum(0)
     right = (memory.counts.double().unsqueeze(1) * memory.means).T
@@ -31,9 +31,9 @@ class Ridge(LinearClassifier):
     kind = "ridge"
     gamma: PositiveFloat = 200.0
     relative: bool = False
-    """Whether γ is in units of the features' mean square, summed over images (0.01 to 0.1 is then usual)."""
+    """Whether γ is in units of the features' mean square, summed over images (then 0.01 to 0.1 is usual)."""
     normalize_columns: bool = True
-    """Unit columns: a class then gains nothing from more images or from larger features."""
+    """Unit columns: a class then has no advantage from more images or larger features."""
 
     @property
     def requires(self) -> frozenset[Need]:

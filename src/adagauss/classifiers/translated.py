@@ -1,4 +1,4 @@
-"""FeTrIL's classifier: a linear one over new features and over old classes played by translated new ones."""
+"""FeTrIL's classifier: a linear one over new features, and over translated new features in place of the old classes."""
 
 from __future__ import annotations
 
@@ -48,18 +48,19 @@ def linear_svm(
     """Weights (C, S) and biases (C,) of one-vs-rest support vector machines with squared hinge loss."""
     from sklearn.svm import LinearSVC
 
-    if classes == 1:  # nothing to tell apart
+    if classes == 1:  # nothing to separate
         return features.new_zeros(1, features.shape[1]), features.new_zeros(1)
     machine = LinearSVC(C=cost, tol=tolerance, dual=False).fit(features.cpu().numpy(), targets.cpu().numpy())
     weight, bias = torch.from_numpy(machine.coef_), torch.from_numpy(machine.intercept_)
-    if classes == 2:  # one machine: its mirror image is the other
+    if classes == 2:  # one machine: the other one is its negative
         weight, bias = torch.cat([-weight, weight]), torch.cat([-bias, bias])
-    # Row-major, so that products with it round alike before and after a trip through a file.
+    # Row-major, so that products with it round the same way before and after saving and loading.
     return weight.to(features).contiguous(), bias.to(features)
 
 
 class TranslatedSVM(Classifier):
-    """Support vector machines of all seen classes on unit vectors, fitted anew from old means and new features."""
+    """Support vector machines for all seen classes on unit vectors, fitted in each task from old means and new
+    features."""
 
     kind = "translated_svm"
     similarity: Similarity = "euclidean"
@@ -81,7 +82,8 @@ class TranslatedSVM(Classifier):
 
 
 class TranslatedLinear(LinearClassifier):
-    """A layer trained with cross-entropy on old classes played by translated new features, and on these themselves."""
+    """A layer trained with cross-entropy on new features, and on translated new features in place of the old
+    classes."""
 
     kind = "translated_linear"
     similarity: Similarity = "euclidean"
@@ -91,7 +93,7 @@ class TranslatedLinear(LinearClassifier):
             epochs=50, batch_size=128, learning_rate=0.05, schedule="cosine", drop_last=False
         )
     )
-    """How the layer is trained; it starts from its rows of the task before."""
+    """How the layer is trained; it starts from its rows of the previous task."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -112,7 +114,8 @@ class TranslatedLinear(LinearClassifier):
 
 
 def _all_classes(memory: ClassGaussians, now: CurrentTask, similarity: Similarity) -> tuple[Tensor, Tensor]:
-    """Features and targets of every class seen: pseudo-features of the old ones, then the current ones."""
+    """Features and targets of every seen class: pseudo-features of the old classes, then features of the current
+    ones."""
     old = len(memory) - len(now.classes)
     new = now.features("test").double()
     pseudo, owners = pseudo_features(new, now.targets, memory.means[:old], similarity)

@@ -36,7 +36,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
-    """Options that stand before any command."""
+    """Options that come before a command."""
     global _debug
     _debug = debug
 
@@ -47,7 +47,7 @@ app.add_typer(datasets.app, name="datasets")
 
 
 def main() -> None:
-    """Run a command; a user's mistake is one sentence and exit code 2."""
+    """Run a command; a user error is shown as one sentence, with exit code 2."""
     keep_freed_memory()
     try:
         app()
@@ -57,14 +57,13 @@ def main() -> None:
         typer.secho(f"adagauss: {error}", fg="red", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        typer.secho("adagauss: stopped; a run goes on where it was with --resume", fg="yellow", err=True)
+        typer.secho("adagauss: stopped; continue a run with --resume", fg="yellow", err=True)
         sys.exit(130)
     except Exception as error:
         if _debug:
             raise
         typer.secho(
-            f"adagauss: something unforeseen happened ({type(error).__name__}: {error}); "
-            "'adagauss --debug ...' shows where",
+            f"adagauss: unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where",
             fg="red",
             err=True,
         )

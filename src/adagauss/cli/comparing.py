@@ -44,25 +44,25 @@ def compare(
     tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
     protocol: ProtocolName = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="own: each method's epochs, rates and images; shared: the same for all.")
+        str, typer.Option("--recipe", help="own: each method's own epochs, rates and images; shared: the same.")
     ] = "own",
-    epochs: Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs a task, for all.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task, for all.")] = None,
     settings: Settings = None,
-    classes: Annotated[int | None, typer.Option("--classes", help="Teach only the first so many classes.")] = None,
+    classes: Annotated[int | None, typer.Option("--classes", help="Use only the first N classes.")] = None,
     image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Side of image files, in pixels.")
+        int | None, typer.Option("--image-size", min=1, help="Side in pixels that image files are resized to.")
     ] = None,
     skip_bad_images: SkipBadImages = False,
     workers: Workers = 2,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of all runs and tables.")] = Path("runs/compare"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     quiet: Quiet = False,
 ) -> None:
-    """Run every method with every seed, going on where an earlier call stopped, and write a table.
+    """Run every method with every seed, continuing where an earlier call stopped, and write a table.
 
-    The table is printed and written as Markdown, LaTeX and CSV, beside the paper's numbers where the protocol is the
-    same. Settings given with --set go to the methods that have them.
+    The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
+    same. Settings given with --set apply to the methods that have them.
     """
     from adagauss.analysis.figures import accuracy_curve, save_figure
     from adagauss.cli.tables import comparison_table

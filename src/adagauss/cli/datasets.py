@@ -1,4 +1,4 @@
-"""`adagauss datasets`: what can be learned from, and how to get it."""
+"""`adagauss datasets`: list, download and clean up datasets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
 
 UNFOLDED = 10_000
-"""Width of lines that go into a file or another program, which are for `grep` rather than for a screen."""
+"""Line width if the output goes to a file or a pipe: unbroken lines suit `grep`."""
 NARROWEST = 60
 
 app = typer.Typer(
-    help="List the datasets, fetch one, or clean up after them.",
+    help="List the datasets, fetch one, or remove decoded images.",
     invoke_without_command=True,
     epilog="**Examples:** `adagauss datasets` · `adagauss datasets fetch cifar100 --data-root data`",
     rich_markup_mode="markdown",
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 @app.callback()
 def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) -> None:
-    """List the datasets: size, licence, where each is expected, and whether it is there."""
+    """List the datasets: size, licence, where each is expected, and whether it is present."""
     if context.invoked_subcommand is not None:
         return
     import shutil
@@ -47,7 +47,7 @@ def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) ->
 
 
 def there(info: DatasetInfo, root: Path) -> str:
-    """Whether a dataset is there, and if not, whether it can be had by a command."""
+    """Whether a dataset is present, and if not, whether it can be fetched."""
     if info.takes_path:
         return "-"
     if info.present(root):
@@ -56,12 +56,12 @@ def there(info: DatasetInfo, root: Path) -> str:
 
 
 def row(name: str, classes: str, there: str, images: str, names: int, width: int) -> str:
-    """What one looks for first in columns, ``names`` being the width of the first, the last one folded by words."""
+    """The main facts in columns; ``names`` is the width of the first column, and the last column is wrapped."""
     return _folded(f"{name:{names}}  {classes:>7}  {there:10}  ", images, width)
 
 
 def details(info: DatasetInfo, width: int) -> str:
-    """The rest about a dataset, indented below its row."""
+    """More facts about a dataset, indented below its row."""
     place = f"in {info.folder}/; " if info.folder else ""
     return _folded("    ", f"{info.title}; {place}licence: {info.licence}", width)
 
@@ -93,7 +93,7 @@ def fetch(
 
 @app.command(epilog="**Example:** `adagauss datasets clean --data-root data`")
 def clean(context: typer.Context, data_root: DataRoot = Path("data")) -> None:
-    """Remove decoded images that were kept for the next run; it will decode the image files again."""
+    """Remove decoded images that were kept for the next run, which then decodes the image files again."""
     files = _decoded(_root(context, data_root))
     freed = _mebibytes(files)
     for file in files:
@@ -102,7 +102,7 @@ def clean(context: typer.Context, data_root: DataRoot = Path("data")) -> None:
 
 
 def _root(context: typer.Context, data_root: Path) -> Path:
-    """The data root, which may stand before a subcommand as well as after it."""
+    """The data root, which may be given before or after the subcommand."""
     if context.parent is not None and "data_root" not in given_options(context):
         root: Path = context.parent.params["data_root"]
         return root

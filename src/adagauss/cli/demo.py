@@ -1,4 +1,4 @@
-"""`adagauss demo`: the method against plain fine-tuning, on real images that need no download."""
+"""`adagauss demo`: AdaGauss compared with plain fine-tuning, on real images that need no download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the run folders go.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the run folders.")] = Path("runs/demo"),
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, separated by commas.")] = "0,1,2",
     quiet: Quiet = False,
 ) -> None:
@@ -47,4 +47,4 @@ def demo(
     curve = out / "accuracy.png"
     save_figure(accuracy_curve(results), curve)
     typer.echo(f"Figures: {curve}, " + ", ".join(str(path) for path in drawn[1:]))
-    typer.echo(f"Ask the learner: adagauss info {drawn[0].parent.parent}")
+    typer.echo(f"Inspect the learner: adagauss info {drawn[0].parent.parent}")

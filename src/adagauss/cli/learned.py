@@ -1,4 +1,4 @@
-"""`adagauss predict` and `adagauss info`: using what was learned."""
+"""`adagauss predict` and `adagauss info`: use a saved learner."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def open_learner(path: Path) -> Learner:
 
 def predict(
     run: RunArgument,
-    images: Annotated[list[Path], typer.Argument(help="Image files, or folders that hold them.")],
-    top: Annotated[int, typer.Option("--top", min=1, help="How many likely classes to show.")] = 1,
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of image files.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of most likely classes to show.")] = 1,
     workers: Workers = 2,
     skip_bad_images: SkipBadImages = False,
 ) -> None:
-    """Name the class of images, with probabilities; one line an image, tab-separated.
+    """Predict the classes of images, with probabilities; one tab-separated line per image.
 
-    Probabilities are a softmax of the classifier's scores: those of the published code's rule (preset reference) are
-    far from sure even where it is right.
+    Probabilities are a softmax of the classifier's scores. With the published code's rule (preset reference) they are
+    far below 1 even for correct predictions.
     """
     from adagauss.data.files import FileImages
 
@@ -65,9 +65,9 @@ def predict(
 
 def info(
     run: RunArgument,
-    settings: Annotated[bool, typer.Option("--settings", help="Show its settings, and where each came from.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Show its settings and the layer of each.")] = False,
 ) -> None:
-    """Show what a learner knows, what it stores and what not, and the health of its numbers."""
+    """Show what a learner knows, what it stores and does not store, and how well conditioned its covariances are."""
     from rich.console import Console
     from rich.table import Table
 
@@ -101,8 +101,8 @@ def facts(learner: Learner) -> dict[str, Any]:
         "kept per class": f"{learner.knowledge.bytes_per_class:,} bytes ({memory.covariance} covariance)"
         if len(memory)
         else "nothing",
-        "other state": f"{learner.knowledge.part_bytes / 2**20:.2f} MiB of what the parts have learned",
-        "not stored": "images, features of single images, or anything else of a single example",
+        "other state": f"{learner.knowledge.part_bytes / 2**20:.2f} MiB of states of the parts",
+        "not stored": "images, features of single images, or any other data of a single example",
     }
     if len(memory) and memory.covariance != "none":
         ranks, conditions = memory.ranks(), memory.condition_numbers()

@@ -1,4 +1,4 @@
-"""`adagauss methods`, `adagauss protocols`, `adagauss backbones`: what can be run, on what, with which network."""
+"""`adagauss methods`, `adagauss protocols`, `adagauss backbones`: list what can be run."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def register(app: typer.Typer) -> None:
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show the settings of one method.")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", "-p", help="With its settings as in this preset.")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", "-p", help="Show the settings with this preset.")] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", "-P", help="With its settings as in this benchmark.")
+        str | None, typer.Option("--protocol", "-P", help="Show the settings under this protocol.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="With its settings on this dataset.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", "-d", help="Show the settings on this dataset.")] = None,
 ) -> None:
-    """List the methods, or every setting of one of them with the layer that it comes from."""
+    """List the methods, or every setting of one method with the layer that it comes from."""
     from adagauss.methods import methods as all_methods
 
     if name is not None:
         _show_method(name, preset, protocol, dataset)
         return
     if preset or protocol or dataset:
-        raise ConfigError("settings are shown of one method: name it, as in `adagauss methods adagauss`")
+        raise ConfigError("settings are shown for one method only: name it, as in `adagauss methods adagauss`")
     rows = []
     for info in all_methods().values():
         presets = ", ".join(f"{key}*" if key == info.default_preset else key for key in info.presets)
         rows.append((info.name, info.family, info.stores, presets, info.paper))
-    show("methods", ("name", "family", "stored of a class", "presets", "paper"), rows)
+    show("methods", ("name", "family", "stored per class", "presets", "paper"), rows)
 
 
 def _show_method(name: str, preset: str | None, protocol: str | None, dataset: str | None) -> None:
@@ -50,7 +50,7 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
     from adagauss.runs.protocols import protocol as protocol_by_name
 
     if protocol and dataset:
-        raise ConfigError("--dataset and --protocol both say what is taught: give one of them")
+        raise ConfigError("--dataset and --protocol both choose the tasks: give only one of them")
     if not protocol and not dataset:
         resolved = resolve_method(name, preset)
         show_settings(f"settings of {name}", resolved.config, resolved.origins)
@@ -62,7 +62,7 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
 
 
 def show_settings(title: str, method: Method, origins: Mapping[str, str]) -> None:
-    """Print every setting of a method, and the layer that it came from where that is known."""
+    """Print every setting of a method and, if known, the layer that it comes from."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -86,9 +86,9 @@ def _as_yaml(value: object) -> str:
 
 
 def protocols() -> None:
-    """List the benchmarks by name: tasks (where one number goes before, so many classes first), class order, network.
+    """List the protocols: number of tasks ("50 + 5": 50 classes first, then 5 more tasks), class order, network.
 
-    Each also exists with -cpu at its end, small enough for two CPU cores.
+    Each also exists as NAME-cpu, small enough for two CPU cores.
     """
     from adagauss.runs.protocols import PROTOCOLS
 
@@ -105,13 +105,13 @@ def protocols() -> None:
 
 
 def backbones() -> None:
-    """List the networks, and whether all they need is installed."""
+    """List the backbones, and whether everything they need is installed."""
     from adagauss.backbones import backbones as all_backbones
     from adagauss.backbones import families
 
     known = {**all_backbones(), **families()}
     rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
-    show("networks (--set backbone.name=...)", ("name", "what it is", "installed"), rows)
+    show("backbones (--set backbone.name=...)", ("name", "what it is", "installed"), rows)
 
 
 def show(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

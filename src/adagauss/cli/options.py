@@ -25,13 +25,13 @@ Settings = Annotated[
 ]
 ProtocolName = Annotated[
     str | None,
-    typer.Option("--protocol", "-P", help="Benchmark by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
+    typer.Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no configuration; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
 SkipBadImages = Annotated[
-    bool, typer.Option("--skip-bad-images", help="Leave out images that do not decode instead of stopping.")
+    bool, typer.Option("--skip-bad-images", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
 
 
@@ -48,9 +48,9 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
             read = parse_yaml(value)
         except YamlError as error:
             raise ConfigError(
-                f"--set {pair[:80]}: the value is not readable ({error}): close its brackets, or quote it if it is text"
+                f"--set {pair[:80]}: the value cannot be read ({error}): close its brackets, or quote it if it is text"
             ) from error
-        # A name with nothing after its colon, such as timm:, is a name that lacks something, not a mapping.
+        # A name that ends in a colon, such as timm:, is an incomplete name, not a mapping.
         settings[key.strip()] = value.strip() if isinstance(read, dict) and value.rstrip().endswith(":") else read
     return settings
 
@@ -64,7 +64,7 @@ def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
 
 
 def make_reporter(quiet: bool) -> Reporter:
-    """Bars or lines on the error stream, or silence."""
+    """Progress bars or lines on the error stream, or nothing."""
     from rich.console import Console
 
     from adagauss.progress import Reporter, reporter_for
@@ -73,7 +73,7 @@ def make_reporter(quiet: bool) -> Reporter:
 
 
 def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Reporter) -> ReadOptions:
-    """Options of the dataset readers: where data lie, and how the stream wants image files."""
+    """Options of the dataset readers: the data root, and how the stream reads image files."""
     from adagauss.data.dataset import ReadOptions
 
     return ReadOptions(
@@ -82,12 +82,13 @@ def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Repor
 
 
 def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None:
-    """A protocol says which tasks there are; options that say it too would be lost without a word."""
+    """Refuse options that choose the tasks beside a protocol, which chooses them too and would silently override
+    them."""
     if context.params.get("protocol") and (given := set(names) & given_options(context)):
         option = "--" + sorted(given)[0].replace("_", "-")
-        raise ConfigError(f"{option} and --protocol both say what is taught: give one of them")
+        raise ConfigError(f"{option} and --protocol both choose the tasks: give only one of them")
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Options that stand on the command line."""
+    """Options that were given on the command line."""
     return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}

@@ -30,18 +30,18 @@ def replay(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several seeds are averaged.")],
     like: Annotated[
         str | None,
-        typer.Option("--like", "-l", metavar="METHOD", help="Take memory, drift and classifier of this method."),
+        typer.Option("--like", "-l", metavar="METHOD", help="Use memory, drift and classifier of this method."),
     ] = None,
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
     quiet: Quiet = False,
 ) -> None:
-    """Score a finished run again with another drift or classifier, beside no drift and the real statistics.
+    """Score a finished run again with another drift or classifier, next to no drift and the real statistics.
 
-    The networks are those of the run: only adapters and classifiers are made anew, which takes a small part of its
-    time. The real statistics of old classes (oracle) are the ceiling of any drift; no learner may have them. What is
-    kept of each class may be changed as well, and then is changed for all lines of the table.
+    The networks are those of the run: only adapters and classifiers are fitted again, which takes a small part of its
+    time. The real statistics of old classes (oracle) are the upper bound for any drift; no learner has access to them.
+    The memory can be changed as well, and then applies to all lines of the table.
     """
     from rich.console import Console
 
@@ -72,12 +72,12 @@ def _common_config(runs: list[Path]) -> RunConfig:
     configs = [stored_config(RunFolder(path)) for path in runs]
     others = [path for path, config in zip(runs, configs, strict=True) if config.digest() != configs[0].digest()]
     if others:
-        raise ConfigError(f"{others[0]} has other settings than {runs[0]}: replay them by themselves")
+        raise ConfigError(f"{others[0]} has other settings than {runs[0]}: replay them separately")
     return configs[0]
 
 
 def _like(name: str, config: RunConfig) -> Method:
-    """The run's method with all but the representation of another one, as that would be set on this dataset."""
+    """The run's method with memory, drift and classifier of another method, as set on this dataset."""
     from adagauss.runs import make_config
 
     other = make_config(name, config.stream).method
@@ -92,6 +92,6 @@ def _changed(method: Method, settings: dict[str, Any]) -> Method:
     for key in settings:
         if key.partition(".")[0] not in ("memory", "drift", "classifier"):
             raise ConfigError(
-                f"--set {key}: a replay changes memory, drift and classifier only; `adagauss run` changes all else"
+                f"--set {key}: a replay changes only memory, drift and classifier; use `adagauss run` for the rest"
             )
     return resolve(method, [Layer(USER, settings)], "run").config

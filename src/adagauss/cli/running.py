@@ -71,7 +71,7 @@ def run(
     protocol: ProtocolName = None,
     first: Annotated[int | None, typer.Option("--first", help="Classes in the first task; the rest equally.")] = None,
     sizes: Annotated[str | None, typer.Option("--sizes", help="Classes of each task, e.g. 4,3,3.")] = None,
-    classes: Annotated[int | None, typer.Option("--classes", help="Teach only the first so many classes.")] = None,
+    classes: Annotated[int | None, typer.Option("--classes", help="Use only the first N classes.")] = None,
     class_order: Annotated[
         str | None, typer.Option("--class-order", help="natural, icarl, seeded, per-run, or positions 3,1,2,...")
     ] = None,
@@ -79,7 +79,7 @@ def run(
         int | None, typer.Option("--class-order-seed", min=0, help="Shuffle the classes with this seed.")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Side of image files, in pixels.")
+        int | None, typer.Option("--image-size", min=1, help="Side in pixels that image files are resized to.")
     ] = None,
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")] = None,
     train_blocks: Annotated[
@@ -90,13 +90,13 @@ def run(
         Path | None, typer.Option("--config", "-c", help="YAML file of settings, nested or dotted.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", "-e", min=1, help="Epochs a task; an adapter gets half as many.")
+        int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task; an adapter gets half as many.")
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of everything; of the class order only if that is per-run.")
+        int, typer.Option("--seed", min=0, help="Seed of all random choices; of the class order only if it is per-run.")
     ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     diagnostics: Annotated[
         str, typer.Option("--diagnostics", help="Measure real statistics of old classes: none, last or every task.")
     ] = "last",
@@ -108,9 +108,9 @@ def run(
     skip_bad_images: SkipBadImages = False,
     quiet: Quiet = False,
 ) -> None:
-    """Teach a method a stream of tasks and evaluate it after each, into a run folder.
+    """Train a method on a stream of tasks, evaluate it after each task, and write a run folder.
 
-    Kill it at any moment: with --resume it goes on and ends with the same numbers.
+    A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
     from adagauss.analysis.figures import write_figures
     from adagauss.cli import tables
@@ -130,7 +130,7 @@ def run(
 
 
 def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, ReadOptions]:
-    """The configuration that the options ask for, or that of the folder when it is only resumed; and its dataset."""
+    """The configuration given by the options, or that of the run folder if it is only resumed; and its dataset."""
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
     from adagauss.runs import RunFolder, make_config, stored_config
@@ -171,7 +171,7 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
 
 
 def _named_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that have options of their own."""
+    """Settings that have their own options."""
     return {"backbone.train_blocks": given["train_blocks"]} if given["train_blocks"] else {}
 
 
@@ -201,7 +201,7 @@ def show_config(config: RunConfig) -> None:
 
 
 def _configures(context: typer.Context) -> bool:
-    """Whether any option was given that says what to compute."""
+    """Whether any option was given that changes what is computed."""
     return bool(given_options(context) - NOT_CONFIGURATION)
 
 

@@ -11,7 +11,7 @@ from adagauss.runs.compare import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, Rows, 
 from adagauss.runs.results import Results, RunResult, protocol_title
 
 SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
-"""Columns that fit a narrow terminal; the files hold all of them."""
+"""Columns that fit into a narrow terminal; the files contain all columns."""
 
 
 def accuracy_table(results: Results) -> Table:

@@ -1,4 +1,4 @@
-"""Unpacking archives from elsewhere: nothing is written outside the target, and nothing is left half done."""
+"""Unpack untrusted archives: nothing is written outside the target, and nothing is left incomplete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from adagauss.errors import DataError
 def extract(archive: Path, target: Path) -> None:
     """Unpack a tar or zip file into ``target``, replacing files of the same name.
 
-    It is unpacked aside first: an interrupted or refused extraction leaves ``target`` as it was.
+    It is first unpacked into a temporary folder: an interrupted or refused extraction leaves ``target`` unchanged.
     """
     target.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=".extracting-", dir=target))
@@ -57,14 +57,15 @@ def _extract_zip(archive: Path, aside: Path) -> None:
 
 
 def _refuse_links(source: Path, target: Path, archive: Path) -> None:
-    """Raise where a folder of the archive meets a link: its files would be written to where the link leads."""
+    """Raise if a folder of the archive already exists as a link: its files would be written to where the link
+    points."""
     for path in sorted(source.iterdir()):
         place = target / path.name
         if path.is_symlink() or not path.is_dir():
             continue
         if place.is_symlink():
             raise DataError(
-                f"{archive} was not extracted: {place} is a link, and its files would be written to where it leads. "
+                f"{archive} was not extracted: {place} is a link, and its files would be written to where it points. "
                 "Remove the link, or extract the archive there by hand"
             )
         if place.is_dir():

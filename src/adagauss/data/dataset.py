@@ -1,4 +1,4 @@
-"""Datasets by name: a registry of readers, each in a file of its own under `adagauss.data.datasets`."""
+"""Datasets by name: a registry of readers, one file per reader in `adagauss.data.datasets`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from adagauss.registry import Registry
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 IMAGE_SIDE = ("augmentation", "backbone")
-"""What a dataset may set."""
+"""Groups of settings that a dataset may set."""
 
 
 class Trait(StrEnum):
-    """A fact about a dataset's images; what it means for a method is said in `adagauss.methods.traits`."""
+    """A fact about a dataset's images; `adagauss.methods.traits` defines what it means for methods."""
 
     GREY = "grey images"
     MIRRORING_HARMS = "mirroring harms"
@@ -32,7 +32,7 @@ class Trait(StrEnum):
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test images with one numbering of classes, and how networks should see them."""
+    """Training and test images with a common numbering of classes, and their normalisation."""
 
     name: str
     train: LabelledImages
@@ -47,28 +47,28 @@ class Dataset:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a reader may be told: where data lie and how file images are held."""
+    """Options of a reader: where the data are and how image files are read."""
 
     root: Path = Path("data")
     size: int | None = None
-    """Side in pixels that file images are resized to; None: the dataset's usual one."""
+    """Side in pixels that image files are resized to; None: the dataset's default."""
     cache_bytes: int = 4 * 2**30
-    """Memory budget for decoded file images; beyond it they are decoded again at every use."""
+    """Memory limit for decoded images; beyond it, images are decoded at every use."""
     workers: int = 2
     skip_bad_images: bool = False
     cache_dir: Path | None = None
-    """Where decoded file images are kept for the next run; None: ``.cache`` below the root, if it exists.
+    """Where decoded images are kept for the next run; None: ``.cache`` below the root, if it exists.
 
     Without a root, those of ``folder:PATH`` are kept in the user's cache, ``~/.cache/adagauss``.
     """
     keep_decoded: bool = True
-    """Whether decoded file images are kept on disk at all; ``ADAGAUSS_CACHE=off`` in the environment forbids it too."""
+    """Whether decoded images are kept on disk; the environment variable ``ADAGAUSS_CACHE=off`` switches it off too."""
     path: Path | None = None
-    """What follows the colon in a name such as ``folder:PATH``."""
+    """The path after the colon in a name such as ``folder:PATH``."""
     reporter: Reporter = field(default_factory=Reporter)
-    """Shows how far the decoding of image files is."""
+    """Reports the progress of decoding."""
     max_pixels: int | None = None
-    """Pixels an image file may have before it is made smaller; None: ``ADAGAUSS_MAX_PIXELS``, or 67 million."""
+    """Largest number of pixels of an image file before resizing; None: ``ADAGAUSS_MAX_PIXELS``, or 67 million."""
 
 
 @dataclass(frozen=True)
@@ -81,24 +81,24 @@ class DatasetInfo:
     images: str
     licence: str
     folder: str
-    """Where it is expected below the data root; empty when nothing needs to be there."""
+    """Folder below the data root where it is expected; empty if it needs no files."""
     read: Callable[[ReadOptions], Dataset]
     class_order: str = "icarl"
-    """Name of the class order benchmarks use when none is asked for."""
+    """Name of the class order that is used by default."""
     takes_path: bool = False
-    """Whether it is named with a path, as ``folder:PATH`` is."""
+    """Whether its name contains a path, as in ``folder:PATH``."""
     markers: tuple[str, ...] = ("*",)
-    """Patterns below the folder, each of which a file or folder fits where the dataset is there."""
+    """Patterns below the folder; the dataset is present if each matches a file or folder."""
     traits: tuple[Trait, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Dotted settings of augmentation and network that its images ask for."""
+    """Dotted settings of augmentation and network that suit its images."""
 
     def __post_init__(self) -> None:
         foreign = sorted(key for key in self.settings if key.partition(".")[0] not in IMAGE_SIDE)
         if foreign:
             raise ConfigError(
-                f"dataset {self.name!r} sets {foreign[0]}: a dataset sets {' and '.join(IMAGE_SIDE)} only; state a "
-                "trait, and adagauss.methods.traits says what it means for methods"
+                f"dataset {self.name!r} sets {foreign[0]}: a dataset may set only {' and '.join(IMAGE_SIDE)}; state a "
+                "trait instead, and adagauss.methods.traits defines what it means for methods"
             )
 
     @property
@@ -107,7 +107,7 @@ class DatasetInfo:
         return self.name in SOURCES
 
     def present(self, root: Path) -> bool:
-        """Whether its files seem to be there; reading them tells for certain."""
+        """Whether its files seem to be present; only reading them is a full check."""
         if not self.folder:
             return True
         folder = root / self.folder
@@ -131,7 +131,7 @@ def register_dataset(
     traits: tuple[Trait, ...] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[[ReadOptions], Dataset]], Callable[[ReadOptions], Dataset]]:
-    """Put a reader into the registry: `adagauss run --dataset NAME` then finds it."""
+    """Register a reader, so that `adagauss run --dataset NAME` finds it."""
 
     def register(read: Callable[[ReadOptions], Dataset]) -> Callable[[ReadOptions], Dataset]:
         info = DatasetInfo(
@@ -172,7 +172,7 @@ def dataset_info(name: str) -> DatasetInfo:
 
 
 def absolute_name(name: str) -> str:
-    """A name that means the same from every working directory: the path in ``folder:PATH`` made absolute."""
+    """The name with the path of ``folder:PATH`` made absolute, so that it is valid from every working directory."""
     prefix, _, location = name.partition(":")
     if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
         return name

@@ -1,4 +1,4 @@
-"""One image file as square uint8 pixels, whatever mode it was saved in."""
+"""Decode one image file of any mode into square uint8 pixels."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from adagauss.errors import ConfigError, DataError
 Pixels = npt.NDArray[np.uint8]
 
 DECODER = f"2;pillow-{PIL.__version__}"
-"""Part of every cache key: raise the number when `decode_image` starts to give other pixels."""
+"""Part of every cache key: increase it when `decode_image` starts to give other pixels."""
 
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-"""All that is ever opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
+"""The only formats that are opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
 MAX_PIXELS = 2**26
-"""Of an image file, before it is made smaller: decoding takes up to five bytes for each, and a PNG of 20 kB can hold
-170 million."""
+"""Limit for an image file before resizing: decoding takes up to five bytes per pixel, and a PNG of 20 kB can hold 170
+million pixels."""
 MAX_PIXELS_VARIABLE = "ADAGAUSS_MAX_PIXELS"
-# What a camera notes about how it was held, as the turn that puts the picture upright.
+# EXIF orientation, and the transposition that turns the picture upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -43,12 +43,12 @@ _TURNS = {
 def decode_image(path: Path, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
     """The image as ``(channels, size, size)``: upright, shorter side resized to ``size``, centre kept.
 
-    Transparent parts are shown on white. Sixteen-bit grey is scaled to eight bits. Rotation notes of cameras (EXIF)
-    are followed, so that a photograph is the same image however it was stored. Of several frames the first is read.
+    Transparent parts are shown on white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
+    that a photograph is the same image however it was stored. Only the first of several frames is read.
     """
     with _opened(path, max_pixels) as image:
-        # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the
-        # antialiased resize below still decides how the result looks.
+        # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
+        # below still determines the result.
         image.draft(None, (2 * size, 2 * size))
         image.load()
         turn = _TURNS.get(_orientation(image))
@@ -63,18 +63,18 @@ def decode_image(path: Path, size: int, channels: int = 3, max_pixels: int | Non
 
 
 def check_header(path: Path, max_pixels: int | None = None) -> None:
-    """Raise if the file does not even begin like an image that can be read; far quicker than decoding it."""
+    """Raise if the header is not that of a readable image; much faster than decoding."""
     with _opened(path, max_pixels):
         pass
 
 
 def pixel_limit(given: int | None = None) -> int:
-    """Pixels that an image file may have: as given, or as the environment says, or `MAX_PIXELS`."""
+    """Largest number of pixels of an image file: as given, or from the environment, or `MAX_PIXELS`."""
     text = os.environ.get(MAX_PIXELS_VARIABLE, "") if given is None else str(given)
     if not text:
         return MAX_PIXELS
     if not text.isdecimal() or not 1 <= len(text) <= 15 or int(text) < 1:
-        raise ConfigError(f"the limit of pixels ({MAX_PIXELS_VARIABLE}) is a whole number; got {text[:50]!r}")
+        raise ConfigError(f"the limit of pixels ({MAX_PIXELS_VARIABLE}) must be a whole number; got {text[:50]!r}")
     return int(text)
 
 
@@ -92,13 +92,13 @@ def _opened(path: Path, max_pixels: int | None) -> Iterator[Image.Image]:
             raise DataError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
         except Image.DecompressionBombError:
             raise DataError(
-                f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels, the most that Pillow decodes: shrink it"
+                f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels, the most that Pillow decodes: resize it"
             ) from None
         with image:
             pixels = image.width * image.height
             if pixels > limit:
                 raise DataError(
-                    f"it has {pixels} pixels, and {limit} are the most that are decoded: shrink it, or raise the limit "
+                    f"it has {pixels} pixels, and at most {limit} are decoded: resize it, or raise the limit "
                     f"with {MAX_PIXELS_VARIABLE}={pixels} in the environment"
                 )
             yield image
@@ -107,7 +107,7 @@ def _opened(path: Path, max_pixels: int | None) -> Iterator[Image.Image]:
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # notes are damaged in any way at all, and the pixels are sound
+    except Exception:  # the EXIF data may be damaged in any way while the pixels are valid
         return 1
 
 

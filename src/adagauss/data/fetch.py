@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 DOWNLOAD_FOLDER = "downloads"
 
 Retriever = Callable[[Download, Path], None]
-"""Gets one file to a place, or raises; `retrieve` unless another is given."""
+"""Downloads one file to a path, or raises; `retrieve` by default."""
 
 
 def fetch(name: str, root: Path, *, retriever: Retriever | None = None, reporter: Reporter | None = None) -> Path:
-    """Download a dataset and lay it out below ``root``; the folder it went to.
+    """Download a dataset and unpack it below ``root``; returns its folder.
 
-    A file already there with the right checksum, put by hand or by an earlier call, is not downloaded again.
-    Fetching again mends a dataset that was extracted only in part.
+    A file with the right checksum that is already there is not downloaded again. Fetching again repairs a dataset that
+    was only partly extracted.
     """
     if name not in SOURCES:
         raise _not_to_be_fetched(name)
@@ -63,7 +63,7 @@ def _not_to_be_fetched(name: str) -> AdagaussError:
     info = datasets().get(name.partition(":")[0])
     if info is not None and info.takes_path:
         return DataError(
-            f"{info.name} is for images of your own, nothing is downloaded: sort them into a folder for each class and "
+            f"{info.name} is for images of your own, nothing is downloaded: sort them into one folder per class and "
             f"name it, as in --dataset {info.name}:path/to/images"
         )
     if info is not None and info.name == name and not info.folder:
@@ -75,32 +75,32 @@ def _not_to_be_fetched(name: str) -> AdagaussError:
 
 @contextmanager
 def _folder_of(file: Path) -> Iterator[None]:
-    """Make the folder that a file goes to; one that nothing was put into is removed, not to pass for a dataset."""
+    """Make the folder of a file; if it stays empty it is removed, so that it does not look like a dataset."""
     made = [folder for folder in (file.parent, *file.parent.parents) if not folder.exists()]
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        # The folder for archives stays: after a failure the user is asked to put one there.
+        # The folder for archives is kept: after a failure the user is asked to put one there.
         for folder in made if file.parent.name != DOWNLOAD_FOLDER else ():
-            with suppress(OSError):  # a folder that holds something stays
+            with suppress(OSError):  # a folder that is not empty is kept
                 folder.rmdir()
 
 
 def _obtain(name: str, download: Download, file: Path, retriever: Retriever) -> Path:
     if file.is_file() and _has_checksum(file, download.checksum):
         return file
-    unsound = " The file that lies there now is another or only a part of it." if file.exists() else ""
+    unsound = " The file that is there now is another file or incomplete." if file.exists() else ""
     try:
         with _folder_of(file):
             retriever(download, file)
-    except Exception as error:  # no network, a moved address, a wrong checksum: all have the same way out
+    except Exception as error:  # no network, a moved address, a wrong checksum: all have the same remedy
         raise DataError(
-            f"{name}: {download.url} could not be downloaded ({error}). Download it by other means, put it "
-            f"at {file}, and call `adagauss datasets fetch {name}` again.{unsound}"
+            f"{name}: {download.url} could not be downloaded ({error}). Download it in another way, put it "
+            f"at {file}, and run `adagauss datasets fetch {name}` again.{unsound}"
         ) from error
     if not file.is_file() or not _has_checksum(file, download.checksum):
-        raise DataError(f"{name}: what came from {download.url} is not the official file ({file})")
+        raise DataError(f"{name}: the file from {download.url} is not the official one ({file})")
     return file
 
 
@@ -111,7 +111,7 @@ def _has_checksum(file: Path, checksum: str) -> bool:
 
 
 class _DownloadBar:
-    """A piece of work in the form that pooch drives: it sets `total`, then calls the methods."""
+    """A progress bar with the interface that pooch expects: it sets `total`, then calls the methods."""
 
     def __init__(self, name: str, reporter: Reporter) -> None:
         self._name = name
@@ -128,12 +128,12 @@ class _DownloadBar:
 
     def update(self, amount: int) -> None:
         """Count bytes that arrived."""
-        if self._advance is None:  # only now is the total known
+        if self._advance is None:  # the total is known only now
             self._advance = self._opened.enter_context(self._reporter.progress(self._name, self.total, BYTES))
         self._advance(step=amount)
 
     def reset(self) -> None:
-        """Count no more: pooch counts all bytes a second time to end at full."""
+        """Stop counting: pooch counts all bytes a second time at the end."""
         self._advance = ignore
 
     def close(self) -> None:

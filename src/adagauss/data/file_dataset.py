@@ -1,4 +1,4 @@
-"""From lists of image files to a dataset: what all readers of image folders share."""
+"""Build a dataset from lists of image files: shared by all readers of image folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PHOTO_SIZE = 224
 
 @dataclass
 class FileList:
-    """Image files and the number of each one's class."""
+    """Image files with one class number per file."""
 
     paths: list[Path] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
@@ -43,9 +43,9 @@ def file_dataset(
     mean: tuple[float, ...] = IMAGENET_MEAN,
     std: tuple[float, ...] = IMAGENET_STD,
 ) -> Dataset:
-    """Decode, or prepare to decode, the listed files, at ``size`` unless the options say otherwise.
+    """Decode, or prepare to decode, the listed files at ``size``, unless the options set another size.
 
-    Training and test images share the memory budget, training images first since they are read most often.
+    Training and test images share the memory limit; training images come first, since they are read most often.
     """
     side = options.size or size
     budget = options.cache_bytes
@@ -85,9 +85,9 @@ def _writable_cache(options: ReadOptions) -> Path | None:
         return None
     if options.cache_dir is not None:
         return options.cache_dir
-    # Unasked, no data root is made: who has only images of their own needs none, and gets a cache of their own.
+    # A data root is not created implicitly: a user with only their own images needs none and gets a cache of their own.
     shared = root_cache(options.root)
     if os.access(shared if shared.exists() else options.root, os.W_OK | os.X_OK):
         return shared
-    # Nor does somebody else's cache serve us: its files are for their owner alone.
+    # A cache of another user is not used: only its owner may read its files.
     return user_cache() if options.path is not None or shared.exists() else None

@@ -1,4 +1,4 @@
-"""Images that lie in files: decoded once into memory where they fit, else at every use."""
+"""Images in files: decoded once into memory if they fit, otherwise at every use."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _NAMED_AT_MOST = 5
 class FileImages:
     """Images in files, as squares of ``size`` pixels (see `decode_image` for modes and cropping).
 
-    Where all of them fit ``cache_bytes`` they are decoded once, kept in memory and, if ``cache_dir`` can be
-    written, stored there, so that the next start takes no time. Otherwise every batch is decoded when asked
-    for. ``workers`` threads decode (Pillow frees Python's lock meanwhile; processes measured hardly faster
-    and would have to start the caller's program anew); their number never changes the result.
+    If all of them fit into ``cache_bytes`` they are decoded once, kept in memory and, if ``cache_dir`` is writable,
+    stored there, so that the next start is fast. Otherwise every batch is decoded when requested. ``workers`` threads
+    decode (Pillow releases the GIL; processes were hardly faster and would have to import the caller's program again);
+    their number never changes the result.
 
-    Files that do not decode raise a `DataError`, or are dropped with ``skip_bad_images``: `kept` then tells
-    which of ``paths`` remain, and `load_files` keeps labels in step. Images that are decoded at every use
-    have only their headers checked beforehand, unless bad ones are to be skipped: then all are decoded once. An image
-    of more than ``max_pixels`` pixels is not decoded at all (None: see `adagauss.data.decode.pixel_limit`).
+    Files that cannot be decoded raise a `DataError`, or are skipped with ``skip_bad_images``: `kept` then holds which
+    of ``paths`` remain, and `load_files` selects the labels accordingly. For images that are decoded at every use, only
+    the headers are checked beforehand, unless bad ones are to be skipped: then all are decoded once. An image of more
+    than ``max_pixels`` pixels is refused (None: see `adagauss.data.decode.pixel_limit`).
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class FileImages:
         load = self._load_all if fits else self._check_all
         kept = load(cache, reporter or Reporter())
         self.kept = torch.from_numpy(kept)
-        """Positions, among the paths given, of the images that can be used."""
+        """Positions of the usable images among the given paths."""
         self.paths = [self.paths[index] for index in kept.tolist()]
 
     @property
@@ -72,7 +72,7 @@ class FileImages:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the pixels are held, rather than decoded at every use."""
+        """Whether the pixels are kept in memory, rather than decoded at every use."""
         return self._pixels is not None
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class FileImages:
 
     def _check_all(self, cache: PixelCache | None, reporter: Reporter) -> Indices:
         if not self._skip:
-            # Reading a header holds Python's lock: more threads would only get in each other's way.
+            # Reading a header holds the GIL: more threads would only block each other.
             def check(index: int) -> None:
                 check_header(self.paths[index], self._max_pixels)
 
@@ -125,7 +125,7 @@ class FileImages:
         return kept
 
     def _decode(self, paths: Sequence[Path], advance: Advance) -> tuple[Pixels, dict[int, str]]:
-        """The pixels of ``paths``, and why some of them (their rows undefined) could not be had."""
+        """The pixels of ``paths``, and for each failed path (its row is undefined) the reason."""
         pixels = np.empty((len(paths), *self.shape), dtype=np.uint8)
 
         def fill(row: int) -> None:
@@ -136,7 +136,7 @@ class FileImages:
     def _recalled(self, kept: Indices) -> Indices:
         skipped = len(self.paths) - len(kept)
         if skipped:
-            logger.warning("skipped %d of %d images, found undecodable before", skipped, len(self.paths))
+            logger.warning("skipped %d of %d images that could not be decoded before", skipped, len(self.paths))
         return kept
 
     def _usable(self, bad: dict[int, str]) -> Indices:
@@ -150,9 +150,9 @@ class FileImages:
 
 
 def load_files(paths: Sequence[Path], targets: Tensor, size: int, **settings: Any) -> tuple[FileImages, Tensor]:
-    """Images with the targets of those that can be used; ``settings`` as for `FileImages`."""
+    """The usable images with their targets; ``settings`` as for `FileImages`."""
     if len(paths) != len(targets):
-        raise DataError(f"{len(paths)} image files but {len(targets)} labels: give one label an image")
+        raise DataError(f"{len(paths)} image files but {len(targets)} labels: give one label per image")
     images = FileImages(paths, size, **settings)
     return images, targets[images.kept]
 
@@ -162,5 +162,5 @@ def _undecodable(bad: dict[int, str], paths: Sequence[Path]) -> DataError:
     more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
     return DataError(
         f"{len(bad)} of {len(paths)} images cannot be decoded: {named}{more}. "
-        "Mend or remove them, or leave them out with --skip-bad-images."
+        "Repair or remove them, or skip them with --skip-bad-images."
     )

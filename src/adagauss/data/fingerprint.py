@@ -1,4 +1,4 @@
-"""What a dataset is, in a line: two runs whose lines differ have not seen the same images."""
+"""A fingerprint of a dataset: runs with different fingerprints have not seen the same images."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ENDS = 4096
 def fingerprint(dataset: Dataset) -> str:
     """A digest of the images, labels and class names of both parts, the same on every machine and in every folder.
 
-    Images in memory are hashed whole. Of image files, all names and sizes count, and the first and last kilobytes of
-    a thousand of them, evenly spaced: dates do not, since copying changes them. So a few changed pixels in a file of
-    unchanged size may go unnoticed, while other or missing files, labels, classes and image sizes do not.
+    Images in memory are hashed completely. For image files, all names and sizes are hashed, and the first and last
+    kilobytes of a thousand evenly spaced files; dates are not, since copying changes them. So a few changed pixels in a
+    file of the same size may not be detected, while other or missing files, labels, classes and image sizes are.
 
     >>> from adagauss.data.dataset import load_dataset
     >>> fingerprint(load_dataset("digits")) == fingerprint(load_dataset("digits"))
@@ -41,7 +41,7 @@ def fingerprint(dataset: Dataset) -> str:
 
 
 def _add(digest: Hash, *fields: bytes | str) -> None:
-    """Add fields each with its length, so that none can run into the next."""
+    """Add fields, each with its length, so that their boundaries are unambiguous."""
     for field in fields:
         content = field.encode("utf-8", "surrogateescape") if isinstance(field, str) else field
         digest.update(len(content).to_bytes(8, "little"))

@@ -1,6 +1,6 @@
 """Images by index: the one interface through which everything reads pixels.
 
-Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, all images of one source having one size.
+Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one size for all images of a source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Label = Hashable
 
 SAMPLED = 1000
 ANOTHER_SCALE = 8
-"""How many times brighter the brightest pixel must be to speak of another scale."""
+"""Ratio of the brightest pixels above which another scale is suspected."""
 
 
 class Images(Protocol):
@@ -87,16 +87,16 @@ class LabelledImages:
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.targets):
-            raise DataError(f"{len(self.images)} images but {len(self.targets)} labels: give one label an image")
+            raise DataError(f"{len(self.images)} images but {len(self.targets)} labels: give one label per image")
 
     @classmethod
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
-        """From one label an image; classes stand in sorted order where they can be sorted, else as first seen."""
+        """From one label per image; classes are sorted if possible, otherwise in order of first appearance."""
         plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
         classes = list(dict.fromkeys(plain))
         try:
             classes.sort()
-        except TypeError:  # labels of mixed kinds have no order of their own
+        except TypeError:  # labels of mixed types cannot be sorted
             classes = list(dict.fromkeys(plain))
         index = {label: position for position, label in enumerate(classes)}
         return cls(images, torch.tensor([index[label] for label in plain], dtype=torch.long), tuple(classes))
@@ -106,7 +106,7 @@ class LabelledImages:
 
     @property
     def labels(self) -> list[Label]:
-        """One label an image."""
+        """One label per image."""
         return [self.classes[target] for target in self.targets.tolist()]
 
     def of_classes(self, classes: Sequence[Label]) -> LabelledImages:
@@ -123,7 +123,7 @@ class LabelledImages:
 
 
 def to_uint8_nchw(pixels: Tensor) -> Tensor:
-    """Pixels of any common layout as uint8 ``(N, C, H, W)``; floats are taken to lie in 0..1."""
+    """Pixels of any common layout as uint8 ``(N, C, H, W)``; floats must lie in 0..1."""
     if pixels.ndim == 3:
         pixels = pixels.unsqueeze(1)
     if pixels.ndim in (3, 4) and len(pixels) == 0:
@@ -144,7 +144,7 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
         if len(bad):
             raise DataError(
                 f"{len(bad)} of {len(pixels)} images hold NaN or infinite pixels (first: image {int(bad[0])}): "
-                "remove or mend them"
+                "remove or repair them"
             )
         low, high = float(pixels.min()), float(pixels.max())
         if low < 0 or high > 1:
@@ -160,7 +160,7 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
 
 
 def evenly_spaced(count: int, most: int) -> Tensor:
-    """At most ``most`` positions below ``count``, the first and the last among them.
+    """At most ``most`` evenly spaced positions below ``count``, including the first and the last.
 
     >>> evenly_spaced(10, 4).tolist(), evenly_spaced(2, 4).tolist()
     ([0, 3, 6, 9], [0, 1])
@@ -172,14 +172,14 @@ def evenly_spaced(count: int, most: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PixelScale:
-    """The range that pixels take, out of 0..255."""
+    """The smallest and largest pixel value, within 0..255."""
 
     low: int
     high: int
 
 
 def pixel_scale(images: Images, most: int = SAMPLED) -> PixelScale:
-    """The range of some of the images, evenly spaced; of all where there are no more than ``most``.
+    """The pixel range of ``most`` evenly spaced images, or of all if there are fewer.
 
     >>> pixel_scale(ArrayImages(np.array([[[0, 7]], [[3, 200]]], dtype=np.uint8)))
     PixelScale(low=0, high=200)
@@ -189,7 +189,7 @@ def pixel_scale(images: Images, most: int = SAMPLED) -> PixelScale:
 
 
 def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
-    """A sentence, if images seem to be on another scale than those of earlier tasks; else None.
+    """A warning if images seem to have another pixel scale than those of earlier tasks; otherwise None.
 
     >>> pixel_scale_warning(PixelScale(0, 255), PixelScale(0, 240)) is None
     True

@@ -1,4 +1,4 @@
-"""Finding image files: class folders in sorted order, hidden and foreign files left aside."""
+"""Finding image files: class folders in sorted order, without hidden files and files of other types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".
 
 
 def require(path: Path, dataset: str) -> Path:
-    """The path itself, or a `DataError` telling what is missing and how to get the dataset."""
+    """The path itself, or a `DataError` that says what is missing and how to get the dataset."""
     if not path.exists():
         raise DataError(f"{dataset}: {path.name} is missing, expected at {path}. {how_to_get(dataset)}")
     kind = irregular(path.stat().st_mode)
@@ -26,12 +26,12 @@ def require(path: Path, dataset: str) -> Path:
 
 
 def require_files(paths: Sequence[Path], dataset: str) -> None:
-    """Raise if files that a dataset's own list names are not there: it was extracted only in part."""
+    """Raise if files that a dataset's own list names are missing: it was only partly extracted."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise DataError(
             f"{dataset}: {len(missing)} of {len(paths)} listed images are missing, the first expected at "
-            f"{missing[0]}: the dataset seems to be extracted only in part. {how_to_get(dataset)}"
+            f"{missing[0]}: the dataset seems to be only partly extracted. {how_to_get(dataset)}"
         )
 
 
@@ -44,7 +44,7 @@ def text_of(path: Path, dataset: str) -> str:
 
 
 def table(path: Path, dataset: str) -> list[tuple[str, str]]:
-    """A text file of ``key value`` lines, as many datasets keep their labels and splits."""
+    """A text file of ``key value`` lines, as used by many datasets for labels and splits."""
     lines = text_of(path, dataset).splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):
@@ -69,14 +69,14 @@ def images_below(folder: Path, dataset: str) -> list[Path]:
 
 
 def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Training and test positions among ``count`` images, the same everywhere; each part at least one."""
+    """Training and test positions among ``count`` images, the same on every machine; at least one of each."""
     shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held_out = min(max(1, round(count * test_share)), count - 1)
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
 
 
 def holds_class_folders(folder: Path) -> bool:
-    """Whether there is such a folder and any folder in it holds images, whatever else lies beside."""
+    """Whether the folder exists and any folder in it holds images."""
     return folder.is_dir() and any(next(_images(path), None) for path in _folders_in(folder))
 
 
@@ -85,13 +85,13 @@ def _folders_in(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        # A link to this folder or one above it is a loop, not a class.
+        # A link to this folder or to one of its parents is a loop, not a class.
         if _visible(path.name) and path.is_dir() and not own.is_relative_to(path.resolve())
     )
 
 
 def _images(folder: Path) -> Iterator[Path]:
-    # Links are followed, but not to where the search came from: a link upwards would bring in other classes.
+    # Links are followed, but not to a parent folder, which would bring in other classes.
     return _walk(folder, {_identity(parent) for parent in folder.resolve().parents})
 
 
@@ -111,12 +111,12 @@ def _walk(folder: Path, visited: set[tuple[int, int]]) -> Iterator[Path]:
 
 
 def _is_image(path: Path) -> bool:
-    # Not only files: a pipe or a device that is called an image is refused when it is read, not passed over.
+    # Not only files: a pipe or a device with the name of an image is refused when it is read, not skipped.
     return path.suffix.lower() in IMAGE_SUFFIXES and _visible(path.name) and path.exists()
 
 
 def _visible(name: str) -> bool:
-    # Besides hidden files: archives made on a Mac carry a folder of twins that are no images.
+    # Besides hidden files: archives made on a Mac contain a folder of metadata files with image names.
     return not name.startswith(".") and name != "__MACOSX"
 
 

@@ -1,6 +1,6 @@
 """One variable of a Matlab file (version 5), as lists, dictionaries, text and numbers.
 
-This is a reader of our own for the tables that datasets come with: the usual one ends the process at damaged files.
+This is our own reader for tables of datasets: SciPy's reader can crash the process on damaged files.
 The format is a tree of elements, each a type, a length and that many bytes, padded to multiples of eight.
 """
 
@@ -16,7 +16,7 @@ from adagauss.data.regular import open_regular
 
 HEADER = 128
 MAX_BYTES = 2**28
-"""Of a file, and of a variable that is compressed in it."""
+"""Limit for a file, and for a compressed variable in it."""
 MAX_DEPTH = 8
 _MATRIX, _COMPRESSED = 14, 15
 _NUMBERS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
@@ -28,12 +28,12 @@ _NUMERIC = range(6, 16)
 def read_variable(path: Path, name: str) -> Any:
     """The variable called ``name``; a `ValueError` or `LookupError` says what is wrong with the file.
 
-    Cells become lists, arrays of structures lists of dictionaries, text text, and numbers lists of numbers.
+    Cells become lists, arrays of structures lists of dictionaries, text strings, and numbers lists of numbers.
     """
     with open_regular(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise ValueError("it is too long for a table")
+        raise ValueError("it is too large for a table")
     if len(content) < HEADER or content[126:128] not in (b"IM", b"MI"):
         raise ValueError("it is not a Matlab file of version 5")
     order = "<" if content[126:128] == b"IM" else ">"
@@ -56,12 +56,12 @@ def _decompressed(data: memoryview) -> memoryview:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not unpacker.eof:
-        raise ValueError("a compressed part is cut short, or far too long for a table")
+        raise ValueError("a compressed part is truncated, or far too large for a table")
     return memoryview(content)
 
 
 class _Elements:
-    """The elements that a stretch of bytes consists of, one after the other."""
+    """The elements in a sequence of bytes, one after the other."""
 
     def __init__(self, data: memoryview, order: str) -> None:
         self._data = data
@@ -78,7 +78,7 @@ class _Elements:
         if len(tag) < 8:
             raise ValueError("it ends too soon")
         kind, size = struct.unpack(f"{self._order}II", tag)
-        if kind >> 16:  # up to four bytes stand in the tag itself
+        if kind >> 16:  # up to four bytes are stored in the tag itself
             kind, size = kind & 0xFFFF, kind >> 16
             start, step, most = self._place + 4, 8, 4
         else:
@@ -96,7 +96,7 @@ class _Elements:
             raise ValueError("numbers of an unknown type")
         form = struct.Struct(self._order + _NUMBERS[kind])
         if len(data) % form.size:
-            raise ValueError("half a number")
+            raise ValueError("an incomplete number")
         return [value for (value,) in form.iter_unpack(data)]
 
     def text(self) -> str:
@@ -117,7 +117,7 @@ class _Matrix:
         self._elements = _Elements(data, order)
         self.name = ""
         self._class, self._count = 0, 0
-        if self._elements.done:  # an empty one has not even a class
+        if self._elements.done:  # an empty matrix has no class
             return
         flags, sizes = self._elements.numbers(), self._elements.numbers()
         if not flags or not sizes or any(type(size) is not int or size < 0 for size in (*flags, *sizes)):
@@ -129,7 +129,7 @@ class _Matrix:
 
     def value(self, depth: int) -> Any:
         if depth == 0:
-            raise ValueError("it is nested too deep for a table")
+            raise ValueError("it is nested too deeply for a table")
         if self._class == _CHAR:
             return self._elements.text() if self._count else ""
         if self._class in _NUMERIC:

@@ -15,11 +15,10 @@ NAMES = ("natural", "icarl", "seeded", "per-run")
 def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -> list[int]:
     """Positions of classes in the order they are taught.
 
-    - ``"natural"``: as the dataset numbers them;
-    - ``"icarl"``: NumPy's legacy permutation with seed 1993, the field's usual order of CIFAR-100;
-    - ``"seeded"`` and ``"per-run"``: the same permutation with ``seed``; a number is short for it. A stream takes
-      the seed from its configuration for the first, from the run for the second;
-    - a list of positions.
+    - ``"natural"``: as the dataset numbers them; - ``"icarl"``: NumPy's legacy permutation with seed 1993, the usual
+    order for CIFAR-100; - ``"seeded"`` and ``"per-run"``: the same permutation with ``seed``; a number is short for it.
+    A stream takes the seed from its configuration for ``seeded``, and from the run for ``per-run``; - a list of
+    positions.
 
     >>> class_order("icarl", 100)[:5]
     [68, 56, 78, 8, 23]
@@ -37,9 +36,9 @@ def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -
             raise unknown_name("class order", order, NAMES)
     if isinstance(order, int):
         if not 0 <= order < 2**32:
-            raise ConfigError(f"a class order's seed lies in 0..{2**32 - 1}; got {order}")
+            raise ConfigError(f"the seed of a class order must lie in 0..{2**32 - 1}; got {order}")
         return [int(position) for position in np.random.RandomState(order).permutation(classes)]
     chosen = list(order)
     if len(set(chosen)) != len(chosen) or not set(chosen) <= set(range(classes)):
-        raise ConfigError(f"a class order lists positions 0..{classes - 1} at most once each; got {chosen}")
+        raise ConfigError(f"a class order must list positions 0..{classes - 1}, each at most once; got {chosen}")
     return chosen

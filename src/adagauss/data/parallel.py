@@ -11,13 +11,13 @@ _TASK = 16
 
 
 def failures(work: Callable[[int], object], count: int, workers: int, advance: Advance = ignore) -> dict[int, str]:
-    """Do the work for every index below ``count``; the reasons of those that failed, by index."""
+    """Do the work for every index below ``count``; returns the reason of each failure by index."""
 
     def attempt(indices: range) -> dict[int, str]:
         found = {index: _reason(work, index) for index in indices}
         return {index: reason for index, reason in found.items() if reason is not None}
 
-    # Several indices a task: handing out a task costs as much as decoding a small image.
+    # Several indices per submitted task: submitting one costs as much as decoding a small image.
     tasks = [range(first, min(first + _TASK, count)) for first in range(0, count, _TASK)]
     if workers == 1:
         return _collected(tasks, map(attempt, tasks), advance)
@@ -41,6 +41,6 @@ def _reason(work: Callable[[int], object], index: int) -> str | None:
         work(index)
     except MemoryError:
         raise
-    except Exception as error:  # image decoders raise nearly anything on damaged files
+    except Exception as error:  # image decoders raise nearly any exception on damaged files
         return str(error) or type(error).__name__
     return None

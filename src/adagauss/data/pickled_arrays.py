@@ -1,8 +1,8 @@
-"""Numpy arrays as pickles describe them: the descriptions are checked as plain data, the arrays built by us.
+"""NumPy arrays from pickles: their descriptions are checked as plain data, and the arrays are built here.
 
-A pickle may call numpy with anything, and numpy believes it: a forged dtype makes it take bytes for pointers. So
-nothing of numpy is called at a pickle's request. A name becomes a `Name`, a call of it one of the records below, and
-only a record whose type is numeric and whose sizes fit its bytes becomes an array.
+A pickle may call NumPy with any arguments, and NumPy trusts them: a forged dtype makes it treat bytes as pointers. So a
+pickle cannot call NumPy here. A name becomes a `Name`, a call becomes one of the records below, and only a record with
+a numeric type and sizes that match its bytes becomes an array.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ORDERS = frozenset("<>=|")
 
 
 class ForbiddenNameError(Exception):
-    """A pickle asked for something other than plain data."""
+    """A pickle refers to something other than plain data."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """One of the names that pickles of plain arrays refer to; it is never looked up."""
+    """One of the names that pickles of plain arrays refer to; it is never imported."""
 
     module: str
     name: str
@@ -34,7 +34,7 @@ class Name:
 
 @dataclass
 class NumberType:
-    """A dtype in the making: its code, and the byte order that its state brings later."""
+    """An incomplete dtype: its code, and the byte order that its state sets later."""
 
     code: str
     order: str = "="
@@ -42,7 +42,7 @@ class NumberType:
 
 @dataclass
 class Unfilled:
-    """An array in the making: empty until its state is given."""
+    """An incomplete array: empty until its state is set."""
 
     array: npt.NDArray[Any] | None = None
 
@@ -51,12 +51,12 @@ NDARRAY, DTYPE, ENCODE = Name("numpy", "ndarray"), Name("numpy", "dtype"), Name(
 RECONSTRUCT = {Name(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 FROM_BUFFER = {Name(f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}
 NO_BYTES = {Name(module, "bytes") for module in ("__builtin__", "builtins")}
-"""Called without arguments for a byte string without bytes."""
+"""Called without arguments for an empty byte string."""
 KNOWN = {NDARRAY, DTYPE, ENCODE} | NO_BYTES | RECONSTRUCT | FROM_BUFFER
 
 
 def name(module: str, attribute: str) -> Name:
-    """The name, if it is one of plain arrays."""
+    """The name, if pickles of plain arrays use it."""
     for known in KNOWN:
         if (known.module, known.name) == (module, attribute):
             return known
@@ -64,7 +64,7 @@ def name(module: str, attribute: str) -> Name:
 
 
 def call(function: object, arguments: object) -> object:
-    """What a call of a known name stands for."""
+    """The record that a call of a known name stands for."""
     if not isinstance(arguments, tuple) or not isinstance(function, Name):
         raise ValueError("a call that plain data does not make")
     if function == DTYPE and len(arguments) in (1, 2, 3):
@@ -84,9 +84,9 @@ def call(function: object, arguments: object) -> object:
 
 
 def give_state(record: object, state: object) -> object:
-    """A record with what its pickle says about it afterwards; what stands in its place from then on."""
+    """Apply the state that the pickle gives for a record; returns the value that replaces the record."""
     if not isinstance(state, tuple):
-        raise ValueError("a state that is no tuple")
+        raise ValueError("a state that is not a tuple")
     if isinstance(record, NumberType):
         # Version, byte order, then five entries for records and sub-arrays, which numbers do not have, and flags.
         if len(state) < 5 or not isinstance(state[1], str) or state[1] not in ORDERS:
@@ -135,7 +135,7 @@ def _array(raw: object, number_type: object, shape: object, *, fortran: bool) ->
 def _sizes(shape: object) -> Sequence[int]:
     if not isinstance(shape, tuple) or len(shape) > 8:
         raise ValueError("an array without a shape of at most eight axes")
-    # Exactly int: a bool is one as well, and a large number must not even be multiplied.
+    # Exactly int: bool is a subclass of int. Large numbers must be refused before they are multiplied.
     if any(type(size) is not int or not 0 <= size < 2**48 for size in shape):
         raise ValueError("an array with an impossible axis")
     return shape

@@ -1,4 +1,4 @@
-"""Decoded images on disk, so that the second run on a dataset starts at once."""
+"""A cache of decoded images on disk, so that the next run on a dataset starts at once."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ OURS = re.compile(
     r"[0-9a-f]{32}\.(pixels|kept)\.safetensors|"
     r"[0-9a-f]{32}(\.kept)?(\.npy|\.[0-9a-f]{32}\.part)|" + TEMPORARY.pattern  # those of release 0.1
 )
-"""Names of the files a cache writes; a folder may hold others, which are never touched."""
+"""Names of the files a cache writes; other files in the folder are never touched."""
 
 
 def switched_on() -> bool:
-    """Whether decoded images may be kept on disk: unless ``ADAGAUSS_CACHE=off`` stands in the environment.
+    """Whether decoded images may be kept on disk: yes, unless the environment has ``ADAGAUSS_CACHE=off``.
 
     >>> switched_on()
     True
@@ -50,18 +50,18 @@ def root_cache(root: Path) -> Path:
 
 
 def cached_files(folder: Path) -> list[Path]:
-    """The files that caches have written into a folder, which need not exist."""
+    """The cache files in a folder; the folder need not exist."""
     return sorted(file for file in folder.glob("*") if OURS.fullmatch(file.name)) if folder.is_dir() else []
 
 
 def user_cache() -> Path | None:
-    """This user's cache folder, made if need be and closed to others; None where it cannot be written."""
+    """This user's cache folder, created if needed and readable only by its owner; None if it is not writable."""
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        # The XDG specification has relative paths ignored.
+        # The XDG specification says to ignore relative paths.
         folder = (base if base.is_absolute() else Path.home() / ".cache") / "adagauss"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError) as error:  # a home that is read-only, or that cannot be found at all
+    except (OSError, RuntimeError) as error:  # the home folder is read-only or missing
         logger.info("decoded images are not kept for the next run: %s", error)
         return None
     return folder if os.access(folder, os.W_OK) else None
@@ -69,19 +69,19 @@ def user_cache() -> Path | None:
 
 @dataclass(frozen=True)
 class StoredPixels:
-    """Decoded images and the positions they had among the files given."""
+    """Decoded images and their positions among the given files."""
 
     pixels: Pixels
     kept: Indices
 
 
 class PixelCache:
-    """Decoded images in a file named by what they were made of, its digest compared whenever it is read.
+    """Decoded images in a file that is named by their source; its digest is checked at every read.
 
     The name is a hash of every file's path, size and times of change and of how images are decoded: a changed file is
-    decoded again. Trouble with the cache is logged, never raised, since it is only a convenience. Images may be
-    private: files are for their owner alone, and so is the folder where it is made here. Nothing is read that
-    somebody else may have put there.
+    decoded again. Problems with the cache are logged, never raised, since it only saves time. Images may be private:
+    the files, and the folder if it is created here, are readable only by their owner. Files of other users are not
+    read.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PixelCache:
         self.kept_file = folder / f"{self._name}.kept.safetensors"
 
     def load(self) -> StoredPixels | None:
-        """What was stored for these files, mapped from disk; None if there is nothing sound."""
+        """The pixels stored for these files, mapped from disk; None if there is no valid cache."""
         tensors = self._read(self.pixels_file, "pixels")
         kept = self._sound(tensors)
         if kept is None or "pixels" not in tensors:
@@ -107,7 +107,7 @@ class PixelCache:
         return StoredPixels(pixels.numpy(), kept)
 
     def load_kept(self) -> Indices | None:
-        """Which of the files decoded, if that was found out before."""
+        """Which of the files can be decoded, if this is stored."""
         return self._sound(self._read(self.kept_file, "kept"))
 
     def store(self, pixels: Pixels, kept: Indices) -> None:
@@ -116,7 +116,7 @@ class PixelCache:
             self._write(self.pixels_file, "pixels", {"pixels": pixels, "kept": kept})
 
     def store_kept(self, kept: Indices) -> bool:
-        """Keep which files decoded; whether that could be written."""
+        """Store which files can be decoded; returns whether it was written."""
         return self._write(self.kept_file, "kept", {"kept": kept})
 
     def _sound(self, tensors: Mapping[str, Tensor]) -> Indices | None:
@@ -139,7 +139,7 @@ class PixelCache:
     def _read(self, file: Path, kind: str) -> dict[str, Tensor]:
         try:
             if file.stat().st_uid not in (os.getuid(), 0):
-                logger.info("%s was put there by somebody else: images are decoded again", file)
+                logger.info("%s belongs to another user: images are decoded again", file)
                 return {}
             tensors, facts = load_tensors(file, kind, mapped=True)
         except FileNotFoundError:
@@ -156,7 +156,7 @@ def _fingerprint(paths: Sequence[Path], size: int, channels: int, limit: int) ->
         digest.update(b"\0" + os.fsencode(path.absolute()))
         try:
             state = path.stat()
-            # The time of change of the entry as well: copying tools set the other one back.
+            # The change time (ctime) as well: copying tools reset the modification time.
             digest.update(f"\0{state.st_size};{state.st_mtime_ns};{state.st_ctime_ns}".encode())
         except OSError:  # a missing file fails later, when it is decoded, with a better message
             digest.update(b"\0missing")

@@ -1,4 +1,4 @@
-"""Opening files that are files: a pipe would wait for ever, a device has no end."""
+"""Open regular files only: reading a pipe may block forever, and a device may have no end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = (
 
 
 class IrregularFileError(DataError):
-    """Something that stands where a file should; ``kind`` is what it is."""
+    """Something other than a regular file; ``kind`` says what it is."""
 
     def __init__(self, path: Path, kind: str) -> None:
         super().__init__(f"{path} is {kind}, not a file: put a file in its place or leave it out")
@@ -27,16 +27,16 @@ class IrregularFileError(DataError):
 
 
 def irregular(mode: int) -> str | None:
-    """What something is that is not a file, from its ``st_mode``; None for a file."""
+    """What kind of non-regular file an ``st_mode`` describes; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((word for test, word in _KINDS if test(mode)), "something else")
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """A file opened for reading; anything that is not a file is refused with a sentence, and never waited for."""
-    _require_regular(path, path.stat().st_mode)  # opening a device may already do something
-    # Without waiting for a writer, should it have become a pipe since; what was opened is looked at once more.
+    """Open a file for reading; anything that is not a regular file is refused, without waiting for it."""
+    _require_regular(path, path.stat().st_mode)  # opening a device may already have side effects
+    # Non-blocking, in case the path has become a pipe since the check; the opened file is checked again.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _require_regular(path, os.fstat(descriptor).st_mode)

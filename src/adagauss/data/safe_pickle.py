@@ -1,8 +1,8 @@
-"""Pickles from elsewhere, read so that they cannot run code: numpy arrays and plain values only.
+"""Read untrusted pickles without running code: NumPy arrays and plain values only.
 
-This is a reader of our own for the part of the pickle language in which plain data is written. The one of Python is not
-used: with a list of allowed names it still lets a pickle call them with arguments of its choice, reserve memory by the
-gigabyte for a file of a few bytes, and overflow the stack with keys that are nested a million times.
+This is our own reader for the part of the pickle language that describes plain data. Python's unpickler is not used:
+even with a list of allowed names, a pickle can call them with any arguments, reserve gigabytes of memory from a file of
+a few bytes, and overflow the stack with keys that are nested a million times.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _NEVER = {
 
 
 def load_plain_pickle(path: Path) -> Any:
-    """The content of a pickle of plain data; byte strings of Python 2 become text, arrays cannot be written to."""
+    """The content of a pickle of plain data; byte strings of Python 2 become text, arrays are read-only."""
     try:
         with open_regular(path) as stream:
             return _Reader(stream).load()
     except ForbiddenNameError as error:
         raise DataError(
-            f"{path} asks to load {error}, which plain data never does: it may be malicious and was refused"
+            f"{path} asks to load {error}, which plain data never needs: it may be malicious and was refused"
         ) from None
     except DataError:
         raise
     except (ValueError, TypeError, LookupError, OverflowError, struct.error, MemoryError) as error:
-        raise DataError(f"{path} cannot be read; it is damaged or extracted only in part ({error})") from error
+        raise DataError(f"{path} cannot be read; it is damaged or only partly extracted ({error})") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
 
@@ -71,7 +71,7 @@ class _Reader:
         return self.pop()
 
     def read(self, count: int) -> bytes:
-        # Compared with what is left before memory is reserved: a length is only a claim.
+        # The length is checked against the remaining bytes before memory is reserved.
         if not 0 <= count <= self._left:
             raise ValueError("it ends too soon")
         self._left -= count
@@ -125,7 +125,7 @@ class _Reader:
 
     def get(self, place: int) -> None:
         value = self._memo[place]
-        # Put into the memo while it was empty, and filled since.
+        # It was put into the memo while it was empty, and has been filled since.
         self.push(value.array if isinstance(value, Unfilled) and value.array is not None else value)
 
     def append(self, items: list[Any]) -> None:
@@ -157,14 +157,14 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
     if len(items) % 2:
         raise ValueError("a key without a value")
     keys = items[::2]
-    # Only these: the hash of a tuple goes as deep as it is nested, and overflows the stack.
+    # Only these types: hashing a deeply nested tuple would overflow the stack.
     if not all(isinstance(key, str | bytes | int) for key in keys):
         raise ValueError("a key that is neither text nor a number")
     return dict(zip(keys, items[1::2], strict=True))
 
 
 def _decimal(line: bytes) -> int | bool:
-    if line in (b"00", b"01"):  # how the oldest protocol writes truth values
+    if line in (b"00", b"01"):  # how the oldest protocol writes booleans
         return line == b"01"
     return int(line.decode("ascii").removesuffix("L"))
 

@@ -19,7 +19,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a dataset and the folder below the data root that they are put or extracted into."""
+    """The files of a dataset, and the folder below the data root for them or their content."""
 
     folder: str
     downloads: tuple[Download, ...]
@@ -82,7 +82,7 @@ SOURCES: dict[str, Source] = {
 }
 
 _IMAGENET = (
-    "ImageNet (ILSVRC2012) is given out at https://www.image-net.org after registration; sort its images "
+    "ImageNet (ILSVRC2012) is available at https://www.image-net.org after registration; sort its images "
     "into imagenet/train/<wnid>/ and imagenet/val/<wnid>/ below the data root."
 )
 
@@ -97,7 +97,7 @@ BY_HAND: dict[str, str] = {
 
 
 def how_to_get(name: str) -> str:
-    """A sentence telling how a dataset is obtained; empty for one that nothing is known of.
+    """A sentence that says how to get a dataset; empty if its source is unknown.
 
     >>> how_to_get("cifar100")
     '`adagauss datasets fetch cifar100` gets it.'

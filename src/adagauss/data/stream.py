@@ -15,24 +15,25 @@ from adagauss.errors import ConfigError
 
 
 class StreamConfig(Config):
-    """How a dataset becomes tasks."""
+    """How a dataset is divided into tasks."""
 
     dataset: str = "digits"
     tasks: PositiveInt = 5
     first: PositiveInt | None = None
-    """Classes in the first task; the rest is divided equally over the other tasks. None: all tasks alike."""
+    """Number of classes in the first task; the rest is divided equally over the other tasks. None: all tasks are
+    equal."""
     sizes: tuple[PositiveInt, ...] | None = None
-    """Classes of each task, when they follow no rule; ``tasks`` and ``first`` are then not used."""
+    """Number of classes of each task, if they follow no rule; ``tasks`` and ``first`` are then ignored."""
     classes: PositiveInt | None = None
-    """Teach only the first so many classes of the order."""
+    """Use only this many classes, the first ones in the class order."""
     class_order: str | NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
-    """A name, a seed or a list (see `class_order`); None takes the dataset's usual one."""
+    """A name, a seed or a list (see `class_order`); None takes the dataset's default."""
     class_order_seed: int = 0
     """The seed of the order ``"seeded"``."""
     image_size: PositiveInt | None = None
-    """Side that image files are resized to; None takes the dataset's usual one."""
+    """Side that image files are resized to; None takes the dataset's default."""
     skip_bad_images: bool = False
-    """Leave out image files that do not decode."""
+    """Skip image files that cannot be decoded."""
 
     @field_validator("dataset")
     @classmethod
@@ -96,7 +97,7 @@ class TaskStream:
 
 
 def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
-    """Classes of each task: ``first`` (or an equal share), then equal shares, left-overs going to early tasks.
+    """Classes of each task: ``first`` (or an equal share), then equal shares, with the remainder given to early tasks.
 
     >>> task_sizes(10, 5), task_sizes(100, 6, first=50), task_sizes(10, 3)
     ([2, 2, 2, 2, 2], [50, 10, 10, 10, 10, 10], [4, 3, 3])
@@ -108,7 +109,7 @@ def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
     if first > classes - (tasks - 1):
         raise ConfigError(f"a first task of {first} of {classes} classes leaves too few for {tasks - 1} more tasks")
     if tasks == 1 and first != classes:
-        raise ConfigError(f"with one task its {first} classes must be all {classes}")
+        raise ConfigError(f"a single task must have all {classes} classes, not {first}")
     return [first, *(_shares(classes - first, tasks - 1) if tasks > 1 else [])]
 
 

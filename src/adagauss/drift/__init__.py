@@ -1,4 +1,4 @@
-"""How the memory follows the extractor when it moves; one file a way, registered by importing this package."""
+"""How the memory follows the extractor: one file per kind of drift, registered by importing this package."""
 
 from adagauss.drift.adapter import Adapter
 from adagauss.drift.affine import AffineMap

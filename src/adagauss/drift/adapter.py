@@ -1,4 +1,4 @@
-"""AdaGauss' drift: an adapter ψ from the old latent space to the new one carries the old Gaussians along."""
+"""AdaGauss' drift: an adapter ψ maps the old Gaussians from the old latent space to the new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from adagauss.training import Recipe, train
 
 
 class Adapter(Drift):
-    """ψ is trained on the current task's images alone; then every old Gaussian is sampled, mapped and re-estimated."""
+    """ψ is trained on the images of the current task; then every old Gaussian is sampled, mapped and re-estimated."""
 
     kind = "adapter"
 
@@ -32,13 +32,13 @@ class Adapter(Drift):
     """α of the anti-collapse loss on ψ's output."""
     beta: PositiveFloat = 1.0
     views: NonNegativeInt = 4
-    """Augmented copies of the task whose features ψ learns from, computed once; 0: the plain images."""
+    """Augmented copies of the task, whose features ψ is trained on; computed once. 0: the plain images."""
     samples: PositiveInt = 10_000
     """N, draws from each old Gaussian."""
     adapt_mean: bool = True
     adapt_covariance: bool = True
     mean_by: Literal["samples", "map"] = "samples"
-    """New means are those of the mapped samples, or the mapped old means."""
+    """New means: those of the mapped samples, or the mapped old means."""
     residual_covariance: NonNegativeFloat = 0.0
     """How much of the covariance of ψ's residuals is added to each transported covariance (1: all of it)."""
 

@@ -1,4 +1,5 @@
-"""ADC's drift: current images are bent until the old network takes them for an old class, and their drift is its."""
+"""ADC's drift: current images are changed until the old network sees an old class; their drift is used for that
+class."""
 
 from __future__ import annotations
 
@@ -15,15 +16,14 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.task import CurrentTask
 
 PUBLISHED_BATCH = 100
-"""Images that share a step of the published length."""
+"""Number of images per step of the published length."""
 
 
 def attack(extractor: Extractor, images: Tensor, target: Tensor, step: float, iterations: int) -> Tensor:
     """Images in 0..1 changed so that their features approach ``target``.
 
-    x̂ ← x̂ − α·ĝ/‖ĝ‖ with ĝ the gradient of ‖F(x) − μ‖² over the whole batch, in the space x̂ = (x − m)/s of
-    standardised pixels for which α was published. In pixels that is x ← x − α·s·(s·g)/‖s·g‖, since ĝ = s·g. Pixels
-    are kept within 0..1.
+    x̂ ← x̂ − α·ĝ/‖ĝ‖ with ĝ the gradient of ‖F(x) − μ‖² over the whole batch, in the standardised pixels x̂ = (x − m)/s
+    for which α was published. In pixels that is x ← x − α·s·(s·g)/‖s·g‖, since ĝ = s·g. Pixels are clipped to 0..1.
     """
     scale = extractor.std
     for _ in range(iterations):
@@ -38,16 +38,17 @@ def attack(extractor: Extractor, images: Tensor, target: Tensor, step: float, it
 class ADC(Drift):
     """μ_c ← μ_c + mean of F_t(x) − F_{t−1}(x) over adversarial images x of class c.
 
-    They start as the ``candidates`` current images nearest to μ_c under F_{t−1}. Those count whose nearest old mean is
-    μ_c in the end; where none does, the images as they were stand in. All old means are taken as they were before the
-    task. Covariances, if any are kept, stay as they are.
+    They start as the ``candidates`` current images nearest to μ_c under F_{t−1}. Only images whose nearest old mean is
+    μ_c at the end are used; if there are none, the unchanged images are. All old means are those before the task.
+    Covariances, if any, are unchanged.
     """
 
     kind = "adc"
     candidates: PositiveInt = 100
     iterations: NonNegativeInt = 3
     step: PositiveFloat = 25.0
-    """α: length of a step of 100 images together, in standardised pixels; fewer take α·√(B/100), the same per image."""
+    """α: length of a step of 100 images together, in standardised pixels; B images take α·√(B/100), the same per
+    image."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         assert now.previous is not None, "the first task has no previous network"

@@ -11,9 +11,9 @@ from adagauss.task import CurrentTask
 
 
 class AffineMap(Drift):
-    """z ↦ zP + b is the ridge regression of F_t(x) on F_{t−1}(x) over the current images; transport is exact.
+    """z ↦ zP + b is the ridge regression of F_t(x) on F_{t−1}(x) over the current images; the transport is exact.
 
-    μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P + r·R: nothing is sampled and nothing trained. R is the covariance of the
+    μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P + r·R: nothing is sampled or trained. R is the covariance of the
     regression's residuals, the variance that a regression loses (law of total covariance).
     """
 

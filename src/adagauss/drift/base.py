@@ -1,4 +1,4 @@
-"""The drift part: how the memory follows the extractor when it moves."""
+"""The drift part: how the memory follows the extractor."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from adagauss.task import CurrentTask
 
 
 class Moved(NamedTuple):
-    """The old classes where the new extractor would see them, and what the drift must know in the next task."""
+    """The old classes in the latent space of the new extractor, and the state that the drift needs in the next task."""
 
     memory: ClassGaussians
     state: Learned | None = None
 
 
 class Drift(Part):
-    """Moves remembered classes from the latent space of F_{t−1} to that of F_t.
+    """Moves the stored classes from the latent space of F_{t−1} to that of F_t.
 
-    One that needs the current task alone defines `move`; one that learns over tasks defines `update` instead, and
-    `empty_state`.
+    A drift that needs only the current task defines `move`; one that learns over tasks defines `update` and
+    `empty_state` instead.
     """
 
     role: ClassVar[str] = "drift"
@@ -32,16 +32,16 @@ class Drift(Part):
         return frozenset({Need.MEANS})
 
     def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
-        """Called from the second task on; ``before`` is what it handed back after the last one."""
+        """Called from the second task on; ``before`` is the state it returned after the last task."""
         return Moved(self.move(memory, now))
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        """The old classes as the new extractor would see them."""
+        """The old classes in the latent space of the new extractor."""
         raise TypeError(f"{type(self).__name__} must define move or update")
 
 
 class NoDrift(Drift):
-    """The memory stays as it was written."""
+    """The memory is not changed."""
 
     kind = "none"
 

@@ -1,4 +1,4 @@
-"""DPCR's drift: a closed-form linear map of the task, followed by a projection of each class onto its row space."""
+"""DPCR's drift: a linear map of the task in closed form, followed by a projection of each class onto its row space."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def row_space_projectors(moments: Tensor, tolerance: float = 1e-5) -> Tensor:
 class DualProjection(Drift):
     """Old classes move by W_c = P·U_cU_cᵀ: Φ_c ← W_cᵀΦ_cW_c and μ_c ← μ_cW_c, hence Σ_c ← W_cᵀΣ_cW_c.
 
-    The projection keeps of the mapped class what lies in the space it filled before; a class with more images than
-    features fills all of it, and only P acts.
+    The projection keeps the part of the mapped class that lies in the space it spanned before; a class with more images
+    than features spans the whole space, and only P acts.
     """
 
     kind = "dual_projection"

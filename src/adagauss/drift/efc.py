@@ -1,4 +1,4 @@
-"""EFC's drift: like SDC's, with closeness measured by what matters to the old outputs."""
+"""EFC's drift: like SDC's, with distances weighted by their effect on the old outputs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def metric_weights(means: Tensor, points: Tensor, matrix: Tensor, sigma: float) 
 class EFC(Drift):
     """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a kernel in the metric of the Empirical Feature Matrix.
 
-    The matrix is that of the previous task's end, which the term ``feature_matrix`` of the representation keeps and
-    shares with this one. Covariances stay as they are.
+    The matrix was measured at the end of the previous task; the term ``feature_matrix`` of the representation stores
+    and shares it. Covariances are unchanged.
     """
 
     kind = "efc"
     sigma: PositiveFloat = 0.2
     views: PositiveInt = 1
-    """Augmented copies of the task that are looked at."""
+    """Number of augmented copies of the task."""
 
     @property
     def requires(self) -> frozenset[Need]:

@@ -15,7 +15,7 @@ from adagauss.training import Recipe, train
 
 
 def linear_map(old: Tensor, new: Tensor, amount: float) -> Tensor:
-    """argmin_W ‖XW − Y‖² + ρ‖W − I‖² with ρ = amount · mean(diag XᵀX): where data are silent, nothing moves."""
+    """argmin_W ‖XW − Y‖² + ρ‖W − I‖² with ρ = amount · mean(diag XᵀX): directions without data do not move."""
     scale = float(old.double().square().sum() / old.shape[1])
     return ridge(old, new, amount * scale, toward=torch.eye(old.shape[1], dtype=torch.float64, device=old.device))
 
@@ -23,14 +23,14 @@ def linear_map(old: Tensor, new: Tensor, amount: float) -> Tensor:
 class LDC(Drift):
     """μ_c ← μ_c W with W linear, without bias, from F_{t−1}(x) to F_t(x) on the current images, in closed form.
 
-    W is drawn toward the identity. Covariances, if any are kept, become WᵀΣW, which is exact though not in the paper.
+    W is shrunk toward the identity. Covariances, if any, become WᵀΣW, which is exact although not in the paper.
     """
 
     kind = "ldc"
     ridge: NonNegativeFloat = 1e-3
-    """Pull toward the identity, relative to the mean square of a feature."""
+    """Shrinkage toward the identity, relative to the mean square of a feature."""
     views: PositiveInt = 4
-    """Augmented copies of the task to fit on: more than one helps where a task has few images."""
+    """Augmented copies of the task for the fit: more than one helps if a task has few images."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
@@ -42,7 +42,7 @@ class TrainedLDC(Drift):
 
     kind = "ldc_trained"
     views: PositiveInt = 4
-    """Augmented copies of the task; an epoch passes over one of them."""
+    """Augmented copies of the task; each epoch uses one of them."""
     adam: Recipe = Field(
         default_factory=lambda: Recipe(
             epochs=20,

@@ -1,4 +1,4 @@
-"""SDC's drift: an old mean moves as the current images around it have moved."""
+"""SDC's drift: an old mean moves like the current images around it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.task import CurrentTask
 
 CLASS_BLOCK = 64
-"""Classes whose distances to all images are held at once."""
+"""Number of classes whose distances to all images are computed at once."""
 
 
 def kernel_weights(means: Tensor, points: Tensor, sigma: float | None) -> Tensor:
     """(C, N) weights exp(−‖x_i − μ_c‖² / 2σ²), each row summing to 1.
 
     A softmax subtracts the smallest distance first, so that far-away means do not underflow to 0/0. Without σ, 2σ² is
-    each class's median squared distance: the kernel then has the scale of the features, whatever it is.
+    each class's median squared distance: the kernel then has the scale of the features.
     """
     distances = torch.cdist(points, means).square().T
     if sigma is None:
@@ -32,9 +32,9 @@ def kernel_weights(means: Tensor, points: Tensor, sigma: float | None) -> Tensor
 class SDC(Drift):
     """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a Gaussian kernel around μ_c among the F_{t−1}(x_i).
 
-    With ``normalize`` the kernel compares directions (unit vectors), for which its σ was published; the drift that
-    it averages stays that of the features themselves, so that the means remain means of features. Covariances, if
-    any are kept, stay as they are.
+    With ``normalize`` the kernel compares directions (unit vectors), for which its σ was published; the averaged drift
+    is that of the unnormalised features, so that the means remain means of features. Covariances, if any, are
+    unchanged.
     """
 
     kind = "sdc"
@@ -42,7 +42,7 @@ class SDC(Drift):
     """None: from the median distance of each class."""
     normalize: bool = True
     views: NonNegativeInt = 0
-    """Augmented copies of the task that are looked at; 0: the plain images."""
+    """Number of augmented copies of the task; 0: the plain images."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)

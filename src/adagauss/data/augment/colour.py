@@ -1,6 +1,6 @@
 """Colour operations on uint8 batches, each image with its own strength, equal to Pillow's level by level.
 
-Operations that map each grey level on its own are lookup tables ``(B, C or 1, 256)``, so that a policy can
+Operations that map each grey level independently are lookup tables ``(B, C or 1, 256)``, so that a policy can
 apply all of them in one `lookup`. The others mix the image with a degenerate version of itself (`blend`).
 """
 
@@ -16,17 +16,17 @@ def brightness(images: Tensor, factors: Tensor) -> Tensor:
 
 
 def contrast(images: Tensor, factors: Tensor) -> Tensor:
-    """Distance from the image's mean grey times the factor."""
+    """Difference from the image's mean grey times the factor."""
     return lookup(images, contrast_tables(images, factors))
 
 
 def color(images: Tensor, factors: Tensor) -> Tensor:
-    """Distance from the greyscale version times the factor; single-channel images stay as they are."""
+    """Difference from the greyscale version times the factor; single-channel images are unchanged."""
     return blend(luminance(images).float(), images, factors)
 
 
 def sharpness(images: Tensor, factors: Tensor) -> Tensor:
-    """Distance from the smoothed version times the factor."""
+    """Difference from the smoothed version times the factor."""
     return blend(smooth(images), images, factors)
 
 
@@ -62,7 +62,7 @@ def lookup(images: Tensor, tables: Tensor) -> Tensor:
 
 
 def blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
-    """``d + factor · (v - d)`` held within 0..255; the fraction is dropped."""
+    """``d + factor · (v - d)`` clipped to 0..255; the fraction is dropped."""
     scale = factors.to(images.device, torch.float32).view(-1, *[1] * (images.ndim - 1))
     return ((images - degenerate).mul_(scale).add_(degenerate)).clamp_(0, 255).to(torch.uint8)
 
@@ -76,7 +76,7 @@ def luminance(images: Tensor) -> Tensor:
 
 
 def smooth(images: Tensor) -> Tensor:
-    """Rounded mean over 3 × 3 pixels, the middle one counted five times, as floats; border pixels stay."""
+    """Rounded mean over 3 × 3 pixels, the middle one counted five times, as floats; border pixels are unchanged."""
     values = images.float()
     rows = values[..., :-2, :] + values[..., 1:-1, :] + values[..., 2:, :]
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * values[..., 1:-1, 1:-1]
@@ -110,9 +110,9 @@ def solarize_tables(images: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def autocontrast_tables(images: Tensor) -> Tensor:
-    """Tables of `autocontrast`: ``(v - low) · 255 / (high - low)``; a channel of one level stays."""
-    # Double precision, on the CPU since not every accelerator has it: single precision would miss a grey
-    # level now and then.
+    """Tables of `autocontrast`: ``(v - low) · 255 / (high - low)``; a channel with one level is unchanged."""
+    # Double precision, on the CPU since not every accelerator has it: single precision would sometimes be off by one
+    # grey level.
     low = images.amin((2, 3)).to("cpu", torch.float64).unsqueeze(-1)
     high = images.amax((2, 3)).to("cpu", torch.float64).unsqueeze(-1)
     full = torch.tensor(255, dtype=torch.float64)  # `255 / tensor` would round twice, through the reciprocal
@@ -125,8 +125,8 @@ def autocontrast_tables(images: Tensor) -> Tensor:
 def equalize_tables(images: Tensor) -> Tensor:
     """Tables of `equalize`: the number of darker pixels in units of the step, half a step rounded up.
 
-    The step is one 255th of the pixels that are not of the brightest occurring level; where that is no
-    whole pixel, the channel stays.
+    The step is one 255th of the number of pixels below the brightest occurring level; if it is less than one pixel, the
+    channel is unchanged.
     """
     counts = histograms(images)
     upto = counts.cumsum(-1)

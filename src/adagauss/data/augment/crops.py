@@ -1,4 +1,4 @@
-"""Crops, flips and holes: every image of a batch at its own place."""
+"""Crops, flips and cutout for a batch: each image has its own position."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def horizontal_flip(images: Tensor) -> Tensor:
 
 def flip_where(images: Tensor, chosen: Tensor) -> Tensor:
     """The chosen images mirrored, the others as they are."""
-    # copying whole images by index is far quicker than choosing pixel by pixel with a broadcast mask
+    # copying whole images by index is much faster than selecting pixels with a broadcast mask
     both = torch.cat((images, horizontal_flip(images)))
     rows = torch.arange(len(images)) + len(images) * chosen
     return both.index_select(0, rows.to(images.device))
 
 
 def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Tensor:
-    """Windows of the original size, from images widened by ``padding`` black pixels on every side.
+    """Windows of the original size, from images padded with ``padding`` black pixels on every side.
 
     Args:
         images: uint8 ``(B, C, H, W)``.
         padding: pixels added on each side.
-        tops: first row of each window in the widened image, in ``0..2 padding``.
+        tops: first row of each window in the padded image, in ``0..2 padding``.
         lefts: first column of each window, in ``0..2 padding``.
     """
     batch, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4).contiguous()
     plane, stride = padded.shape[-2] * padded.shape[-1], padded.shape[-1]
-    # Every run of `width` pixels in memory is a row of this overlapping view, so that the crop copies whole
-    # image rows instead of looking up each pixel.
+    # Every run of `width` pixels in memory is a row of this overlapping view, so that the crop copies whole image rows
+    # instead of single pixels.
     runs = padded.as_strided((max(padded.numel() - width + 1, 0), width), (1, 1))
     planes = torch.arange(batch * channels).view(batch, channels, 1) * plane
     starts = planes + ((tops[:, None] + torch.arange(height)) * stride + lefts[:, None])[:, None]
@@ -65,7 +65,7 @@ def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
 def _stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
     """Where ``size`` pixels take their values from along a box: ``start + centre · length / size``.
 
-    Held between the centres of the box's outermost pixels, and given in coordinates from -1 to 1.
+    Clipped to the centres of the box's outermost pixels, in coordinates from -1 to 1.
     """
     points = start + pixel_centres(size, start.device) * (length / size)
     held = torch.minimum(torch.maximum(points, start + 0.5), start + length - 0.5)
@@ -75,8 +75,8 @@ def _stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
 def draw_boxes(count: int, size: tuple[int, int], scale: tuple[float, float], generator: torch.Generator) -> Tensor:
     """Random boxes ``(count, 4)``: area a uniform share of the image, log aspect ratio uniform in 3/4..4/3.
 
-    Of ten tries the first that fits into the image counts; if none does, the largest central box with an
-    allowed ratio is taken.
+    The first of ten tries that fits into the image is used; if none fits, the largest central box with an allowed
+    ratio.
     """
     height, width = size
     shares, ratios, down, right = torch.rand(4, count, _ATTEMPTS, generator=generator)

@@ -1,7 +1,7 @@
 """Shear, translation and rotation of a batch, each image by its own amount, through one bilinear resampler.
 
 Coordinates are continuous: pixel ``(row, column)`` covers ``[column, column + 1) × [row, row + 1)`` and is
-sampled at its centre. A matrix ``(a, b, c, d, e, f)`` tells where an output point takes its value from:
+sampled at its centre. A matrix ``(a, b, c, d, e, f)`` gives the point from which an output point takes its value:
 ``x' = a x + b y + c``, ``y' = d x + e y + f``. This is the convention of Pillow's ``Image.transform``.
 """
 
@@ -11,29 +11,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Interpolated values are truncated like Pillow's; without this margin a grey level that float32 computes
-# as 99.999 would become 99.
+# Interpolated values are truncated as in Pillow; without this margin a grey level of 99.999 in float32 would become 99.
 _TRUNCATION_MARGIN = 1 / 128
 _FAR_AWAY = 3.0
 
 
 def shear_x(images: Tensor, slopes: Tensor) -> Tensor:
-    """Rows slide sideways: ``x' = x + slope · y``."""
+    """Rows move sideways: ``x' = x + slope · y``."""
     return affine(images, shear_x_matrices(slopes, *images.shape[-2:]))
 
 
 def shear_y(images: Tensor, slopes: Tensor) -> Tensor:
-    """Columns slide up or down: ``y' = y + slope · x``."""
+    """Columns move up or down: ``y' = y + slope · x``."""
     return affine(images, shear_y_matrices(slopes, *images.shape[-2:]))
 
 
 def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
-    """Move to the right by whole pixels (fractions are dropped), to the left where negative."""
+    """Move to the right by whole pixels (fractions are dropped), to the left if negative."""
     return affine(images, translate_x_matrices(pixels, *images.shape[-2:]))
 
 
 def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
-    """Move down by whole pixels (fractions are dropped), up where negative."""
+    """Move down by whole pixels (fractions are dropped), up if negative."""
     return affine(images, translate_y_matrices(pixels, *images.shape[-2:]))
 
 
@@ -63,8 +62,8 @@ def pixel_centres(size: int, device: torch.device) -> Tensor:
 def _black_outside(points: Tensor, size: int) -> Tensor:
     """Points along one axis, counted from its middle, as `grid_sample` takes them: from -1 to 1.
 
-    Points within the image are held between the centres of the outermost pixels, where no surroundings are
-    mixed in; for the others one coordinate far away is enough to see nothing but black surroundings.
+    Points within the image are clipped to the centres of the outermost pixels, where nothing outside is mixed in;
+    points outside get a coordinate far away, so that they are black.
     """
     outside = (points < -size / 2) | (points >= size / 2)
     held = points.clamp_((1 - size) / 2, (size - 1) / 2)

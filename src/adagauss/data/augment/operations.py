@@ -1,4 +1,4 @@
-"""One operation an image, whichever it drew: images are grouped so that each work is done once a batch."""
+"""One drawn operation per image: images are grouped by operation, so that each operation runs once per batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor) -> 
     Args:
         images: uint8 ``(B, C, H, W)``.
         operations: whole numbers ``(B,)`` on the CPU, positions in `OPERATIONS`.
-        magnitudes: ``(B,)`` on the CPU: a slope, pixels, degrees, a factor less one, bits or a threshold.
+        magnitudes: ``(B,)`` on the CPU: a slope, pixels, degrees, a factor minus one, bits or a threshold.
     """
     order = torch.argsort(operations, stable=True)
     counts = torch.bincount(operations, minlength=len(OPERATIONS)).tolist()

@@ -1,4 +1,4 @@
-"""The augmentation a training batch goes through, as one configured call."""
+"""The augmentation of a training batch, as one configured call."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from adagauss.errors import DataError
 class Augmentation(Config):
     """Random changes to a batch of images, in the order of the fields.
 
-    Every image draws its own parameters, all from the given CPU generator: a generator of the same state
-    repeats the batch, and draws the same on any device.
+    Every image draws its own parameters from the given CPU generator: a generator with the same state gives the same
+    batch on any device.
 
     Args:
-        crop_padding: black pixels put around an image before a window of its size is cut out; 0 is off.
+        crop_padding: black pixels added around an image before a window of its size is cut out; 0 is off.
         resized_crop: cut out a random box and stretch it to the full size.
-        resized_crop_scale: least and greatest share of the image's area in that box.
-        flip: mirror left to right every second time.
+        resized_crop_scale: smallest and largest share of the image's area in that box.
+        flip: mirror left to right with probability 0.5.
         brightness: multiply by a factor uniform in ``[max(0, 1 - brightness), 1 + brightness]``; 0 is off.
         policy: ``trivial`` for TrivialAugment (wide), ``autoaugment`` for AutoAugment's CIFAR-10 policy.
         cutout: side in pixels of a square blackened around a random pixel; 0 is off.
@@ -46,12 +46,12 @@ class Augmentation(Config):
     @classmethod
     def _check_scale(cls, scale: tuple[float, float]) -> tuple[float, float]:
         if not 0 < scale[0] <= scale[1] <= 1:
-            raise ValueError("must be two shares of the area with 0 < least <= greatest <= 1")
+            raise ValueError("must be two shares of the area with 0 < smallest <= largest <= 1")
         return scale
 
     @classmethod
     def none(cls) -> Self:
-        """No change but the conversion to floats."""
+        """No augmentation, only the conversion to floats."""
         return cls(crop_padding=0, flip=False)
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Learned and trivial policies: which operation an image gets, and how strongly.
+"""Augmentation policies: which operation is applied to an image, and how strongly.
 
 TrivialAugment (Müller & Hutter, 2021) draws one operation and one of 31 strengths. AutoAugment (Cubuk et al.,
 2019) draws one of 25 pairs of operations that were found by search on CIFAR-10; each has its own probability
@@ -21,7 +21,7 @@ _AUTO_BINS = 10
 _SIGNED = torch.tensor([name in SIGNED for name in OPERATIONS])
 
 Step = tuple[str, float, int]
-"""Operation, probability and strength bin (0 where the operation has no strength)."""
+"""Operation, probability and strength bin (0 if the operation has no strength)."""
 
 _AUTO_PAIRS: tuple[tuple[Step, Step], ...] = (
     (("invert", 0.1, 0), ("contrast", 0.2, 6)),
@@ -56,7 +56,7 @@ _AUTO_LEVELS = torch.tensor([[step[2] for step in pair] for pair in _AUTO_PAIRS]
 
 
 def trivial_augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """One operation an image, all equally likely, at a uniformly drawn strength and sign."""
+    """One operation per image, all equally likely, with uniformly drawn strength and sign."""
     batch = len(images)
     operations = _TRIVIAL_OPERATIONS[torch.randint(len(_TRIVIAL_OPERATIONS), (batch,), generator=generator)]
     bins = torch.randint(_TRIVIAL_BINS, (batch,), generator=generator)
@@ -65,7 +65,7 @@ def trivial_augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def auto_augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """One of the 25 pairs an image; each of its two operations is applied with its own probability."""
+    """One of the 25 pairs per image; each of its two operations is applied with its own probability."""
     pairs = torch.randint(len(_AUTO_PAIRS), (len(images),), generator=generator)
     strengths = _auto_strengths(*images.shape[-2:])
     for step in range(2):
@@ -77,7 +77,7 @@ def auto_augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _draw_signs(operations: Tensor, generator: torch.Generator) -> Tensor:
-    """±1 with equal chances for operations that know a direction, 1 for the others."""
+    """±1 with probability 0.5 each for operations with a direction, 1 for the others."""
     signs = 2 * torch.randint(2, operations.shape, generator=generator) - 1
     return torch.where(_SIGNED[operations], signs, 1)
 

@@ -1,1 +1,1 @@
-"""One file a dataset; each registers its reader by being imported."""
+"""One file per dataset; each registers its reader when it is imported."""

@@ -22,7 +22,7 @@ FOLDER = "fgvc-aircraft-2013b"
     traits=(Trait.PHOTOGRAPHS,),
 )
 def read_aircraft(options: ReadOptions) -> Dataset:
-    """Classes are the variants in the order of ``variants.txt``; the images keep their credit strips."""
+    """Classes are the variants in the order of ``variants.txt``; the images keep their copyright banners."""
     folder = options.root / FOLDER / "data"
     lines = text_of(folder / "variants.txt", "aircraft").splitlines()
     variants = [line.strip() for line in lines if line.strip()]
@@ -33,7 +33,7 @@ def read_aircraft(options: ReadOptions) -> Dataset:
         for image, variant in table(label_file, "aircraft"):
             if variant not in number:
                 raise DataError(
-                    f"aircraft: {label_file} names {variant!r}, which variants.txt lacks. {how_to_get('aircraft')}"
+                    f"aircraft: {label_file} names {variant!r}, which is not in variants.txt. {how_to_get('aircraft')}"
                 )
             files.add([folder / "images" / f"{image}.jpg"], number[variant])
         require_files(files.paths, "aircraft")

@@ -31,7 +31,7 @@ def read_cars(options: ReadOptions) -> Dataset:
     devkit = folder / "devkit"
     classes = _class_names(devkit / "cars_meta.mat")
     test_labels = folder / "cars_test_annos_withlabels.mat"
-    if not test_labels.exists() and (devkit / test_labels.name).exists():  # some copies keep it with the others
+    if not test_labels.exists() and (devkit / test_labels.name).exists():  # some copies keep it in the devkit
         test_labels = devkit / test_labels.name
     train = _listed(devkit / "cars_train_annos.mat", folder / "cars_train", len(classes))
     test = _listed(test_labels, folder / "cars_test", len(classes))

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from the official Python archives, read without trusting their pickles."""
+"""CIFAR-10 and CIFAR-100 from the official Python archives, read without unpickling."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def read_cifar10(options: ReadOptions) -> Dataset:
 
 def _read(name: str, folder: Path, train: list[str], test: str, meta: str, names_key: str, labels_key: str) -> Dataset:
     classes = _class_names(folder / meta, name, names_key)
-    for file in (*train, test):  # before anything large is read
+    for file in (*train, test):  # checked before anything large is read
         require(folder / file, name)
 
     def part(files: list[str]) -> LabelledImages:
@@ -116,7 +116,7 @@ def _load(file: Path, name: str) -> dict[str, Any]:
 
 
 def _text(label: str | bytes) -> str:
-    """Copies that were loaded as bytes and written again by Python 3 hold bytes where the official files hold text."""
+    """Copies written again by Python 3 may hold bytes where the official files hold text."""
     return label.decode("latin1") if isinstance(label, bytes) else label
 
 

@@ -30,7 +30,7 @@ def read_cub(options: ReadOptions) -> Dataset:
     in_training = dict(table(folder / "train_test_split.txt", "cub"))
     number = {identity: target for target, (identity, _) in enumerate(class_rows)}
     if not images.keys() == class_of.keys() == in_training.keys() or not set(class_of.values()) <= set(number):
-        raise DataError(f"cub: the lists in {folder} do not fit each other. {how_to_get('cub')}")
+        raise DataError(f"cub: the lists in {folder} are inconsistent. {how_to_get('cub')}")
     train, test = FileList(), FileList()
     for image, path in images.items():
         (train if in_training[image] == "1" else test).add([folder / "images" / path], number[class_of[image]])

@@ -1,4 +1,4 @@
-"""Scikit-learn's digits: 1,797 real 8×8 images of handwritten digits, carried by the dependency itself."""
+"""Scikit-learn's digits: 1,797 real 8×8 images of handwritten digits, which come with scikit-learn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPLIT_SEED = 0
     settings={"backbone.name": "convnet", "backbone.features": 16, "augmentation.crop_padding": 1},
 )
 def read_digits(options: ReadOptions) -> Dataset:
-    """Split class by class with a fixed seed, so that every run sees the same training and test images."""
+    """Split per class with a fixed seed, so that every run sees the same training and test images."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

@@ -16,7 +16,7 @@ SPLIT_SEED = 0
 
 @register_dataset(
     "folder",
-    title="your own images: folder:PATH, with a folder for each class",
+    title="your own images: folder:PATH, with one folder per class",
     classes=None,
     images="as found; train/ and test/ folders, or else split 80/20 by class",
     licence="yours",
@@ -27,12 +27,12 @@ SPLIT_SEED = 0
 def read_folder(options: ReadOptions) -> Dataset:
     """Classes are the folder names in sorted order."""
     if options.path is None:
-        raise DataError("folder: say which folder, as in folder:path/to/images")
+        raise DataError("folder: give the path of the folder, as in folder:path/to/images")
     folder = options.path
     name = f"folder:{folder}"
     if not folder.is_dir():
         raise DataError(f"{name}: there is no such folder")
-    # A class may itself be called "train" or "test": then images lie in it, not class folders. Stray images beside
+    # A class may itself be called "train" or "test": it then contains images instead of class folders. Images next to
     # class folders do not make it a class.
     train = holds_class_folders(folder / "train")
     tests = [folder / other for other in TEST_FOLDERS if holds_class_folders(folder / other)]
@@ -47,7 +47,7 @@ def _half_a_split(name: str, folder: Path, there: str) -> DataError:
     lacking = "test" if there == "train" else "train"
     return DataError(
         f"{name}: it has {there}/ but no {lacking}/ with class folders, expected at {folder / lacking}: add it, or, if "
-        f"{there!r} is itself a class, put its images into {folder / there} without folders between"
+        f"{there!r} is itself a class, put its images directly into {folder / there}"
     )
 
 
@@ -75,7 +75,7 @@ def _split_by_seed(name: str, folder: Path, options: ReadOptions) -> Dataset:
         images = images_below(path, name)
         if len(images) < 2:
             raise DataError(f"{name}: class folder {path} holds one image, too few to train and test on")
-        # One seed for every class: a class is split alike whichever others stand beside it.
+        # The same seed for every class: the split of a class does not depend on the other classes.
         learnt, held_out = seeded_split(len(images), TEST_SHARE, SPLIT_SEED)
         train.add([images[index] for index in learnt], target)
         test.add([images[index] for index in held_out], target)

@@ -36,7 +36,7 @@ _SEED_1993 = """
     n04599235 n04604644 n07614500 n07831146 n07892512 n09468604 n12267677 n12620546 n12768682 n15075141
 """
 SEED_1993 = tuple(_SEED_1993.split())
-"""The wnids at the first hundred places of a permutation of the thousand with seed 1993, sorted."""
+"""The first hundred wnids of a permutation of the thousand with seed 1993, sorted."""
 
 _IMAGES = "about 129,000 training, 5,000 test"
 _LICENCE = "ImageNet terms of access: research and education, not commercial"

@@ -31,7 +31,7 @@ FASHION_CLASSES = (
 )
 MOST_BYTES = 2**28
 _UNSIGNED_BYTES = 8
-# Each file may be gzipped; a download that broke off leaves only some of them.
+# Each file may be gzipped; an interrupted download leaves only some of them.
 _FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _SETTINGS = {"augmentation.crop_padding": 2}
 
@@ -81,7 +81,7 @@ def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> L
     pixels = _read_idx(name, folder / f"{prefix}-images-idx3-ubyte", axes=3)
     labels = _read_idx(name, folder / f"{prefix}-labels-idx1-ubyte", axes=1)
     if len(pixels) != len(labels) or len(labels) == 0 or int(labels.max()) >= len(classes):
-        raise DataError(f"{name}: images and labels in {folder} do not fit each other. {how_to_get(name)}")
+        raise DataError(f"{name}: images and labels in {folder} are inconsistent. {how_to_get(name)}")
     return LabelledImages(ArrayImages(pixels), torch.from_numpy(labels.astype(np.int64)), classes)
 
 
@@ -90,7 +90,7 @@ def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
     found = _plain_or_zipped(name, file)
     content = _content(name, found)
     start = 4 + 4 * axes
-    # A file may be cut short anywhere, even within the lengths of its axes.
+    # A file may be truncated anywhere, even within the lengths of its axes.
     well_formed = len(content) >= start and content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes))
     shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if well_formed else []
     if not well_formed or len(content) != start + math.prod(shape):
@@ -108,7 +108,8 @@ def _plain_or_zipped(name: str, file: Path) -> Path:
 def _content(name: str, file: Path) -> bytes:
     try:
         with open_regular(file) as stream:
-            # What is packed may swell a thousandfold: no more is unpacked than the largest of these files could hold.
+            # A compressed file may expand a thousandfold: no more is decompressed than the largest of these files can
+            # hold.
             content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name}: {file} is damaged ({error}). {how_to_get(name)}") from error

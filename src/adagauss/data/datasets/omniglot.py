@@ -25,7 +25,7 @@ SPLIT_SEED = 0
     settings={"augmentation.crop_padding": 2},
 )
 def read_omniglot(options: ReadOptions) -> Dataset:
-    """Classes are ``alphabet/character``, of the background and the evaluation set alike."""
+    """Classes are ``alphabet/character``, from both the background and the evaluation set."""
     characters = {
         f"{alphabet.name}/{character.name}": character
         for part in ("images_background", "images_evaluation")
@@ -38,7 +38,8 @@ def read_omniglot(options: ReadOptions) -> Dataset:
         drawings = images_below(characters[name], "omniglot")
         if len(drawings) < 2:
             raise DataError(f"omniglot: {characters[name]} holds one drawing, too few to train and test on")
-        # Drawings are numbered by drawer: a seed a class keeps the test from being on a few people's hands.
+        # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few
+        # people.
         learnt, held_out = seeded_split(len(drawings), TEST_SHARE, SPLIT_SEED + target)
         train.add([drawings[index] for index in learnt], target)
         test.add([drawings[index] for index in held_out], target)

@@ -32,7 +32,7 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     if absent:
         raise DataError(
             f"tiny: {len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected "
-            f"at {folder / 'train' / absent[0]}: the dataset seems to be extracted only in part. "
+            f"at {folder / 'train' / absent[0]}: the dataset seems to be only partly extracted. "
             f"{how_to_get('tiny')}"
         )
     train = FileList()
