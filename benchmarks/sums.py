@@ -51,7 +51,7 @@ def run() -> list[Ratio]:
             milliseconds(add_slow),
             milliseconds(add_fast),
             add_slow / add_fast,
-            ">= 2",
+            ">= 1.5",
         ),
         Ratio(
             f"ridge regression of {CLASSES} classes from them",
