@@ -1,4 +1,4 @@
-"""What parts need of each other. A method whose parts cannot work together is refused when it is made."""
+"""What parts need from each other. A method whose parts cannot work together is refused when it is made."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ class Need(Enum):
         "backbone.features=null), or switch the transform off (memory.tukey=null, classifier.tukey=null)",
     )
     STILL_FEATURES = (
-        "features that stand still after the first task",
+        "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
     )
 
     @property
     def what(self) -> str:
-        """In words."""
+        """The need in words."""
         return self.value[0]
 
     @property
     def remedy(self) -> str:
-        """What to set."""
+        """The setting that fulfils it."""
         return self.value[1]
 
 
 class Needy(Protocol):
-    """What `check_needs` looks at."""
+    """The interface that `check_needs` uses."""
 
     role: ClassVar[str]
     kind: ClassVar[str]
 
     @property
     def requires(self) -> frozenset[Need]:
-        """What it cannot work without."""
+        """Needs that another part must provide."""
 
     @property
     def provides(self) -> frozenset[Need]:
-        """What others may rely on."""
+        """Needs that this part provides to others."""
 
 
 def check_needs(parts: Iterable[Needy], given: frozenset[Need] = frozenset()) -> None:
-    """Refuse parts that need what none of them provides; ``given`` is provided by what is no part."""
+    """Refuse parts with needs that none of them provides; ``given`` is what the network provides."""
     parts = list(parts)
     provided = given.union(*(part.provides for part in parts))
     for part in parts:

@@ -1,4 +1,4 @@
-"""The small network that both the distiller φ and the adapter ψ are."""
+"""The small MLP used for the distiller φ and the adapter ψ."""
 
 from __future__ import annotations
 

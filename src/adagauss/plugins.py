@@ -1,4 +1,4 @@
-"""Registration by being there: importing every module of a package registers what it defines."""
+"""Registration by import: importing every module of a package registers what it defines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pkgutil
 
 
 def import_submodules(package: str) -> None:
-    """Import every module of a package, so that adding a method, a part or a dataset is adding one file."""
+    """Import every module of a package, so that a new method, part or dataset needs only one new file."""
     module = importlib.import_module(package)
     for found in pkgutil.iter_modules(module.__path__):
         importlib.import_module(f"{package}.{found.name}")

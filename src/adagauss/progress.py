@@ -1,4 +1,4 @@
-"""Progress through one reporter: silent in a library, bars on a terminal, a line now and then in a pipe."""
+"""Progress through one reporter: silent in a library, bars on a terminal, a line every few seconds in a pipe."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NOTE_WIDTH = 100
-"""Narrower terminals show no losses beside the bars."""
+"""Narrower terminals show no losses next to the bars."""
 WORTH_A_LINE = 2.0
-"""Seconds that work must last before a line in a pipe speaks of it."""
+"""Seconds that work must last before a line in a pipe reports it."""
 BETWEEN_LINES = 5.0
 BYTES = "bytes"
 
 
 class Advance(Protocol):
-    """Tells that work went on by a step, or by a part of one, with a word on its state."""
+    """Reports a finished step, or a fraction of one, with a note on the state."""
 
     def __call__(self, note: str = "", step: float = 1.0) -> None: ...
 
 
 class Reporter:
-    """Says nothing; the base of reporters that do."""
+    """Reports nothing; the base of other reporters."""
 
     @contextmanager
     def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
-        """A piece of work of ``total`` steps; call the yielded function as it goes on.
+        """Work of ``total`` steps; call the yielded function after each step.
 
-        A step may be told in parts: training counts epochs and advances by ``step=1 / batches``. Pieces may be opened
-        within each other. An empty note leaves the one before it. The unit is nothing, or ``bytes``.
+        A step may be reported in fractions: training counts epochs and advances by ``step=1 / batches``. Calls may be
+        nested. An empty note keeps the previous one. The unit is empty or ``bytes``.
         """
         yield ignore
 
     def message(self, text: str) -> None:
-        """A line the user should see."""
+        """Show a line to the user."""
 
 
 def ignore(note: str = "", step: float = 1.0) -> None:
-    """An `Advance` for work that nobody watches."""
+    """An `Advance` that reports nothing."""
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars where the console is a terminal, lines where it is not."""
+    """Bars if the console is a terminal, otherwise lines."""
     return BarReporter(console) if console.is_terminal else LineReporter(console)
 
 
 @dataclass
 class Work:
-    """A piece of work under way."""
+    """Work in progress."""
 
     title: str
     total: float
@@ -63,7 +63,7 @@ class Work:
     note: str = ""
 
     def advance(self, note: str, step: float) -> None:
-        """Go on by a step."""
+        """Advance by a step."""
         self.done += step
         self.note = note or self.note
 
@@ -73,7 +73,7 @@ class Work:
 
     @property
     def count(self) -> str:
-        """How far it is: whole steps, however they were told.
+        """Finished whole steps and their total.
 
         >>> Work("images", 1_281_167, "", 0.0, done=0.1 + 0.2 + 0.7).count
         '1/1281167'
@@ -87,7 +87,7 @@ class Work:
 
 
 class BarReporter(Reporter):
-    """Bars for whatever is under way, nested pieces below each other; finished bars vanish."""
+    """Bars for all work in progress, nested work below; finished bars disappear."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -130,7 +130,7 @@ class BarReporter(Reporter):
 
 
 class LineReporter(Reporter):
-    """A line every few seconds on all that is under way, once it has lasted a little; and one when it is done."""
+    """A line every few seconds on all work in progress that has lasted a while, and one when it is done."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console

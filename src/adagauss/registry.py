@@ -1,4 +1,4 @@
-"""The one registry: things by name, put there by the code that defines them."""
+"""The only registry: objects by name, registered by the code that defines them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Things of one sort by name.
+    """Objects of one sort by name.
 
-    With a ``package``, every module of it is imported as soon as somebody looks for more than is there already, so
-    that adding a method or a dataset is adding one file.
+    With a ``package``, all its modules are imported when a name is not found or all names are requested, so that a new
+    method or dataset needs only one new file.
 
     >>> shapes: Registry[int] = Registry("shape")
     >>> shapes.register("triangle", 3, by=len)
@@ -30,23 +30,23 @@ class Registry(Generic[T]):
         self._sources: dict[str, str] = {}
 
     def register(self, name: str, thing: T, *, by: Callable[..., Any]) -> None:
-        """Put a thing under a name; ``by`` is the function or class that defines it.
+        """Register an object under a name; ``by`` is the function or class that defines it.
 
-        The same code may register again, as it does when a module is reloaded or a notebook's cell is run twice.
+        The same code may register again, as when a module is reloaded or a notebook cell is run twice.
         """
         source = f"{by.__module__}.{by.__qualname__}"
         holder = self._sources.get(name, source)
         if holder != source:
-            raise ConfigError(f"{source} cannot be the {self._sort} {name!r}: {holder} has that name; choose another")
+            raise ConfigError(f"{source} cannot be the {self._sort} {name!r}: {holder} has this name; choose another")
         self._things[name] = thing
         self._sources[name] = source
 
     def remove(self, name: str) -> None:
-        """Take a thing out again."""
+        """Remove an object."""
         del self._things[name], self._sources[name]
 
     def find(self, name: object) -> T:
-        """The thing of that name; an unknown one raises with the nearest known one."""
+        """The object of that name; an unknown name raises with the nearest known one."""
         thing = self._things.get(name) if isinstance(name, str) else None
         if thing is None:
             known = self.all()
@@ -56,7 +56,7 @@ class Registry(Generic[T]):
         return thing
 
     def all(self) -> dict[str, T]:
-        """Everything there is, sorted by name."""
+        """All objects, sorted by name."""
         if self._package is not None:
             import_submodules(self._package)
         return dict(sorted(self._things.items()))

@@ -1,4 +1,4 @@
-"""The one place that knows devices, precision, seeds and progress."""
+"""Devices, precision, seeds and progress, in one place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 
 class RuntimeConfig(Config):
-    """How computation is carried out; no setting here changes what is computed, but for rounding."""
+    """How computation is carried out; no setting here changes the results, except for rounding."""
 
     device: str = "auto"
     """``auto`` (a CUDA device if there is one), ``cpu``, ``cuda`` or ``cuda:1``; statistics need float64."""
@@ -35,23 +35,23 @@ class RuntimeConfig(Config):
 
 
 class Snapshots(Protocol):
-    """Where trainings are kept until their task is done, so that a killed run goes on near where it was."""
+    """Storage of training states until their task is done, so that a killed run loses little work."""
 
     def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and facts saved last for ``stage``, if any."""
+        """Tensors and facts of the last save for ``stage``, if any."""
 
     def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Save now if enough time has passed since the last save."""
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed that depends on every part and on nothing else: ``derive_seed(run_seed, "task 3", "epoch", 7)``."""
+    """A seed that depends only on the given parts: ``derive_seed(run_seed, "task 3", "epoch", 7)``."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-# Forwards and backwards through the products and convolutions that reduced precision takes on a CPU. Fabric computes
-# in bfloat16 there for 16-mixed as well.
+# A forward and backward pass through the products and convolutions that run in reduced precision on a CPU. Fabric uses
+# bfloat16 there for 16-mixed as well.
 REDUCED_PRECISION_PROBE = """
 import torch
 images = torch.rand(16, 32, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
@@ -63,14 +63,14 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 
 @cache
 def reduced_precision_works() -> bool:
-    """Whether this CPU survives bfloat16, tried once in a child process, since a crash cannot be caught.
+    """Whether bfloat16 works on this CPU, tried once in a child process, since a crash cannot be caught.
 
-    A virtual machine may announce matrix units (AMX) that it does not let run: the first product then ends the process.
-    Any other failure of the child is left to the training itself, which can report it.
+    A virtual machine may announce matrix units (AMX) that it does not support: the first product then kills the
+    process. Any other failure of the child is ignored here, since the training itself can report it.
     """
     child = subprocess.run([sys.executable, "-c", REDUCED_PRECISION_PROBE], capture_output=True, check=False)
     killed_by_signal = child.returncode < 0
-    ended_by_windows = child.returncode >= 0xC0000000  # NTSTATUS of an illegal instruction and its like
+    ended_by_windows = child.returncode >= 0xC0000000  # NTSTATUS of an illegal instruction or another crash
     return not (killed_by_signal or ended_by_windows)
 
 
@@ -107,13 +107,13 @@ class Runtime:
         reduced = self.config.precision != "32-true"
         if self.device.type == "cpu" and reduced and not reduced_precision_works():
             raise ConfigError(
-                f"precision {self.config.precision} crashes on this CPU, whose bfloat16 units do not run; "
-                "take precision=32-true, or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
+                f"precision {self.config.precision} crashes on this CPU, whose bfloat16 units do not work; "
+                "use precision=32-true, or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
             )
 
     @cached_property
     def fabric(self) -> Fabric:
-        """Fabric on this device; imported only now because it costs seconds."""
+        """Fabric on this device; imported only here because the import takes seconds."""
         from lightning_fabric import Fabric
 
         self.check()
@@ -124,7 +124,7 @@ class Runtime:
 
     @property
     def seeded_devices(self) -> list[torch.device]:
-        """Devices beside the CPU whose random state must be put back for the caller."""
+        """Devices besides the CPU whose random state must be restored for the caller."""
         return [self.device] if self.device.type == "cuda" else []
 
     @property
@@ -138,7 +138,7 @@ class Runtime:
         return module
 
     def compiled(self, module: nn.Module) -> nn.Module:
-        """The module as training should call it."""
+        """The module, compiled for training if configured."""
         return torch.compile(module) if self.config.compile else module  # type: ignore[return-value]
 
     def seed_for(self, *parts: object) -> int:

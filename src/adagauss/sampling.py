@@ -1,4 +1,4 @@
-"""Fresh draws of remembered classes, again and again, from factors that are computed once."""
+"""Repeated draws from the stored classes, with factors that are computed once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Sampler:
         self.factors = safe_cholesky(bank.covariances + jitter * identity).factor.float()
 
     def draw(self, classes: Tensor, generator: torch.Generator) -> Tensor:
-        """One draw for each entry of ``classes``, which are positions in the bank."""
+        """One draw per entry of ``classes``, which are positions in the bank."""
         device = self.means.device
         noise = torch.randn(len(classes), self.means.shape[1], generator=generator).to(device)
         draws = self.means[classes.to(device)]
-        # A product a class: gathering a factor for every draw would take S² numbers a draw.
+        # One product per class: gathering a factor for every draw would take S² numbers per draw.
         for index in sorted(set(classes.tolist())):
             rows = torch.nonzero(classes == index).flatten().to(device)
             draws[rows] += noise[rows] @ self.factors[index].T

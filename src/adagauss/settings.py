@@ -1,7 +1,7 @@
-"""Settings are layers of data: resolved once, each value with the layer it came from.
+"""Settings are layers of data, resolved once; each value keeps the layer it comes from.
 
-A method starts from its composition, and each layer changes what those before it left: a preset, a benchmark, the
-user. Keys are dotted (``drift.recipe.epochs``).
+A method starts from its composition, and each layer overrides those before it: a preset, a protocol, the user. Keys are
+dotted (``drift.recipe.epochs``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from adagauss.config import Config, plain
 
 AUTOMATIC = ("backbone.input_size",)
-"""Settings whose None means 'as it comes', not 'off'."""
+"""Settings whose None means 'default', not 'off'."""
 KIND = "kind"
 
 C = TypeVar("C", bound=Config)
@@ -23,8 +23,8 @@ C = TypeVar("C", bound=Config)
 class Layer:
     """Settings from one source.
 
-    An unknown key of a strict layer is an error. A soft layer speaks to methods it does not know: keys that a method
-    lacks, or has turned off, are passed over.
+    An unknown key of a strict layer is an error. A soft layer is for methods it does not know: keys that a method does
+    not have, or has turned off, are skipped.
     """
 
     name: str
@@ -32,29 +32,29 @@ class Layer:
     strict: bool = True
 
     def without(self, settings: Mapping[str, Any]) -> Layer:
-        """This layer, silent where ``settings`` speak already."""
+        """This layer without the keys that ``settings`` contain."""
         taken = {*settings, *flatten(settings)}
         return replace(self, settings={key: value for key, value in self.settings.items() if key not in taken})
 
 
 @dataclass(frozen=True)
 class Resolved(Generic[C]):
-    """A configuration, and the name of the layer that each of its values came from, by dotted key."""
+    """A configuration, and the name of the layer that each value comes from, by dotted key."""
 
     config: C
     origins: Mapping[str, str]
 
 
 def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
-    """Put layers over a configuration.
+    """Apply layers to a configuration.
 
-    Exchanging a part (``drift.kind``) drops the fields of the part that stood there; the defaults of the new one come
-    from the layer that exchanged it.
+    Exchanging a part (``drift.kind``) drops the fields of the old part; the defaults of the new one are attributed to
+    the layer that exchanged it.
 
     Args:
-        start: what the first layer changes.
+        start: the configuration before any layer.
         layers: from the weakest to the strongest.
-        origin: name for where the values of ``start`` come from.
+        origin: name of the origin of the values in ``start``.
     """
     model = type(start)
     spec = plain(start)
@@ -64,7 +64,7 @@ def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
         if not changes:
             continue
         touched = {*changes, *_exchanged(spec, changes)}
-        # Validating says what is wrong with a layer, and fills in the fields of a part that it brought.
+        # Validation reports errors in a layer, and fills in the fields of a new part.
         spec = plain(model.of(override(spec, changes)))
         origins = {key: layer.name if _within(key, touched) else origins.get(key, layer.name) for key in flatten(spec)}
     return Resolved(model.of(spec), origins)
@@ -84,7 +84,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Nested settings with dotted changes applied; keys that do not exist are left to validation.
 
-    Exchanging a part (``"drift.kind"``) drops the fields of the part that stood there before.
+    Exchanging a part (``"drift.kind"``) drops the fields of the old part.
     """
     result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
     for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(f".{KIND}")):
@@ -101,16 +101,16 @@ def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 
 
 def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only those dotted changes whose key is there to be changed: what of a soft layer concerns this method.
+    """Only the dotted changes whose key exists: the changes of a soft layer that apply to this method.
 
-    What the method has turned off (None) stays off: how wide to make a bottleneck is no concern of one without any.
+    What the method has turned off (None) stays off: a bottleneck width does not apply to a method without bottleneck.
     """
     known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
     return {key: value for key, value in changes.items() if key in known}
 
 
 def _exchanged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
-    """Where changes put a part of another kind."""
+    """Keys at which the changes put a part of another kind."""
     before = flatten(spec)
     return [
         key.removesuffix(f".{KIND}")

@@ -1,4 +1,4 @@
-"""What is learned, as torch modules: buffers that are saved, loaded, moved and copied by torch itself."""
+"""Learned state as torch modules: buffers that torch saves, loads, moves and copies."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ Kind = TypeVar("Kind", bound=Learned)
 
 
 def recalled(before: Learned | None, kind: type[Kind]) -> Kind | None:
-    """What a part handed back after the last task, as the kind of module that it hands back."""
+    """The state that a part returned after the last task, checked to be of its kind."""
     assert before is None or isinstance(before, kind), f"expected {kind.__name__}, got {type(before).__name__}"
     return before

@@ -1,4 +1,4 @@
-"""The current task as the parts of a method see it: its images, the network before and now, and their features."""
+"""The current task for the parts of a method: its images, the network before and now, and their features."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def extract_features(
     *,
     prediction: bool = False,
 ) -> Tensor:
-    """(N, S) features in evaluation mode, by the only loop that does this.
+    """(N, S) features in evaluation mode: the only feature-extraction loop.
 
-    ``transform`` makes uint8 pixels floats in 0..1; ``prediction`` asks for the features to predict from.
+    ``transform`` turns uint8 pixels into floats in 0..1; ``prediction`` returns the features used for prediction.
     """
     was_training = extractor.training
     extractor.eval()
@@ -42,7 +42,7 @@ def extract_features(
             rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
             advance("")
     extractor.train(was_training)
-    # A clone made outside inference mode may take part in training.
+    # A clone made outside inference mode can be used in training.
     return torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
 
 
@@ -71,9 +71,9 @@ class ImageBatches:
 
 @dataclass
 class CurrentTask:
-    """Task ``index``: what every part of a method may use, and all it may use of images.
+    """Task ``index``: the data that the parts of a method may use, and their only access to images.
 
-    ``data`` holds the current task's images alone; the object dies with the task, and the images with it.
+    ``data`` holds only the images of the current task; the object is discarded after the task.
     """
 
     index: int
@@ -83,7 +83,7 @@ class CurrentTask:
     augmentation: Augmentation
     runtime: Runtime
     shared: Mapping[str, Tensor] = field(default_factory=dict)
-    """What one part knows of earlier tasks and others may read, by name."""
+    """Tensors of earlier tasks that one part shares with others, by name."""
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
 
     @property
@@ -103,10 +103,10 @@ class CurrentTask:
         return self.data.targets.to(self.runtime.device)
 
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
-        """Features of all images under the network now (or before), computed once for each view.
+        """Features of all images under the current (or previous) network, computed once per view.
 
-        A view is ``test`` (images as they are), ``flip`` (mirrored) or a number: the n-th random augmentation, which
-        is the same pictures for both networks.
+        A view is ``test`` (images as they are), ``flip`` (mirrored) or a number: the n-th random augmentation, which is
+        the same for both networks.
         """
         key = (previous, view)
         if key not in self._features:
@@ -123,9 +123,9 @@ class CurrentTask:
         return self._features[key]
 
     def blocks(self, flips: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Positions of some images and their features, as they are and with ``flips`` mirrored, until all have come.
+        """Blocks of positions and features, of the plain images and, with ``flips``, of the mirrored ones.
 
-        Nothing is kept: this is for features too large to be held for a whole task.
+        Nothing is cached: this is for features that are too large to be stored for a whole task.
         """
         extractor = self.network.extractor.eval()
         bounds = batch_bounds(len(self.data), FEATURE_BATCH, drop_last=False)
@@ -139,14 +139,15 @@ class CurrentTask:
                 advance("")
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(old features, new features, targets) of ``views`` augmented copies of the task; of the plain images if 0."""
+        """(old features, new features, targets) of ``views`` augmented copies of the task, or of the plain images if
+        0."""
         chosen: list[str | int] = list(range(views)) if views else ["test"]
         old = torch.cat([self.features(view, previous=True) for view in chosen])
         new = torch.cat([self.features(view) for view in chosen])
         return old, new, self.targets.repeat(len(chosen))
 
     def forget_features(self) -> None:
-        """Called when the network has changed."""
+        """Clear cached features, after the network has changed."""
         self._features.clear()
 
     def _transform(self, view: str | int) -> Transform:

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: what is where, checked before any of it is read."""
+"""The header of a safetensors file: names and places of tensors, checked before any tensor is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from adagauss.errors import CheckpointError
 OPENING = b'{"__metadata__":{"digest":"'
 UNSIGNED = b"0" * 64
 PLACE = 8 + len(OPENING)
-"""Where the digest stands in the file: right after the opening, so that it can be filled in last."""
+"""Position of the digest: at the start of the header, so that it can be filled in last."""
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -34,7 +34,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
 class TruncatedError(ValueError):
-    """A file that is shorter than its header says."""
+    """A file that is shorter than its header claims."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Entry:
 
 
 def ordered(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names in the order of the file: wide types first, so that each is aligned, then by name."""
+    """Names in file order: wide types first, so that each tensor is aligned, then by name."""
     return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
 
 
@@ -70,15 +70,15 @@ def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> byt
 
 
 def parse_header(header: bytes, size: int) -> tuple[dict[str, str], list[Entry]]:
-    """Metadata, and tensors that together are exactly the ``size`` bytes after the header; else a `ValueError`."""
+    """Metadata and tensors, which must cover exactly the ``size`` bytes after the header; otherwise a `ValueError`."""
     content = json.loads(header)
     metadata = {str(key): str(value) for key, value in content.pop("__metadata__", {}).items()}
-    # An empty tensor may share its place with the next one.
+    # An empty tensor may have the same position as the next one.
     entries = sorted((_entry(*item) for item in content.items()), key=lambda entry: (entry.start, entry.stop))
     end = 0
     for entry in entries:
         if entry.start != end:
-            raise ValueError("its tensors do not follow each other")
+            raise ValueError("its tensors are not contiguous")
         end = entry.stop
     if end > size:
         raise TruncatedError("it is truncated")
@@ -91,7 +91,7 @@ def _entry(name: str, value: Mapping[str, Any]) -> Entry:
     dtype, shape, (start, stop) = DTYPES[value["dtype"]], value["shape"], value["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
         raise ValueError(f"{name} has an impossible size")
-    if math.prod(max(length, 1) for length in shape) >= 2**48:  # an empty tensor may claim to be enormous
+    if math.prod(max(length, 1) for length in shape) >= 2**48:  # an empty tensor may claim a huge size
         raise ValueError(f"{name} has an impossible size")
     if math.prod(shape) * dtype.itemsize != stop - start:
         raise ValueError(f"{name} does not fit its place")

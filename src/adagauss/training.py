@@ -19,7 +19,7 @@ History = list[dict[str, float]]
 
 
 class Recipe(Config):
-    """How one training goes: epochs, batches, optimizer and schedule."""
+    """Settings of one training: epochs, batches, optimizer and schedule."""
 
     epochs: PositiveInt = 200
     batch_size: PositiveInt = 256
@@ -32,45 +32,45 @@ class Recipe(Config):
     """Fractions of the epochs after which the learning rate is multiplied by ``decay``."""
     decay: PositiveFloat = 0.1
     clip_norm: PositiveFloat | None = None
-    """Largest global norm of the gradients of everything trained together."""
+    """Largest global norm of all gradients together."""
     head_warmup: Fraction = 0.0
-    """Share of the first epochs in which features are detached: only the head and helpers learn."""
+    """Share of the epochs, at the start, in which features are detached: only the head and helpers learn."""
     drop_last: bool = True
-    """Leave out the last, smaller batch of an epoch, unless it is the only one."""
+    """Skip the last, smaller batch of an epoch, unless it is the only one."""
 
     @property
     def warm_epochs(self) -> int:
-        # The 1e-9 guards products such as 0.29 · 100, which fall just below the epoch they mean.
+        # The 1e-9 guards against products such as 0.29 · 100, which are slightly below the whole number.
         return int(self.head_warmup * self.epochs + 1e-9)
 
 
 class Batches(Protocol):
-    """What an epoch goes over."""
+    """The batches of an epoch."""
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Batches per epoch."""
 
     def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         """One pass, in an order and with augmentations drawn from ``generator``."""
 
 
 class Objective(nn.Module):
-    """What is trained, and towards what: calling it with a batch gives the named losses whose sum is minimised.
+    """The trained modules and their loss: calling it with a batch returns named losses, whose sum is minimised.
 
-    It is one module, so that training can wrap it whole (precision, several processes). Its parameters and buffers are
-    what a snapshot holds.
+    It is one module, so that training can wrap it as a whole (precision, several processes). A snapshot holds its
+    parameters and buffers.
     """
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        """Groups for the optimizer, each with its own learning rate: all parameters alike unless a subclass differs."""
+        """Parameter groups for the optimizer, each with its own learning rate; by default, one group."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": learning_rate}]
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Called before the batches of an epoch; ``generator`` serves all randomness of the losses."""
+        """Called before the batches of an epoch; ``generator`` is for all randomness of the losses."""
 
 
 class TensorBatches:
-    """Shuffled batches of rows that are held in memory, e.g. cached features."""
+    """Shuffled batches of rows in memory, e.g. cached features."""
 
     def __init__(self, *tensors: Tensor, batch_size: int, drop_last: bool = False) -> None:
         self.tensors = tensors
@@ -87,7 +87,7 @@ class TensorBatches:
 
 
 def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]]:
-    """Where batches start and stop. A lone last image joins the batch before it: it has no statistics of its own.
+    """Start and stop of each batch. A single last image joins the batch before it: one image has no batch statistics.
 
     >>> batch_bounds(9, 4, drop_last=False), batch_bounds(10, 4, drop_last=True)
     ([(0, 4), (4, 9)], [(0, 4), (4, 8)])
@@ -105,7 +105,7 @@ def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]
 def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
     """Learning rate relative to the recipe's; ``progress`` in 0..1 is the share of all steps done."""
     if recipe.schedule == "milestones":
-        # The 1e-9 guards fractions such as 0.3 · 10, which fall just below the epoch they mean.
+        # The 1e-9 guards against products such as 0.3 · 10, which are slightly below the whole number.
         passed = sum(epoch >= math.floor(fraction * recipe.epochs + 1e-9) > 0 for fraction in recipe.milestones)
         return recipe.decay**passed
     if recipe.schedule == "cosine":
@@ -119,7 +119,7 @@ def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
 
 
 def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """SGD with momentum, or Adam, over parameter groups that carry their learning rates."""
+    """SGD with momentum, or Adam, over parameter groups with their learning rates."""
     if recipe.optimizer == "adam":
         return torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
     return torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
@@ -128,8 +128,8 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
 def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runtime, stage: str) -> History:
     """Minimise the sum of the objective's losses; returns the mean of each loss per epoch.
 
-    ``stage`` names this training within the run: its randomness and its snapshots hang on it, so that a training
-    continued from a snapshot gives the same numbers as one that was never interrupted.
+    ``stage`` names this training within the run. Its random numbers and snapshots are keyed by the stage, so that a
+    training resumed from a snapshot gives the same numbers as an uninterrupted one.
     """
     fabric = runtime.fabric
     groups = objective.parameter_groups(recipe.learning_rate)

@@ -1,4 +1,4 @@
-"""YAML from elsewhere, within bounds: a few lines of it can otherwise stand for gigabytes, or for hours."""
+"""Read untrusted YAML within limits: a few lines can otherwise take gigabytes of memory or hours."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from adagauss.errors import ConfigError
 MAX_BYTES = 2**18
 MAX_DEPTH = 40
 MAX_NODES = 20_000
-"""Values in all, each alias counted as everything it stands for."""
+"""Limit for all values, with each alias counted as all the values it stands for."""
 MAX_NUMBER = 100
-"""Characters of a number or date: numbers to the base of 60 take time quadratic in their length."""
+"""Limit for the characters of a number or date: base-60 numbers take time quadratic in their length."""
 TEXT = "tag:yaml.org,2002:str"
 
 
 class YamlError(ConfigError):
-    """Text that is not YAML, or more of it than settings need; the message is the reason, in a line."""
+    """Text that is not YAML, or exceeds the limits; the message is the reason in one line."""
 
 
 def parse_yaml(text: str) -> Any:
-    """The value that a YAML text stands for, made of plain values only.
+    """Parse a YAML text into plain values.
 
     >>> parse_yaml("{tied: 0.5, kinds: [a, b]}")
     {'tied': 0.5, 'kinds': ['a', 'b']}
@@ -37,7 +37,7 @@ def parse_yaml(text: str) -> Any:
     except YamlError:
         raise
     except (yaml.YAMLError, ValueError, TypeError) as error:  # a ValueError is a date that does not exist
-        # The full text of a YAML error is a drawing of several lines.
+        # The full text of a YAML error has several lines.
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None and mark.line else ""
@@ -45,7 +45,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML file in UTF-8; a file that is not there raises as usual."""
+    """Read a YAML file in UTF-8; a missing file raises as usual."""
     if not path.is_file() and path.exists():
         raise YamlError("it is not a file")
     with path.open("rb") as file:
@@ -53,27 +53,27 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_yaml(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        if len(content) > MAX_BYTES:  # a character may be cut at the bound
+        if len(content) > MAX_BYTES:  # a character may be cut at the limit
             raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, which no settings are") from error
         raise YamlError("it is not text in UTF-8") from error
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Counts while it reads, so that what is too much is refused before it is built."""
+    """Counts while it reads, so that excessive content is refused before it is built."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
         self._nodes = 0
         self._sizes: dict[int, int] = {}
-        """Values that each finished node stands for; an alias to any other is one to something around it."""
+        """Number of values of each finished node; an alias to an unfinished node refers to a node that contains it."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         is_alias = self.check_event(AliasEvent)
         before = self._nodes
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise YamlError(f"it is nested more than {MAX_DEPTH} deep, which no settings are")
+            raise YamlError(f"it is nested more than {MAX_DEPTH} levels deep, which no settings are")
         node = super().compose_node(parent, index)
         self._depth -= 1
         if node is None:
@@ -96,7 +96,7 @@ def _refuse_twins(node: MappingNode) -> None:
     for key, _ in node.value:
         if not isinstance(key, ScalarNode):
             kind = "list" if isinstance(key, SequenceNode) else "mapping"
-            raise YamlError(f"a {kind} stands where the name of a setting should")
+            raise YamlError(f"a {kind} is where the name of a setting should be")
         if key.value in seen:
             raise YamlError(f"{key.value[:50]!r} is given twice in line {key.start_mark.line + 1}")
         seen.add(key.value)

@@ -96,7 +96,7 @@ def test_a_combination_is_refused_at_once_or_learns_two_tasks(base: str, drift: 
         ("lwf", {"drift.kind": "efc", "memory.kind": "means"}, "feature matrix"),
         ("finetune", {"classifier.kind": "nearest_mean"}, "mean of each class"),
         ("adagauss", {"classifier.kind": "learned_head"}, "outputs of every task"),
-        ("adagauss", {"classifier.kind": "analytic"}, "stand still"),
+        ("adagauss", {"classifier.kind": "analytic"}, "are fixed"),
         ("adagauss", {"classifier.tukey": 0.5}, "never negative"),
     ],
 )

@@ -73,13 +73,13 @@ def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
         ("{", "damaged"),
         ("[]", "another version"),
         ('{"method": "adagauss", "a_last": {"pooled": 0.5}}', "preset: Field required"),
-        (None, "is not there"),
+        (None, "does not exist"),
     ],
 )
 def test_metrics_that_cannot_be_read_say_how_to_get_them_anew(text: str | None, reason: str, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "metrics.json").write_text(text)
-    with pytest.raises(CheckpointError, match=f"(?s){reason}.*--resume. finishes the run and writes it anew"):
+    with pytest.raises(CheckpointError, match=f"(?s){reason}.*--resume. finishes the run and writes it again"):
         RunFolder(tmp_path).result()
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path
     RunFolder(path).write_json("environment.json", {**facts, "source": "0123456789"})
     run(quick_config(), path, resume=True, reporter=other)
     assert same.heard == []
-    assert "begun by other code (0123456789" in other.heard[0]
+    assert "started with other code (0123456789" in other.heard[0]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def _plain(config: RunConfig) -> dict[str, Any]:
 
 def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
     run(quick_config("finetune"), tmp_path)
-    with pytest.raises(CheckpointError, match="holds a run already"):
+    with pytest.raises(CheckpointError, match="already holds a run"):
         run(quick_config("finetune"), tmp_path)
 
 
@@ -218,5 +218,5 @@ def test_a_truncated_checkpoint_is_refused_with_the_way_out(tmp_path: Path) -> N
 def test_a_run_of_an_older_release_says_which_one_to_use(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("method_name: adagauss\nmethod: {expansion: 3}\n", encoding="utf-8")
     (tmp_path / "environment.json").write_text('{"adagauss": "0.1.0"}', encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"begun by adagauss 0\.1\.0.*begin the run anew"):
+    with pytest.raises(CheckpointError, match=r"started with adagauss 0\.1\.0.*start a new run"):
         stored_config(RunFolder(tmp_path))

@@ -208,9 +208,12 @@ def build_extractor(
     Normalisation and input size are those of the backbone if it defines them, and those of the dataset otherwise.
 
     Args:
-        config: which network, and how it learns. shape: of the images. mean: of the dataset's channels. std: of the
-        dataset's channels. initial_weights: False leaves the network random and reads no weight file: for a caller that
-        then loads all parameters from a checkpoint, on a machine that may not have the file.
+        config: which network, and how it learns.
+        shape: of the images.
+        mean: of the dataset's channels.
+        std: of the dataset's channels.
+        initial_weights: False leaves the network random and reads no weight file: for a caller that then loads all
+            parameters from a checkpoint, on a machine that may not have the file.
     """
     info = backbone_info(config.name)
     channels, height, width = shape

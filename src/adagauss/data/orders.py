@@ -15,10 +15,11 @@ NAMES = ("natural", "icarl", "seeded", "per-run")
 def class_order(order: str | int | Sequence[int], classes: int, seed: int = 0) -> list[int]:
     """Positions of classes in the order they are taught.
 
-    - ``"natural"``: as the dataset numbers them; - ``"icarl"``: NumPy's legacy permutation with seed 1993, the usual
-    order for CIFAR-100; - ``"seeded"`` and ``"per-run"``: the same permutation with ``seed``; a number is short for it.
-    A stream takes the seed from its configuration for ``seeded``, and from the run for ``per-run``; - a list of
-    positions.
+    - ``"natural"``: as the dataset numbers them;
+    - ``"icarl"``: NumPy's legacy permutation with seed 1993, the usual order for CIFAR-100;
+    - ``"seeded"`` and ``"per-run"``: the same permutation with ``seed``; a number is short for it. A stream takes the
+      seed from its configuration for ``seeded``, and from the run for ``per-run``;
+    - a list of positions.
 
     >>> class_order("icarl", 100)[:5]
     [68, 56, 78, 8, 23]

@@ -1,4 +1,4 @@
-"""One file a method."""
+"""One file per method."""
 
 from adagauss.methods.base import (
     Method,

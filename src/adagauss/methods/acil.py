@@ -1,4 +1,4 @@
-"""ACIL (NeurIPS 2022): a frozen extractor and a ridge regression that never forgets, because it forgets nothing.
+"""ACIL (NeurIPS 2022): a frozen extractor and a ridge regression over all data seen, solved from running sums.
 
     task 1: train F with L_CE, then freeze it                       representation
     every task, with X = ReLU(F(x)·B), B random and fixed:
@@ -25,7 +25,7 @@ from adagauss.training import Recipe
     "acil",
     title="ACIL",
     family="frozen extractor",
-    stores="autocorrelation of all expanded features, and one vector of that size for each class",
+    stores="autocorrelation of all expanded features, and one vector of that size per class",
     paper="Zhuang et al., NeurIPS 2022, arXiv 2205.14922",
 )
 def acil() -> Method:

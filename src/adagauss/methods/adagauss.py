@@ -1,6 +1,6 @@
 """AdaGauss (NeurIPS 2024): Gaussians that follow the extractor, and covariances that do not collapse.
 
-Algorithm 1 of the paper, and where each line of it is:
+Algorithm 1 of the paper, and the part that implements each line:
 
     for task t = 1 … T:
         train F_t on task t with L_CE + α·L_AC + λ·L_PKD               representation
@@ -29,7 +29,7 @@ PAPER: dict[str, Any] = {
     "representation.terms.distillation.reduction": "sum",
     "drift.reduction": "sum",
 }
-"""What the text says. The composition below is the text already, but for the reduction of the squared errors."""
+"""The paper's text. The composition below already follows it, except for the reduction of the squared errors."""
 
 REFERENCE: dict[str, Any] = {
     "representation.later.learning_rate": 0.01,  # the text: 0.1 in every task
@@ -50,11 +50,11 @@ REFERENCE: dict[str, Any] = {
     "representation.later.head_warmup": 0.01,
     "representation.full_rate": "bottleneck_bias",  # pretrained runs: only the bottleneck's bias counts as new
 }
-"""What the published code does."""
+"""The published code."""
 
 
 def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
-    """A preset for a variant of AdaGauss that has some parts of its own."""
+    """The preset without the settings of some parts, for a variant of AdaGauss that replaces them."""
     return {key: value for key, value in preset.items() if key.partition(".")[0] not in parts}
 
 

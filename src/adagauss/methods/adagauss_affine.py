@@ -3,10 +3,10 @@
     train F_t on task t with L_CE + α·L_AC + λ·L_PKD                      representation (see adagauss)
     P, b = ridge regression of F_t(x) on F_{t−1}(x) over task t           drift
     μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P for every old class c               drift
-    remember the new classes, predict by the Bayes rule                   memory, classifier (see adagauss)
+    store the new classes, predict by the Bayes rule                      memory, classifier (see adagauss)
 
-A Gaussian stays a Gaussian under an affine map, so nothing is sampled, and nothing is trained: the map costs
-milliseconds where the published adapter costs a hundred epochs.
+A Gaussian stays a Gaussian under an affine map, so nothing is sampled or trained: the map takes milliseconds, the
+published adapter a hundred epochs.
 """
 
 from __future__ import annotations

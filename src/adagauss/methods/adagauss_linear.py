@@ -1,7 +1,7 @@
 """AdaGauss with a linear classifier in place of the Bayes rule.
 
-all lines of AdaGauss' Algorithm 1 but the last                                  see adagauss
-train Linear(S, C) with cross-entropy on draws of N(μ_c, Σ_c), all classes alike  classifier
+all lines of AdaGauss' Algorithm 1 except the last                               see adagauss
+train Linear(S, C) with cross-entropy on draws of N(μ_c, Σ_c), classes balanced  classifier
 predict its largest output                                                       classifier
 """
 
@@ -25,5 +25,5 @@ from adagauss.methods.base import Method, register_method
     default_preset="reference",
 )
 def adagauss_linear() -> Method:
-    """AdaGauss with a linear head trained on draws of its Gaussians."""
+    """AdaGauss with a linear head trained on draws from its Gaussians."""
     return adagauss().with_changes(classifier=SampledLinear())

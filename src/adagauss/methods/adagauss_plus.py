@@ -1,10 +1,10 @@
-"""AdaGauss+: AdaGauss with the drift and the classifier that did better in our own runs (docs/reproduction.md).
+"""AdaGauss+: AdaGauss with the drift and the classifier that were better in our own runs (docs/reproduction.md).
 
-all lines of AdaGauss' Algorithm 1 but:
-the adapter is the ridge regression z ↦ zP + b in closed form                    drift
-old Gaussians move exactly, μP + b and PᵀΣP + R: nothing is sampled               drift
+all lines of AdaGauss' Algorithm 1 except:
+the adapter is the ridge regression z ↦ zP + b in closed form                       drift
+old Gaussians move exactly, μP + b and PᵀΣP + R: nothing is sampled                 drift
     R, the covariance of the regression's residuals, is the variance that it loses  drift
-Bayes with covariances drawn half-way to their mean over classes, (Σ_c + Σ̄)/2     classifier
+Bayes with covariances shrunk half-way to their mean Σ̄ over classes, (Σ_c + Σ̄)/2    classifier
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ from adagauss.methods.base import Method, register_method
 )
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""
-    # Law of total covariance: Cov F_t = Cov E[F_t | F_{t−1}] + E Cov[F_t | F_{t−1}], and ψ gives the first term alone.
+    # Law of total covariance: Cov F_t = Cov E[F_t | F_{t−1}] + E Cov[F_t | F_{t−1}], and ψ gives only the first term.
     return adagauss().with_changes(drift=AffineMap(residual_covariance=1.0), classifier=Bayes(tied=0.5, log_det=True))

@@ -1,4 +1,4 @@
-"""ADC (CVPR 2024), adversarial drift compensation: images that stand in for old classes show how these have moved.
+"""ADC (CVPR 2024), adversarial drift compensation: adversarial images of old classes show how the classes have moved.
 
     for task t = 1 … T:
         train F_t on task t as LwF does                                        representation (see lwf_base)
@@ -10,8 +10,8 @@
         for every new class c: μ_c of the features of its images               memory
         predict the nearest μ_c among unit vectors                             classifier
 
-Candidates are the plain images (the authors': augmented ones), and pixels are kept in 0..1 (the authors': between the
-least and greatest standardised pixel of the task).
+Candidates are the plain images (authors: augmented images), and pixels are clipped to 0..1 (authors: to the smallest
+and largest standardised pixel of the task).
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ from adagauss.methods.lwf_base import DATASETS, lwf_with
     datasets=DATASETS,
 )
 def adc() -> Method:
-    """LwF, with means whose drift adversarial images show."""
+    """LwF, with class means that follow the drift of adversarial images."""
     return lwf_with(ADC(candidates=100, iterations=3, step=25.0))

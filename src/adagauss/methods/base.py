@@ -1,4 +1,4 @@
-"""A method is four parts and a name; this is the composition and the registry."""
+"""A method is four parts and a name: the composition and the registry of methods."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from adagauss.representation import Representation, Term
 from adagauss.settings import Layer, Resolved, resolve
 
 COMPOSITION, USER = "method", "settings"
-"""Where values come from that the method is composed of, and that the user gave."""
+"""Names of the layers with the values of the composition and of the user."""
 
 
 class Method(Config):
-    """Representation, memory, drift and classifier, with the network and the augmentation they work on."""
+    """Representation, memory, drift and classifier, with the network and the augmentation they use."""
 
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     augmentation: Augmentation = Field(default_factory=Augmentation)
@@ -37,14 +37,14 @@ class Method(Config):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Method:
-        # Where later tasks are not trained, what a term would need of them does not matter.
+        # If later tasks are not trained, the needs of the terms do not matter.
         frozen = self.representation.later is None
         acting = [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
         check_needs(acting, self.given())
         return self
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """Every part that may learn something, by the name that its state has."""
+        """Every part that may learn something, with the name of its state."""
         yield "representation", self.representation
         for name, part in self.representation.subparts():
             yield f"representation/{name}", part
@@ -78,14 +78,14 @@ class MethodInfo:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     default_preset: str | None = None
     joint: bool = False
-    """An upper bound: the benchmark runner gives it the images of all tasks at once."""
+    """An upper bound: the runner gives it the images of all seen tasks at once."""
     datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings its authors use on some datasets, by the name of the dataset or how the name begins."""
+    """Settings of its authors for some datasets, keyed by the name of the dataset or a prefix of it."""
     fixed: tuple[str, ...] = ()
-    """Settings without which it would be another method: soft layers, of datasets or protocols, leave them alone."""
+    """Settings that define the method: soft layers, of datasets or protocols, do not change them."""
 
     def preset_layers(self, preset: str | None) -> list[Layer]:
-        """What a preset sets, or the default one; none if there are none."""
+        """The settings of a preset, or of the default preset; no layers if the method has no presets."""
         chosen = preset or self.default_preset
         if chosen is None:
             return []
@@ -94,7 +94,7 @@ class MethodInfo:
         return [Layer(f"preset {chosen}", self.presets[chosen])]
 
     def authors_layer(self, dataset: str) -> Layer:
-        """What the authors set on this dataset, beyond the composition."""
+        """The settings of the authors for this dataset, beyond the composition."""
         own = [settings for name, settings in self.datasets.items() if dataset.startswith(name)]
         return Layer("authors", {key: value for settings in own for key, value in settings.items()})
 
@@ -115,7 +115,7 @@ def register_method(
     datasets: Mapping[str, Mapping[str, Any]] | None = None,
     fixed: tuple[str, ...] = (),
 ) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
-    """Put a composition into the registry: every command, and every contract test, then knows it."""
+    """Register a composition, so that every command and every contract test uses it."""
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
         info = MethodInfo(
@@ -163,11 +163,11 @@ def resolve_method(
 
     Args:
         name: a registered method.
-        preset: one of its presets; None takes its default one.
-        settings: the user's, by dotted key; an unknown one is an error.
-        layers: what comes between the preset and the user, such as `adagauss.methods.traits.dataset_layers`.
-        epochs: makes every training of a task so long where ``settings`` do not say otherwise, and an adapter half
-            of it, as in the paper. It comes last, so as to reach parts that the user has put in as well.
+        preset: one of its presets; None takes the default.
+        settings: the user's settings by dotted key; an unknown key is an error.
+        layers: layers between the preset and the user's settings, such as `adagauss.methods.traits.dataset_layers`.
+        epochs: epochs of every training of a task unless ``settings`` set them, and half as many for an adapter, as in
+            the paper. It is applied last, so that it also reaches parts that the user has exchanged.
     """
     info = method_info(name)
     fixed = dict.fromkeys(info.fixed)

@@ -1,4 +1,4 @@
-"""DPCR (ICML 2025): second moments follow the extractor by two projections, and rebuild a ridge regression.
+"""DPCR (ICML 2025): second moments follow the extractor by two projections, and give a ridge regression.
 
     for task t = 1 … T:
         train F_t on task t as LwF does                                            representation (see lwf_base)
@@ -11,9 +11,9 @@
         predict argmax_c F_t(x)·w_c                                                classifier
 
 Φ_c = (n_c − 1)Σ_c + n_c·μ_cμ_cᵀ, so the Gaussians of the memory hold it. Here n_c are true counts, rank and ε are
-relative to the features' scale, and all moments come from images as they are; the published code has a fixed n_c, an
-absolute ε, and augmented images of the newest classes in W. The preset ``signed`` is for features behind a bottleneck,
-whose scale is not that for which γ = 200 was chosen.
+relative to the features' scale, and all moments come from the plain images; the published code has a fixed n_c, an
+absolute ε, and uses augmented images of the newest classes in W. The preset ``signed`` is for features behind a
+bottleneck, whose scale is not that for which γ = 200 was chosen.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "cla
     datasets=DATASETS,
 )
 def dpcr() -> Method:
-    """LwF, with moments that two projections carry along and a ridge regression over them."""
+    """LwF, with moments moved by two projections and a ridge regression over them."""
     return lwf_with(
         DualProjection(epsilon=1e-9, tolerance=1e-5),
         memory=GaussianMemory(covariance="full"),

@@ -24,7 +24,7 @@ from adagauss.methods.base import Method, register_method
     "dsal",
     title="DS-AL",
     family="frozen extractor",
-    stores="two autocorrelations of all expanded features, and two vectors of that size for each class",
+    stores="two autocorrelations of all expanded features, and two vectors of that size per class",
     paper="Zhuang et al., AAAI 2024, arXiv 2403.17503",
 )
 def dsal() -> Method:

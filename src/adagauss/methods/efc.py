@@ -1,4 +1,4 @@
-"""EFC (ICLR 2024), elastic feature consolidation: features may move where the old outputs do not feel it.
+"""EFC (ICLR 2024), elastic feature consolidation: features may move in directions that do not affect the old outputs.
 
     for task t = 1 … T:
         t = 1: cross-entropy over classes and their rotations                           representation
@@ -11,7 +11,8 @@
         E = mean of Wᵀ(diag p − ppᵀ)W over task t                                       representation (finish)
 
 Settings are those for CIFAR-100, where the published code pads whole images before the resized crop (here: a shifted
-window is cropped). On ImageNet-Subset later tasks train the backbone at 1e-5 there, at 1e-4 like the outputs here.
+window is cropped). On ImageNet-Subset later tasks train the backbone at 1e-5 in the published code, and at 1e-4 like
+the outputs here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def efc() -> Method:
         backbone=BackboneConfig(features=None, batch_norm="frozen"),
         augmentation=Augmentation(crop_padding=4, resized_crop=True, flip=True),
         representation=Representation(
-            # 64 images and their three rotations.
+            # 64 images and the three rotations of each.
             first=Recipe(
                 epochs=100,
                 batch_size=256,

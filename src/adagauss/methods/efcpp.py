@@ -1,4 +1,4 @@
-"""EFC++ (2025): EFC in two phases, first the backbone, then the balance of the outputs.
+"""EFC++ (2025): EFC in two phases: first the backbone is trained, then the outputs are balanced.
 
     for task t = 1 … T:
         t = 1: as EFC                                                             representation
@@ -9,7 +9,7 @@
         predict the largest of all outputs                                        classifier
         E = mean of Wᵀ(diag p − ppᵀ)W over task t, W re-balanced                  representation (finish)
 
-The re-balanced outputs are those of the network: the next task starts from them.
+The re-balanced outputs are stored in the network: the next task starts from them.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""EWC, elastic weight consolidation (PNAS 2017): weights that matter for old tasks are held where they were.
+"""EWC, elastic weight consolidation (PNAS 2017): weights that matter for old tasks are kept near their old values.
 
-    keep a head for each task, the old ones fixed                              representation (heads)
+    keep one head per task, the old ones fixed                                 representation (heads)
     for task t = 1 … T:
         train F_t and head t with CE over the new classes                      cross-entropy
             + (λ/2) Σ_i F_i (θ_i − θ*_i)², θ* = θ_{t−1}                        ewc (from t = 2)
         F ← ½F + ½·diagonal Fisher information of task t                       ewc (after the task)
     predict the largest output of all heads                                    classifier
 
-λ belongs to how F is measured. The composition squares the gradient of every image; the presets ``facil`` and
-``pycil`` square gradients of batches of 128, which are far smaller, and have λ = 5000 and 1000 for it. Only the
-extractor is held: ``pycil`` would hold the old outputs too, which here are fixed.
+λ depends on how F is measured. The composition squares the gradient of every image; the presets ``facil`` and ``pycil``
+square the gradients of batches of 128, which are much smaller, with λ = 5000 and 1000. Only the extractor is penalised:
+PyCIL also penalises the old outputs, which are fixed here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PYCIL: dict[str, Any] = {
     presets={"facil": FACIL, "pycil": PYCIL},
 )
 def ewc() -> Method:
-    """A quadratic penalty weighed by the diagonal Fisher information."""
+    """A quadratic penalty weighted by the diagonal Fisher information."""
     recipe = Recipe(epochs=200, milestones=(0.3, 0.6, 0.9), clip_norm=1.0)
     return Method(
         backbone=BackboneConfig(features=None),

@@ -1,4 +1,4 @@
-"""FeCAM (NeurIPS 2023): a frozen extractor and the Mahalanobis distance of every class to itself.
+"""FeCAM (NeurIPS 2023): a frozen extractor and a Mahalanobis distance with the covariance of each class.
 
     task 1: train F with L_CE, then freeze it                                     representation
     every task, for every new class c:
@@ -8,8 +8,8 @@
         Σ̃_c is Σ_c, shrunk once more, as a correlation matrix
 
 V₁ and V₂ are the mean diagonal and off-diagonal entries. λ = ½ takes roots, so features must not be negative: the
-extractor has no bottleneck. With some 30 images a class, off_diagonal_shrinkage = 0 is advised by the authors.
-The published code predicts the first task with the cosine outputs it was trained with; here the rule above does.
+extractor has no bottleneck. With about 30 images per class, the authors advise off_diagonal_shrinkage = 0.
+The published code predicts the first task with its trained cosine outputs; here the rule above is used.
 """
 
 from __future__ import annotations

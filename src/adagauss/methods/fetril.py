@@ -1,4 +1,4 @@
-"""FeTrIL (WACV 2023): old classes are played by features of new ones, translated to the old means.
+"""FeTrIL (WACV 2023): old classes are represented by features of new classes, translated to the old means.
 
     task 1: train F with L_CE, then freeze it                            representation
     every task:
@@ -7,8 +7,8 @@
             pseudo-features F(x) − μ_n(p) + μ_p of all x in n(p)         classifier (pseudo_features)
         linear classifier on new features and old pseudo-features        classifier (svm, or fc)
 
-The preset ``fc`` is FeTrIL-fc, as later implementations have it: a trained layer, and similarity by cosine. The
-training of the first task is theirs too (the paper adds a second training with AugMix).
+The preset ``fc`` is FeTrIL-fc as in later implementations: a trained layer, and cosine similarity. The training of the
+first task also follows them (the paper adds a second training with AugMix).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from adagauss.representation.terms import CrossEntropy
     paper="lower bound",
 )
 def finetune() -> Method:
-    """Train on each task in turn and predict with the head that comes out."""
+    """Train on each task in turn and predict with the trained head."""
     return Method(
         representation=Representation(
             heads="keep", train_old_heads=True, terms={"cross_entropy": CrossEntropy(over="seen")}

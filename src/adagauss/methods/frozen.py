@@ -1,10 +1,10 @@
-"""Frozen features and nearest mean: what a network knows after the first task, and a mean for each class since.
+"""Frozen features and nearest mean: the network of the first task, and one mean per class.
 
     task 1: train F with L_CE                        representation (later=None freezes it)
     every task: μ_c, the mean of the class's features  memory
     predict argmin_c ‖F(x) − μ_c‖                    classifier
 
-A reference for every method: one that learns new features should do better, one that keeps old ones not worse.
+A baseline: a method that learns new features should be better, one that keeps the old features should not be worse.
 """
 
 from __future__ import annotations

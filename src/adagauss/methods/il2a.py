@@ -1,7 +1,7 @@
-"""IL2A (NeurIPS 2021): mixtures of classes are classes of their own; old Gaussians are replayed without sampling.
+"""IL2A (NeurIPS 2021): mixtures of classes are additional classes; old Gaussians are replayed without sampling.
 
     for task t = 1 … T:
-        mix pairs of images of different classes; each pair of classes a class   label augmentation
+        mix images of different classes; each pair of classes is a new class     label augmentation
         train F_t and the head over all outputs with CE (logits / 0.1)           cross-entropy
             + 10 · CE of random old classes c under the logits                   semantic (from t = 2)
                 w_jᵀμ_c + b_j + (ratio/2)(w_j − w_c)ᵀ Σ_c (w_j − w_c)
@@ -10,7 +10,7 @@
         for every new class c: μ_c, Σ_c of its augmented images                  memory
     predict the largest of the C outputs                                         classifier
 
-``batch_size`` counts mixtures: 320 are 64 images and up to 4 mixtures of each. The published code pairs Σ with the
+``batch_size`` includes mixtures: 320 is 64 images and up to 4 mixtures of each. The published code pairs Σ with the
 wrong class from the third task on; here μ_c and Σ_c are always those of class c. Tiny ImageNet uses batches of 100
 images and mixtures between 0.3 and 0.7.
 """

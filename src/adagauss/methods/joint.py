@@ -1,4 +1,4 @@
-"""Joint training: the upper bound. All classes at once, which no incremental learner may have."""
+"""Joint training: the upper bound. It trains on all seen classes at once, which an incremental learner may not do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from adagauss.representation.terms import CrossEntropy
     joint=True,
 )
 def joint() -> Method:
-    """Ordinary supervised training; the benchmark runner starts it anew on all classes seen so far."""
+    """Ordinary supervised training; the runner trains it from scratch on all classes seen so far."""
     return Method(
         representation=Representation(terms={"cross_entropy": CrossEntropy(over="current")}, heads="keep"),
         memory=NoMemory(),

@@ -1,4 +1,4 @@
-"""LDC (ECCV 2024), learnable drift compensation: one linear map carries all old means.
+"""LDC (ECCV 2024), learnable drift compensation: one linear map moves all old means.
 
     for task t = 1 … T:
         train F_t on task t as LwF does                                   representation (see lwf_base)
@@ -8,8 +8,8 @@
         for every new class c: μ_c of the features of its images          memory
         predict the nearest μ_c among unit vectors                        classifier
 
-W comes in closed form, drawn slightly toward the identity; the preset ``adam`` fits it as the authors do, with 20
-epochs of Adam from a random start.
+W is computed in closed form, shrunk slightly toward the identity; the preset ``adam`` fits it like the authors, with 20
+epochs of Adam from a random initialisation.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ from adagauss.methods.lwf_base import DATASETS, lwf_with
     datasets=DATASETS,
 )
 def ldc() -> Method:
-    """LwF, with means that a linear map carries along."""
+    """LwF, with class means moved by a linear map."""
     return lwf_with(LDC())

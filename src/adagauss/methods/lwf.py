@@ -1,12 +1,12 @@
 """LwF, learning without forgetting (ECCV 2016): the old network's outputs on the new images must not change.
 
-    keep a head for each task, the old ones fixed                              representation (heads)
+    keep one head per task, the old ones fixed                                 representation (heads)
     for task t = 1 … T:
         train F_t and head t with CE over the new classes                      cross-entropy
             + λ · Σ_c −softmax(o_{t−1}/T)_c log softmax(o_t/T)_c, c old        distillation (from t = 2)
     predict the largest output of all heads                                    classifier
 
-This is the variant with linear heads whose old ones are fixed (FACIL); the preset ``pycil`` trains all heads.
+This is the variant with linear heads, the old ones fixed (FACIL); the preset ``pycil`` trains all heads.
 """
 
 from __future__ import annotations

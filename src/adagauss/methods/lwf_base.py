@@ -1,11 +1,11 @@
-"""The learner under SDC, LDC, ADC and DPCR: LwF, by default with nearest means; they differ in how these follow.
+"""The base of SDC, LDC, ADC and DPCR: LwF, by default with nearest means; they differ in the drift.
 
     first task:   cross-entropy                                                    representation
-    later tasks:  cross-entropy over the new classes alone + 10·L_KD(old outputs)  representation
-    remember the mean of each new class                                            memory
+    later tasks:  cross-entropy over the new classes + 10·L_KD(old outputs)        representation
+    store the mean of each new class                                               memory
     predict the nearest mean among unit vectors                                    classifier
 
-Outputs are scaled cosines while training, and thrown away for prediction; those of old classes stay as they were.
+The outputs are scaled cosines during training, and are not used for prediction; those of old classes are fixed.
 Settings are those for CIFAR-100.
 """
 
@@ -30,11 +30,11 @@ DATASETS: dict[str, dict[str, Any]] = {
     "cub": FINE_GRAINED,
     "cars": FINE_GRAINED,
 }
-"""What the authors of LDC and ADC set on other datasets."""
+"""Settings of the authors of LDC and ADC for other datasets."""
 
 
 def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier | None = None) -> Method:
-    """LwF with class statistics that follow the extractor by ``drift``: nearest means unless said otherwise."""
+    """LwF with class statistics that follow the extractor by ``drift``; by default, nearest means."""
     return Method(
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="autoaugment"),

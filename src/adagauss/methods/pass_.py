@@ -1,7 +1,7 @@
-"""PASS (CVPR 2021): means of old classes, with noise around them, are replayed; rotations are classes of their own.
+"""PASS (CVPR 2021): means of old classes are replayed with noise; rotations are additional classes.
 
     for task t = 1 … T:
-        every image in 4 rotations, each rotation of a class a class            label augmentation
+        every image in 4 rotations, each rotation of a class is a new class     label augmentation
         train F_t and one head over all 4·C outputs with CE (logits / 0.1)      cross-entropy
             + 10 · CE of μ_c + r·ε for random old classes c, ε ~ N(0, I)        prototypes (from t = 2)
             + 10 · ‖F_t(X) − F_{t−1}(X)‖_F                                      distillation (from t = 2)
@@ -9,8 +9,8 @@
         for every new class c: μ_c of its augmented images                      memory
     predict the largest of the C unrotated outputs                              classifier
 
-``batch_size`` counts rotations: 256 are 64 images. On ImageNet-Subset, where the published code has r as the mean of
-standard deviations, it is the root of the mean variance here too.
+``batch_size`` includes rotations: 256 is 64 images. On ImageNet-Subset the published code uses the mean of standard
+deviations as r; here r is always the root of the mean variance.
 """
 
 from __future__ import annotations

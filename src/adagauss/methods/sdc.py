@@ -1,4 +1,4 @@
-"""SDC (CVPR 2020), semantic drift compensation, on the learner its successors compare it on.
+"""SDC (CVPR 2020), semantic drift compensation, with the training that later papers compare it with.
 
     for task t = 1 … T:
         train F_t on task t as LwF does                                        representation (see lwf_base)
@@ -8,8 +8,8 @@
         for every new class c: μ_c of the features of its images               memory
         predict the nearest μ_c among unit vectors                             classifier
 
-The paper trains its embedding with a triplet loss; later work, and this method, with LwF. Its features are unit vectors
-and its σ belongs to them: distances in the kernel are between unit vectors here too. ``drift.sigma=null`` takes σ from
+The paper trains its embedding with a triplet loss; later work, and this method, use LwF. Its σ is meant for features
+that are unit vectors, so distances in the kernel are between unit vectors here too. ``drift.sigma=null`` takes σ from
 the median distance.
 """
 
@@ -29,5 +29,5 @@ from adagauss.methods.lwf_base import DATASETS, lwf_with
     datasets=DATASETS,
 )
 def sdc() -> Method:
-    """LwF, with means that move as the images around them."""
+    """LwF, with class means that move like the images around them."""
     return lwf_with(SDC(sigma=0.2, normalize=True))

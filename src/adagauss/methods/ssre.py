@@ -1,4 +1,4 @@
-"""SSRE (CVPR 2022): later tasks train 1×1 convolutions that are folded in; images choose between learning and keeping.
+"""SSRE (CVPR 2022): later tasks train 1×1 convolutions that are folded in; similarity to old classes weights losses.
 
 first task: train as PASS does, with rotations as classes; fold batch norm into convolutions   reparameterisation
 for task t = 2 … T:
@@ -33,7 +33,7 @@ BASE = Recipe(
     weight_decay=2e-4,
     milestones=(44 / 101, 89 / 101),
 )
-"""The first task is PASS' own: 64 images in 4 rotations."""
+"""The first task is trained like PASS: 64 images in 4 rotations."""
 
 LATER = Recipe(
     epochs=60, batch_size=128, optimizer="adam", learning_rate=2e-4, weight_decay=5e-4, milestones=(45 / 60,)

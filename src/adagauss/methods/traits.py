@@ -1,4 +1,4 @@
-"""What the facts that datasets state mean for methods, in one place: datasets know nothing of methods."""
+"""What the traits of datasets mean for methods, in one place: datasets know nothing about methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from adagauss.data.dataset import Trait, dataset_info
 from adagauss.settings import Layer
 
 SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
-    # Policies of random changes are made for colour photographs.
+    # Augmentation policies are made for colour photographs.
     Trait.GREY: {"augmentation.policy": "none"},
     Trait.MIRRORING_HARMS: {
         "augmentation.flip": False,
@@ -18,13 +18,13 @@ SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
         "backbone.mirror": False,
     },
     Trait.PHOTOGRAPHS: {"augmentation.resized_crop": True, "augmentation.crop_padding": 0},
-    # A box of a few pixels shows nothing; and a few random features do for them, in a fraction of the time.
+    # A crop of a few pixels shows nothing; and few random features are enough, in a fraction of the time.
     Trait.TINY_IMAGES: {
         "augmentation.resized_crop": False,
         "classifier.expansion_size": 512,
         "backbone.options.filters": 500,
     },
-    # A task has some 250 images: many short epochs, and an adapter that sees enough batches.
+    # A task has about 250 images: use many short epochs, and enough batches for the adapter.
     Trait.FEW_IMAGES: {
         "representation.first.epochs": 20,
         "representation.first.batch_size": 32,
@@ -38,12 +38,12 @@ SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
 
 
 def trait_layers(traits: Iterable[Trait]) -> list[Layer]:
-    """What the traits of a dataset ask of any method."""
+    """Settings of the traits of a dataset for any method."""
     return [Layer(str(trait), SETTINGS[trait], strict=False) for trait in traits]
 
 
 def dataset_layers(name: str) -> list[Layer]:
-    """What a dataset asks of any method: by its traits, then by its own settings of images and network.
+    """Settings of a dataset for any method: those of its traits, then its own settings of images and network.
 
     >>> [layer.name for layer in dataset_layers("mnist")]
     ['grey images', 'mirroring harms', 'dataset mnist']

@@ -25,7 +25,7 @@ from adagauss.training import History, Recipe, train
 
 
 def _as_terms(value: Any) -> Any:
-    """Terms from plain data; a term set to null is left out."""
+    """Terms from plain data; a term that is null is removed."""
     if not isinstance(value, Mapping):
         return value
     return {
@@ -36,24 +36,25 @@ def _as_terms(value: Any) -> Any:
 
 
 class Trained(NamedTuple):
-    """A task that has been trained, its parts still at work until the rest of the task is done."""
+    """A trained task; its live parts are used until the rest of the task is done."""
 
     history: History
     parts: LiveParts | None
-    """None where nothing was trained."""
+    """None if nothing was trained."""
 
 
 class Representation(Part):
     """Trains the network on the current task with a sum of weighted terms.
 
-    The first task may have a recipe of its own; ``later=None`` freezes the extractor after it.
+    The first task may have its own recipe; ``later=None`` freezes the extractor after it.
     """
 
     role: ClassVar[str] = "representation"
     kind = "trained"
 
     first: Recipe | None = Field(default_factory=Recipe)
-    """How the first task is trained; None trains nothing ever, and the network stays as it starts."""
+    """How the first task is trained; None means that nothing is ever trained and the network keeps its initial
+    weights."""
     later: Recipe | None = Field(default_factory=Recipe)
     heads: Literal["discard", "keep"] = "discard"
     """Whether the classification outputs of finished tasks are kept."""
@@ -61,9 +62,9 @@ class Representation(Part):
     head: HeadKind = "linear"
     """Outputs w·x + b, or σ·cos(x, w) with a learned σ."""
     head_bias: bool = True
-    """Whether linear outputs have a b."""
+    """Whether linear outputs have a bias b."""
     keep_auxiliary: bool = False
-    """Whether auxiliary outputs (rotations) survive their task."""
+    """Whether auxiliary outputs (rotations) are kept after their task."""
     label_augmentation: Annotated[
         LabelAugmentation, part_of("label_augmentation", "representation.label_augmentation")
     ] = Field(default_factory=NoLabelAugmentation)
@@ -72,16 +73,16 @@ class Representation(Part):
     ] = Field(default_factory=NoReparameterisation)
     terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
     trunk_rate: PositiveFloat = 1.0
-    """Learning rate of the trunk relative to new layers; below 1 for pretrained weights."""
+    """Learning rate of the trunk relative to that of new layers; below 1 for pretrained weights."""
     full_rate: Literal["bottleneck", "bottleneck_bias"] = "bottleneck"
-    """What counts as new beside the head: the bottleneck, or (the published code) its bias alone."""
+    """What counts as new besides the head: the bottleneck, or only its bias (the published code)."""
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> Representation:
         if self.first is None and self.later is not None:
             raise ConfigError("later tasks are trained only after the first: set representation.later=null as well")
         if self.first is not None and not self.terms:
-            raise ConfigError("there is nothing to train towards: give representation.terms at least cross_entropy")
+            raise ConfigError("there is no loss to train with: add at least representation.terms.cross_entropy")
         return self
 
     @property
@@ -94,14 +95,14 @@ class Representation(Part):
         return frozenset(given)
 
     def subparts(self) -> Iterator[tuple[str, Part]]:
-        """Every part within this one, by the name that its state has."""
+        """Every part within this one, with the name of its state."""
         yield "label_augmentation", self.label_augmentation
         yield "reparameterisation", self.reparameterisation
         for name, term in self.terms.items():
             yield f"terms/{name}", term
 
     def shares(self, before: Mapping[str, Learned]) -> dict[str, Tensor]:
-        """What the terms let other parts read of earlier tasks."""
+        """Tensors of earlier tasks that the terms let other parts read."""
         shared: dict[str, Tensor] = {}
         for name, term in self.terms.items():
             if (state := before.get(f"terms/{name}")) is not None:
@@ -109,7 +110,8 @@ class Representation(Part):
         return shared
 
     def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> Trained:
-        """Train ``now.network`` in place on the task; ``before`` is what the subparts handed back after the last."""
+        """Train ``now.network`` in place on the task; ``before`` holds the states of the subparts after the last
+        task."""
         recipe = self.first if now.first else self.later
         if recipe is None:
             return Trained([], None)
@@ -142,7 +144,7 @@ class Representation(Part):
         return now.runtime.place(LiveParts(terms, augmentation, reparameterisation))
 
     def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, Learned]:
-        """Let the parts measure the finished task; what they hand back is kept for the next one, by their names."""
+        """Let the parts measure the finished task; returns their states for the next task by name."""
         live = {
             "label_augmentation": parts.label_augmentation,
             "reparameterisation": parts.reparameterisation,
@@ -152,7 +154,7 @@ class Representation(Part):
         return {name: state for name, state in states.items() if state is not None}
 
     def parameter_groups(self, network: Network, beside: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
-        """The trunk at its own rate; head, bottleneck and what is trained beside the network at the full one."""
+        """The trunk at its own learning rate; head, bottleneck and helper modules at the full rate."""
         new = {
             id(parameter)
             for name, parameter in network.extractor.bottleneck.named_parameters()

@@ -1,4 +1,4 @@
-"""The diagonal of the Fisher information, and the penalty it weighs: what elastic weight consolidation needs."""
+"""The diagonal of the Fisher information and the quadratic penalty, for elastic weight consolidation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
-"""Parameters by name, a batch of images and their labels, to the batch's mean negative log-likelihood."""
+"""Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""
 
 GRADIENT_NUMBERS = 1 << 26
-"""Numbers of per-image gradients held at once: bounds the memory to 256 MB whatever the network's size."""
+"""Limit for the numbers in per-image gradients: it bounds the memory to 256 MB for any network."""
 
 
 def fisher_diagonal(
@@ -20,9 +20,9 @@ def fisher_diagonal(
 ) -> dict[str, Tensor]:
     """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)², the mean over images of squared gradients.
 
-    With ``per_image`` off, the squared gradient of each batch's mean takes the place of its images' squared
-    gradients, weighed by the batch's size. Near a minimum gradients of images cancel, so that this is smaller by
-    about the size of a batch: a penalty's weight belongs to one of the two conventions.
+    Without ``per_image``, the squared gradient of the batch mean replaces the squared gradients of its images, weighted
+    by the batch size. Near a minimum the gradients of images cancel, so that this is smaller by a factor of about the
+    batch size: the weight of a penalty depends on this choice.
     """
     points = {name: parameter.detach() for name, parameter in parameters.items()}
     at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))

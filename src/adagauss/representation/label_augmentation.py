@@ -15,17 +15,17 @@ from adagauss.task import CurrentTask
 
 
 class LiveAugmentation(Live):
-    """Label augmentation at work on one task."""
+    """Label augmentation for one task."""
 
     def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The larger batch, whose added images carry auxiliary labels (numbered after the classes)."""
+        """The larger batch, whose added images have auxiliary labels (numbered after the classes)."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
 
 class LabelAugmentation(Part):
     """Turns a batch into a larger one. This base adds nothing.
 
-    One that learns something defines `start`; for the others, which are functions of the batch, `augment` is enough.
+    A label augmentation that learns defines `start`; for one that is a function of the batch, `augment` is enough.
     """
 
     role: ClassVar[str] = "label_augmentation"
@@ -35,11 +35,11 @@ class LabelAugmentation(Part):
         return 1
 
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
-        """Auxiliary labels of a task of ``classes`` classes."""
+        """Number of auxiliary labels in a task with ``classes`` classes."""
         return 0
 
     def start(self, now: CurrentTask, before: Learned | None) -> LiveAugmentation:
-        """The augmentation at work on this task; ``before`` is what it handed back after the last one."""
+        """The augmentation for this task; ``before`` is the state it returned after the last task."""
         return _PureAugmentation(self, len(now.classes), now.first)
 
     def augment(
@@ -50,7 +50,7 @@ class LabelAugmentation(Part):
 
 
 class _PureAugmentation(LiveAugmentation):
-    """An augmentation that is a function of the batch alone."""
+    """An augmentation that is a function of the batch."""
 
     def __init__(self, part: LabelAugmentation, classes: int, first: bool) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _PureAugmentation(LiveAugmentation):
 
 
 class NoLabelAugmentation(LabelAugmentation):
-    """Batches stay as they are."""
+    """Batches are not changed."""
 
     kind = "none"
 
@@ -84,7 +84,7 @@ class Rotations(LabelAugmentation):
         copies = self.copies(first)
         if copies > 1 and images.shape[2] != images.shape[3]:
             raise DataError(
-                f"images of {images.shape[2]} x {images.shape[3]} pixels cannot be turned by 90°: make them square, "
+                f"images of {images.shape[2]} x {images.shape[3]} pixels cannot be rotated by 90°: make them square, "
                 "or set representation.label_augmentation.kind=none"
             )
         turned = torch.cat([torch.rot90(images, turns, (2, 3)) for turns in range(copies)])

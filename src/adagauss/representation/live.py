@@ -1,4 +1,4 @@
-"""A part at work on one task: what it trains are its parameters, what it must remember it hands back."""
+"""A part during one task: its parameters are trained, and it returns the state for the next task."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from adagauss.task import CurrentTask
 
 
 class Live(nn.Module):
-    """Made by a specification when a task begins, and dead when it ends.
+    """Created by a specification when a task starts, and discarded when it ends.
 
-    Its parameters are trained along with the network. Modules and banks that are not its own (the network, the memory)
-    reach it through arguments, never as attributes, which torch would take for its own.
+    Its parameters are trained together with the network. Other modules and banks (the network, the memory) are passed
+    as arguments, never stored as attributes, because torch would register them as submodules.
     """
 
     def begin_epoch(self) -> None:
-        """Called before each epoch. A training may be resumed here, so nothing kept between batches may live on."""
+        """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
 
     def finish(self, now: CurrentTask, memory: ClassGaussians) -> Learned | None:
-        """Called last of all, when drift, memory and classifier are done: what the next task will need."""
+        """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
         return None

@@ -1,4 +1,4 @@
-"""IL2A's class augmentation: mixtures of two classes are classes of their own while a task is trained."""
+"""IL2A's class augmentation: mixtures of two classes are additional classes during the training of a task."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from adagauss.representation.label_augmentation import LabelAugmentation
 
 
 class Mixtures(LabelAugmentation):
-    """Every image mixed with ``times`` random others, λx + (1 − λ)x'; each pair of classes has its own label.
+    """Every image is mixed with ``times`` random others, λx + (1 − λ)x'; each pair of classes has its own label.
 
-    λ ~ Beta(α, α); a share that leaves ``between`` is set to ½, so that no mixture resembles one of its two classes.
-    Pairs of images of one class are left out.
+    λ ~ Beta(α, α); λ outside ``between`` is set to ½, so that no mixture resembles one of its two classes. Pairs of
+    images of the same class are left out.
     """
 
     kind = "mixtures"
@@ -44,7 +44,7 @@ class Mixtures(LabelAugmentation):
 
     def shares(self, number: int, generator: torch.Generator) -> Tensor:
         """``number`` draws of λ."""
-        # Torch draws from a Beta distribution with its global state alone; this hangs on the generator.
+        # Torch draws from a Beta distribution only with its global random state; this uses the generator.
         seed = int(torch.randint(2**63 - 1, (1,), generator=generator))
         drawn = torch.from_numpy(np.random.default_rng(seed).beta(self.alpha, self.alpha, number))
         low, high = self.between

@@ -18,7 +18,7 @@ from adagauss.training import Objective, Recipe
 
 
 class LiveParts(nn.Module):
-    """What is at work beside the network while a task is learned."""
+    """The live parts that are used besides the network while a task is learned."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class TaskObjective(Objective):
         self.weights = dict(weights)
         self.warm_epochs = recipe.warm_epochs
         self._rates = rates
-        # In a tuple and a closure, so that torch takes neither the memory nor a compiled network for a part of this.
+        # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
         self._context = (now, memory)
         compiled = now.runtime.compiled(now.network.extractor)
         self._extract: Callable[[Tensor], Tensor] = lambda images: compiled(images)

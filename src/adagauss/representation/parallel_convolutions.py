@@ -21,7 +21,7 @@ class ParallelConvolutions(Reparameterisation):
     """The first task trains the whole extractor and folds its batch norms into the convolutions.
 
     Each later task trains only a zero-initialised 1×1 convolution parallel to each 3×3 convolution of the blocks,
-    and adds it to that one's centre afterwards: between tasks the network is as large as it was.
+    and then adds it to the centre of the 3×3 kernel: between tasks the network has its original size.
     """
 
     kind = "parallel_convolutions"
@@ -30,29 +30,27 @@ class ParallelConvolutions(Reparameterisation):
         extractor = now.network.extractor
         convolutions = adaptable(extractor)
         if not convolutions:
-            raise ConfigError(
-                "parallel_convolutions stand beside 3x3 convolutions, and this backbone has none: use resnet18"
-            )
+            raise ConfigError("parallel_convolutions need 3x3 convolutions, and this backbone has none: use resnet18")
         if not extractor.freeze_norm and any(isinstance(module, Norm) for module in extractor.modules()):
             raise ConfigError("parallel_convolutions need fixed convolutions: set backbone.batch_norm=frozen")
         return _FoldNorms() if now.first else _Beside(now, convolutions)
 
 
 class _FoldNorms(LiveReparameterisation):
-    """The first task: the whole extractor learns, and is left without scales of batch norm."""
+    """The first task: the whole extractor learns, then the scales of batch norm are folded."""
 
     def settle(self, now: CurrentTask) -> None:
         fold_norms(now.network.extractor, _some_images(now))
 
 
 class _Beside(LiveReparameterisation):
-    """A later task: everything is fixed but the convolutions beside the others."""
+    """A later task: only the parallel convolutions learn."""
 
     def __init__(self, now: CurrentTask, convolutions: list[nn.Conv2d]) -> None:
         super().__init__()
         now.network.extractor.requires_grad_(False)
         self.beside = nn.ModuleList(now.runtime.place(parallel(convolution)) for convolution in convolutions)
-        # A tuple, so that torch does not take the network's convolutions for this module's own.
+        # A tuple, so that torch does not register the network's convolutions as submodules.
         self._convolutions = tuple(convolutions)
         self._hooks = [
             convolution.register_forward_hook(_add(one))
@@ -70,7 +68,7 @@ class _Beside(LiveReparameterisation):
 
 
 def adaptable(extractor: Extractor) -> list[nn.Conv2d]:
-    """The 3×3 convolutions in the trunk's blocks to which a 1×1 convolution can be folded."""
+    """The 3×3 convolutions in the trunk's blocks into which a 1×1 convolution can be folded."""
     return [
         module
         for block in extractor.trunk.blocks()
@@ -81,7 +79,7 @@ def adaptable(extractor: Extractor) -> list[nn.Conv2d]:
 
 
 def parallel(convolution: nn.Conv2d) -> nn.Conv2d:
-    """A 1×1 convolution of the same inputs, outputs and stride that gives zero."""
+    """A 1×1 convolution with the same inputs, outputs and stride, initialised to zero."""
     adapter = nn.Conv2d(convolution.in_channels, convolution.out_channels, 1, convolution.stride, bias=False)  # type: ignore[arg-type]
     nn.init.zeros_(adapter.weight)
     return adapter
@@ -95,10 +93,10 @@ def fold_parallel(convolution: nn.Conv2d, adapter: nn.Conv2d) -> None:
 
 @torch.no_grad()
 def fold_norms(extractor: Extractor, images: Tensor) -> None:
-    """Scale every convolution by the batch norm that takes its output, which becomes the addition of a bias.
+    """Scale every convolution by the batch norm that follows it, which then only adds a bias.
 
-    W ← W·γ/σ and b = β + (b_conv − μ)·γ/σ, σ² = variance + ε. The norm's module stays (with zero mean, σ = 1 and
-    γ = 1), so that the network keeps its parameters' names. Norms that follow no convolution stay as they are.
+    W ← W·γ/σ and b = β + (b_conv − μ)·γ/σ, σ² = variance + ε. The norm module is kept (with zero mean, σ = 1 and γ =
+    1), so that the parameter names do not change. Norms that follow no convolution are unchanged.
     """
     for convolution, norm in _followed_by(extractor, images):
         assert norm.running_mean is not None
@@ -116,13 +114,13 @@ def fold_norms(extractor: Extractor, images: Tensor) -> None:
 
 
 def _followed_by(extractor: Extractor, images: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """(convolution, batch norm) wherever the one's output is the other's input, seen by letting images pass."""
+    """Pairs (convolution, batch norm) where the norm's input is the convolution's output, found by a forward pass."""
     outputs: dict[int, tuple[nn.Conv2d, Tensor]] = {}
     pairs: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
 
     def leave(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         assert isinstance(module, nn.Conv2d)
-        outputs[id(output)] = (module, output)  # holding the tensor keeps its identity from being used again
+        outputs[id(output)] = (module, output)  # a reference to the tensor keeps its id from being reused
 
     def enter(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         assert isinstance(module, nn.BatchNorm2d)

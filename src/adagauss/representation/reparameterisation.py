@@ -1,4 +1,4 @@
-"""What of the extractor a task may change: all of its weights unless a part says otherwise."""
+"""Which weights of the extractor a task may change: all of them by default."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from adagauss.task import CurrentTask
 
 
 class LiveReparameterisation(Live):
-    """A reparameterisation at work on one task. This base does nothing."""
+    """A reparameterisation during one task. This base does nothing."""
 
     def settle(self, now: CurrentTask) -> None:
-        """Called as soon as the task is trained, before anything is measured on the network."""
+        """Called right after training, before anything is measured on the network."""
 
 
 class Reparameterisation(Part):
@@ -23,7 +23,7 @@ class Reparameterisation(Part):
     role: ClassVar[str] = "reparameterisation"
 
     def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
-        """Prepare ``now.network``; ``before`` is what was handed back after the last task."""
+        """Prepare ``now.network``; ``before`` is the state returned after the last task."""
         return LiveReparameterisation()
 
 

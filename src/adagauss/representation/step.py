@@ -1,4 +1,4 @@
-"""One training step as the loss terms see it, and the interface of a loss term."""
+"""The data of one training step for the loss terms, and the interface of a loss term."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from adagauss.task import CurrentTask
 
 @dataclass
 class Step:
-    """A batch on its way through the networks; what several terms need is computed once and shared."""
+    """A batch and its features; what several terms need is computed once and shared."""
 
     images: Tensor
     targets: Tensor
@@ -31,11 +31,11 @@ class Step:
     extract: Callable[[Tensor], Tensor]
     detach: bool = False
     originals: int | None = None
-    """Images the batch had before labels were augmented; None: they were not."""
+    """Number of images before label augmentation; None without label augmentation."""
 
     @cached_property
     def features(self) -> Tensor:
-        """F_t(x); detached while only the head warms up."""
+        """F_t(x); detached during the warm-up of the head."""
         features = self.extract(self.images)
         return features.detach() if self.detach else features
 
@@ -49,10 +49,10 @@ class Step:
 
 
 class LiveTerm(Live):
-    """A loss term at work on one task."""
+    """A loss term during one task."""
 
     def forward(self, step: Step) -> Tensor | None:
-        """The term, not yet weighted; None where it does not apply (say, in the first task)."""
+        """The unweighted loss; None if the term does not apply (e.g. in the first task)."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
     @staticmethod
@@ -69,28 +69,28 @@ class _NoTerm(LiveTerm):
 class Term(Part):
     """A loss term.
 
-    One that is a function of the step alone defines `loss`. One that trains a helper, prepares something per task or
-    remembers something for the next defines `start` instead, and returns a `LiveTerm` of its own.
+    A term that is a function of the step defines `loss`. A term that trains a helper network, prepares something per
+    task or keeps a state for the next task defines `start` instead, which returns its own `LiveTerm`.
     """
 
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
-        """The term at work on this task; ``before`` is what it handed back after the last one."""
+        """The term for this task; ``before`` is the state it returned after the last task."""
         return _PureTerm(self)
 
     def loss(self, step: Step) -> Tensor | None:
-        """The term, not yet weighted; None where it does not apply."""
+        """The unweighted loss; None if the term does not apply."""
         raise TypeError(f"{type(self).__name__} must define loss or start")
 
     def shares(self, before: Learned) -> dict[str, Tensor]:
-        """What other parts may read, while a task is learned, of what this one knows of earlier tasks."""
+        """Tensors of its state that other parts may read while a task is learned."""
         return {}
 
 
 class _PureTerm(LiveTerm):
-    """A term that is a function of the step alone."""
+    """A term that is a function of the step."""
 
     def __init__(self, term: Term) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A method through a stream: metrics, run folder, resume, comparison."""
+"""Run a method on a stream: metrics, run folders, resuming, comparisons."""
 
 from adagauss.runs.configuration import RunConfig, make_config, stored_config
 from adagauss.runs.folder import RunFolder

@@ -1,4 +1,4 @@
-"""Several methods and seeds under one protocol, and the tables that come of it."""
+"""Tables that compare several methods and seeds under one protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float], percent: bool = True) -> Spread:
-        """Of fractions in percent, or of numbers as they are; a single run has no deviation."""
+        """Of fractions in percent, or of plain numbers; a single run has no deviation."""
         shown = [100 * value if percent else value for value in values]
         return cls(statistics.fmean(shown), statistics.stdev(shown) if len(shown) > 1 else None)
 
@@ -46,9 +46,9 @@ def summarise(results: Sequence[RunResult]) -> dict[str, Spread]:
 
 
 def comparison_rows(results: Results, as_published: bool = False) -> list[dict[str, str]]:
-    """One row for each method, the best first: metrics, the paper's numbers where comparable, and cost.
+    """One row per method, the best first: metrics, the paper's numbers if comparable, and cost.
 
-    ``as_published`` says that the runs are a protocol of the paper with nothing changed.
+    ``as_published`` says that the runs follow a protocol of the paper without changes.
     """
     rows = []
     for name in sorted(results, key=lambda name: _rank(results[name])):
@@ -74,14 +74,14 @@ def comparison_rows(results: Results, as_published: bool = False) -> list[dict[s
 
 
 def _rank(runs: Sequence[RunResult]) -> float:
-    """Small for a method that does well by the first metric."""
+    """Smaller is better, by the first metric."""
     first = COMPARED[0]
     value = statistics.fmean(run.metrics[first.name] for run in runs)
     return -value if first.better == "higher" else value
 
 
 def caption(results: Results, *notes: str) -> str:
-    """What a comparison table shows, and which of its columns are better when low."""
+    """What a comparison table shows, and in which columns lower is better."""
     low = ", ".join(metric.title for metric in COMPARED if metric.better == "lower")
     return "; ".join([protocol_title(results), *notes, f"lower is better: {low}"])
 
@@ -114,7 +114,7 @@ def comma_separated(rows: Rows, caption: str = "") -> str:
 
 
 FORMATS: Mapping[str, Callable[[Rows, str], str]] = {"md": markdown, "tex": latex, "csv": comma_separated}
-"""How rows are written, by the ending of the file."""
+"""Writers of rows, keyed by file extension."""
 
 
 def _markdown_row(values: Sequence[str]) -> str:

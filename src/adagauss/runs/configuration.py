@@ -33,7 +33,7 @@ class RunConfig(Config):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
     seed: int = 0
     scale: str = "paper"
-    """``cpu`` marks a protocol that was made small for a CPU: its numbers compare only with each other."""
+    """``cpu`` marks a protocol reduced for a CPU: its numbers are comparable only with each other."""
     diagnostics: Diagnostics = "last"
     """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them."""
 
@@ -41,11 +41,11 @@ class RunConfig(Config):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """The layer that each setting of the method came from, by dotted key; empty if it was read from a file."""
+        """The layer that each setting of the method comes from, by dotted key; empty if it was read from a file."""
         return self._origins
 
     def digest(self) -> str:
-        """A short name for this configuration, the seed apart."""
+        """A short digest of this configuration without the seed."""
         data = {key: value for key, value in plain(self).items() if key != "seed"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
 
@@ -63,11 +63,11 @@ def make_config(
     protocol: Protocol | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Resolve a method, each layer over those before it.
+    """Resolve a method; each layer overrides those before it.
 
-    Composition, preset, what its authors set on this dataset, a recipe for all methods, what the dataset and the
-    protocol ask of any method, the user's settings, epochs. A dataset does not undo what the authors set on it, nor
-    the protocol's wish to one preset what the recipe gives to all methods.
+    The order: composition, preset, the authors' settings for this dataset, a recipe for all methods, settings of the
+    dataset and of the protocol for any method, the user's settings, epochs. A dataset does not override the authors'
+    settings for it, and a protocol's settings for one preset do not override the recipe for all methods.
     """
     info = method_info(method)
     chosen = preset or info.default_preset
@@ -94,12 +94,12 @@ def make_config(
 
 
 def stored_config(folder: RunFolder) -> RunConfig:
-    """The configuration of a run that was begun, by this release or by one with the same settings."""
+    """The configuration of a started run, written by this release or by one with the same settings."""
     try:
         return RunConfig.of(folder.config)
     except ConfigError as error:
         begun = folder.read_json("environment.json").get("adagauss", "another version")
         raise CheckpointError(
-            f"{folder.path} was begun by adagauss {begun}, and this is {version('adagauss')}, which has other settings "
-            f"({error}): go on with that release, or begin the run anew in another folder"
+            f"{folder.path} was started with adagauss {begun}; this is {version('adagauss')}, which has other settings "
+            f"({error}): continue with that release, or start a new run in another folder"
         ) from None

@@ -1,4 +1,4 @@
-"""A run is a folder: configuration, environment, one checkpoint and one evaluation a task, metrics, figures."""
+"""A run folder: configuration, environment, one checkpoint and one evaluation per task, metrics, figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from adagauss.yaml_files import YamlError, read_yaml
 SNAPSHOT_SECONDS = 30.0
 METRICS_FILE = "metrics.json"
 ORIGINS = "origins.json"
-"""Beside the configuration: the layer that each setting of the method came from."""
+"""File next to the configuration: the layer that each setting of the method comes from."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 class RunFolder:
     """The files of one run.
 
-    A task is finished once its evaluation is there, which is written last: whatever moment a run is killed at, the
-    finished tasks are whole and the unfinished one is done again (from its last snapshot).
+    A task is finished when its evaluation exists, which is written last: if a run is killed at any moment, the finished
+    tasks are complete and the unfinished one is repeated (from its last snapshot).
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -43,7 +43,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing here; the system lifts the lock when this process ends, however it ends."""
+        """Keep other processes from writing here; the system releases the lock whenever this process ends."""
         lock = FileLock(self.path / "lock", blocking=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -75,15 +75,15 @@ class RunFolder:
 
     @property
     def origins(self) -> dict[str, str]:
-        """The layer that each setting of the method came from, by dotted key; empty where that is not known."""
+        """The layer that each setting of the method comes from, by dotted key; empty if unknown."""
         return self.read_json(ORIGINS) if (self.path / ORIGINS).exists() else {}
 
     def exists(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether a run was started here."""
         return (self.path / "config.yaml").exists()
 
     def untouched(self) -> bool:
-        """Whether the run here never got as far as to save anything."""
+        """Whether the run here has not saved anything yet."""
         return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
 
     def write_config(self, config: dict[str, Any]) -> None:
@@ -97,20 +97,20 @@ class RunFolder:
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise CheckpointError(f"{self.path} has no {name}: the run is not finished; go on with --resume") from None
+            raise CheckpointError(f"{self.path} has no {name}: the run is not finished; use --resume") from None
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.path / name} cannot be read ({error}): begin the run anew") from error
+            raise CheckpointError(f"{self.path / name} cannot be read ({error}): start the run again") from error
 
     def task(self, index: int) -> Path:
         """The folder of a task, counted from 0."""
         return self.path / "tasks" / f"{index + 1:02d}"
 
     def checkpoint(self, index: int) -> Path:
-        """The learner as it was after a task."""
+        """The learner after a task."""
         return self.task(index) / "learner.safetensors"
 
     def finished_tasks(self) -> int:
-        """How many tasks are whole."""
+        """Number of finished tasks."""
         count = 0
         while (self.task(count) / "evaluation.safetensors").exists():
             count += 1
@@ -122,7 +122,7 @@ class RunFolder:
         if not self.exists():
             raise CheckpointError(f"{self.path} is not a run folder: it has no config.yaml")
         if not finished:
-            raise CheckpointError(f"{self.path} has no finished task yet: go on with --resume")
+            raise CheckpointError(f"{self.path} has no finished task yet: continue with --resume")
         return self.checkpoint(finished - 1)
 
     def write_evaluation(self, index: int, evaluation: Evaluation, facts: TaskFacts) -> None:
@@ -142,11 +142,11 @@ class RunFolder:
 
     def result(self) -> RunResult:
         """The numbers of the finished run."""
-        remedy = f"`adagauss run --out {self.path} --resume` finishes the run and writes it anew"
+        remedy = f"`adagauss run --out {self.path} --resume` finishes the run and writes it again"
         return RunResult.read(self.path / METRICS_FILE, remedy)
 
     def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
-        """Store the real statistics of all seen classes after a task, with some features to draw."""
+        """Store the real statistics of all seen classes after a task, with some features for figures."""
         tensors = {**real.state_dict(), "sample": sample, "targets": targets}
         save_tensors(self.task(index) / "real.safetensors", "real", tensors, {"labels": real.labels})
 
@@ -158,7 +158,7 @@ class RunFolder:
 
 
 class FileSnapshots:
-    """Trainings of the task under way: a file a stage, renewed every half minute, all gone when the task is done."""
+    """Snapshots of the current task: one file per stage, updated every half minute, removed when the task is done."""
 
     def __init__(self, path: Path, seconds: float = SNAPSHOT_SECONDS) -> None:
         self.path = path
@@ -172,7 +172,7 @@ class FileSnapshots:
             return None
         try:
             return load_tensors(path, "snapshot")
-        except CheckpointError as error:  # a snapshot only saves time: without it the stage starts again
+        except CheckpointError as error:  # a snapshot only saves time: without it the stage restarts
             logger.warning("%s; the stage starts again", error)
             return None
 
@@ -186,7 +186,7 @@ class FileSnapshots:
         self._saved = time.monotonic()
 
     def clear(self) -> None:
-        """Forget the snapshots: their task is finished."""
+        """Remove the snapshots after their task is finished."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _file(self, stage: str) -> Path:

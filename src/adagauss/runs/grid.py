@@ -1,4 +1,4 @@
-"""A grid of methods and seeds; what is finished is not run again."""
+"""A grid of methods and seeds; finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARED_RATES = {"first": 0.1, "later": 0.05}
 
 
 class Grid(NamedTuple):
-    """What came of a grid."""
+    """The outcome of a grid."""
 
     results: dict[str, list[RunResult]]
     """Metrics of every run, by method."""
@@ -39,7 +39,7 @@ class Grid(NamedTuple):
 def shared_recipe(method: Method) -> dict[str, Any]:
     """The same epochs, optimizer, schedule, clipping, augmentation and first task for every method.
 
-    Rotations of the first task alone are left out; methods that turn images in every task (PASS) are made of it.
+    Rotations in the first task only are switched off; rotations in every task are part of a method (PASS) and stay.
     """
     recipe = _leaves("augmentation", Augmentation())
     for stage, rate in SHARED_RATES.items():
@@ -64,9 +64,9 @@ def run_grid(
     options: ReadOptions | None = None,
     reporter: Reporter | None = None,
 ) -> Grid:
-    """Metrics of every method over every seed; runs that are in ``out`` already are taken from there.
+    """Metrics of every method over every seed; finished runs in ``out`` are read from there.
 
-    A method that cannot be run, or whose training diverges, is left out and the others go on; if none can, it raises.
+    A method that cannot run, or whose training diverges, is skipped; if no method can run, it raises.
     """
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
@@ -87,7 +87,7 @@ def run_grid(
                 config = make_config(
                     name,
                     stream,
-                    # Settings of a grid reach the methods that have them; the others cannot follow.
+                    # Settings of a grid apply only to the methods that have them.
                     settings={key: value for key, value in (settings or {}).items() if key in known[name]},
                     recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
                     epochs=epochs,

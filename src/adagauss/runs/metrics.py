@@ -14,13 +14,13 @@ from torch import Tensor
 class Evaluation:
     """Predictions for the test images of every class seen so far, after one task.
 
-    Classes are numbered in the order they were taught; ``sizes`` are the classes of each task.
+    Classes are numbered in the order they were learned; ``sizes`` are the numbers of classes per task.
     """
 
     true: Tensor
     predicted: Tensor
     task_aware: Tensor
-    """Predictions among the classes of the image's own task."""
+    """Predictions restricted to the classes of the image's own task."""
     sizes: tuple[int, ...]
 
     @property
@@ -39,7 +39,8 @@ class Evaluation:
         return float((self.predicted == self.true).double().mean())
 
     def prediction_share(self) -> list[float]:
-        """Share of all predictions that fall among each task's classes; equal to the classes' share without bias."""
+        """Share of all predictions that are classes of each task; without bias it equals the task's share of the
+        classes."""
         tasks = self.task_of_class[self.predicted]
         return (torch.bincount(tasks, minlength=len(self.sizes)) / len(tasks)).tolist()
 
@@ -62,7 +63,7 @@ def accuracy_matrix(evaluations: Sequence[Evaluation], task_aware: bool = False)
 
 
 def forgetting(matrix: Sequence[Sequence[float]]) -> float:
-    """Mean over old tasks of the best accuracy before the last task minus the last one; 0 with a single task."""
+    """Mean over old tasks of the best accuracy before the last task minus the final accuracy; 0 with a single task."""
     last = matrix[-1]
     drops = [max(row[k] for row in matrix[k:-1]) - last[k] for k in range(len(matrix) - 1)]
     return mean(drops)
@@ -84,12 +85,12 @@ def _of_matrix(metric: Callable[[list[list[float]]], float]) -> Callable[[Sequen
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good a run was."""
+    """A measure of how good a run was."""
 
     name: str
     title: str
     compute: Callable[[Sequence[Evaluation]], float]
-    """From the evaluations after each task."""
+    """Computes it from the evaluations after each task."""
     percent: bool = True
     """Whether it is a fraction, to be shown in percent."""
     better: Literal["higher", "lower"] = "higher"
@@ -103,11 +104,11 @@ METRICS = (
     Metric("forgetting", "forgetting", _of_matrix(forgetting), better="lower"),
     Metric("plasticity", "plasticity", _of_matrix(plasticity)),
     Metric("backward_transfer", "backward transfer", _of_matrix(backward_transfer), compared=False),
-    Metric("a_last_pooled", "A_last, images alike", lambda runs: runs[-1].accuracy(), compared=False),
-    Metric("a_inc_pooled", "A_inc, images alike", lambda runs: mean([run.accuracy() for run in runs]), compared=False),
+    Metric("a_last_pooled", "A_last, per image", lambda runs: runs[-1].accuracy(), compared=False),
+    Metric("a_inc_pooled", "A_inc, per image", lambda runs: mean([run.accuracy() for run in runs]), compared=False),
     Metric("task_aware_last", "task-aware", lambda runs: mean(runs[-1].accuracy_per_task(True)), compared=False),
 )
-"""All of them, the one that ranks methods first. A_last and A_inc count tasks alike unless they say otherwise."""
+"""All metrics; the first one ranks methods. A_last and A_inc weight tasks equally unless the title says "per image"."""
 
 
 def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
@@ -116,5 +117,5 @@ def summary(evaluations: Sequence[Evaluation]) -> dict[str, float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of no values, 0."""
+    """The mean; 0 for no values."""
     return sum(values) / len(values) if values else 0.0

@@ -1,4 +1,4 @@
-"""The paper's benchmarks by name, each also at a scale for two CPU cores."""
+"""Protocols by name: the paper's benchmarks, each also at a scale for two CPU cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRATCH: Settings = {
     "backbone.features": 64,
 }
 PLAIN_CROPS: Settings = {"augmentation.policy": "none", "augmentation.brightness": 0.0}
-"""Only CIFAR is trained with more than crops and flips, even in the published codes."""
+"""Only CIFAR is trained with more than crops and flips, also in the published code."""
 FINE_GRAINED: Settings = {
     **PLAIN_CROPS,
     "backbone.name": "resnet18",
@@ -42,9 +42,9 @@ CPU: Settings = {
     "drift.views": 2,
     "classifier.expansion_size": 2048,
 }
-"""A thin network and short schedules: minutes instead of days, and numbers that compare only with each other."""
+"""A thin network and short schedules: minutes instead of days, and numbers that are comparable only with each other."""
 CPU_PHOTO = 128
-"""Side of photographs at the CPU scale. The network sees them so, not enlarged to the 224 its weights were made for."""
+"""Side of photographs at the CPU scale. They are not enlarged to the 224 pixels that the weights were trained at."""
 PRETRAINED_CPU: Settings = {
     **CPU,
     "backbone.name": "efficientnet_lite0",
@@ -56,50 +56,52 @@ PRETRAINED_CPU: Settings = {
     "representation.later.batch_size": 64,
     "drift.recipe.batch_size": 64,
 }
-"""Thirty images a class teach a thin network nothing: upper blocks of one that knows ImageNet (extra: pretrained)."""
+"""Thirty images per class are too few for a thin network: train the last blocks of a pretrained one (extra:
+pretrained)."""
 
 PER_RUN = "per-run"
-"""The published code keeps one class order of CIFAR-100 and ImageNet-Subset and shuffles the others by the seed."""
+"""The published code has a fixed class order for CIFAR-100 and ImageNet-Subset and shuffles the others by the seed."""
 
 CPU_CLASSES = {"tiny": 50, "cub": 100, "cars": 100}
-"""How many classes are taught at the CPU scale, where it is not all of them."""
+"""Number of classes at the CPU scale, for datasets where not all are used."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A stream of tasks with the hyperparameters its rows of the tables were made with."""
+    """A stream of tasks with the hyperparameters of the corresponding rows in the paper's tables."""
 
     name: str
     stream: StreamConfig
     settings: Settings
-    """Wishes to any method; each takes those that it has."""
+    """Settings for any method; a method ignores those that it does not have."""
     preset_settings: Mapping[str, Settings] = field(default_factory=dict)
-    """Further wishes under a preset of AdaGauss, such as the λ that the published code uses on this dataset."""
+    """Further settings for a preset of AdaGauss, such as the λ that the published code uses on this dataset."""
     scale: str = "paper"
     cpu_settings: Settings = field(default_factory=lambda: CPU)
     cpu_image_size: int = 32
     needs_weights: bool = False
-    """Whether the network starts from a weight file of the user's."""
+    """Whether the network starts from a weight file of the user."""
 
     def is_papers(self, settings: Settings) -> bool:
-        """Whether, with these settings of a user's, it is still the paper's protocol.
+        """Whether it is still the paper's protocol with these settings of the user.
 
-        One that starts from a weight file is so only with one; which file it is cannot be told.
+        A protocol with pretrained weights needs a weight file; which file it is cannot be checked.
         """
         from_file = settings.get("backbone.weights") not in (None, "random")
         return settings.keys() <= {"backbone.weights"} and from_file == self.needs_weights
 
     def check_weights(self, method: Method) -> None:
-        """Refuse a network that would start from nothing where the protocol means a pretrained one."""
+        """Refuse a network with random weights if the protocol needs a pretrained one."""
         backbone = method.backbone
         if self.needs_weights and backbone.weights is None and not backbone_info(backbone.name).carries_weights:
             raise ConfigError(
                 f"{self.name} starts from ImageNet weights: give torchvision's file, "
-                "--set backbone.weights=resnet18-f37072fd.pth, or say that you mean none, --set backbone.weights=random"
+                "--set backbone.weights=resnet18-f37072fd.pth, or choose random weights, --set backbone.weights=random"
             )
 
     def layers(self, preset: str | None, recipe: Settings | None = None) -> list[Layer]:
-        """What the protocol asks for, under a preset; a recipe for all methods goes before the preset's."""
+        """The settings of the protocol for a preset; a recipe for all methods takes precedence over the preset's
+        settings."""
         own = Layer(f"preset {preset} in protocol", self.preset_settings.get(preset or "", {}), strict=False)
         return [own.without(recipe or {}), Layer(f"protocol {self.name}", self.settings, strict=False)]
 
@@ -119,7 +121,7 @@ class Protocol:
 
 
 def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
-    """What the three datasets of photographs of one kind of thing share."""
+    """Settings that the three fine-grained datasets share."""
     stages = ("representation.first", "representation.later", "drift.recipe")
     paper = {f"{stage}.batch_size": batch for stage in stages}
     reference = {
@@ -145,7 +147,7 @@ def _make() -> dict[str, Protocol]:
     found: list[Protocol] = []
 
     def add(prefix: str, dataset: str, tasks: int, half: int | None = None, **more: Any) -> None:
-        # T counts the tasks after the first half, as in most papers that start warm.
+        # T counts the tasks after the first half of the classes, as in most papers with such a first task.
         name = f"{prefix}-half-{tasks}" if half else f"{prefix}-{tasks}"
         shape = {key: more.pop(key, None) for key in ("class_order", "image_size")}
         stream = StreamConfig(dataset=dataset, tasks=tasks + 1 if half else tasks, first=half, **shape)

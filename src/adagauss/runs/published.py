@@ -1,4 +1,4 @@
-"""The numbers printed in the paper, for the rows of our tables that share its protocol."""
+"""The numbers printed in the paper, for the rows of our tables with the same protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATASETS = {
 CLASSES = {"TinyImageNet": 200, "CUB200": 200}
 """The others have 100."""
 FROM_EFC = {"EWC", "LwF", "PASS", "FeTrIL", "SSRE", "EFC"}
-"""Rows copied from EFC's tables, whose ImageNet-Subset is another set of classes than AdaGauss'."""
+"""Rows copied from EFC's tables, whose ImageNet-Subset has other classes than that of AdaGauss."""
 TITLES = {"adagauss-linear": "AdaGauss (lin. head)"}
 EQUAL_TASKS = ("main_from_scratch_mean", "finegrained_mean")
 HALF_FIRST = ("half_dataset",)
@@ -32,7 +32,7 @@ class Published(NamedTuple):
 
 
 def published(title: str, method: str, dataset: str, sizes: Sequence[int], scale: str) -> Published | None:
-    """The paper's numbers for a method, if it has them under this protocol: its tasks, all classes, its scale."""
+    """The paper's numbers for a method, if it has them for this protocol (same tasks, all classes, same scale)."""
     if scale != "paper" or dataset not in DATASETS or sum(sizes) != CLASSES.get(DATASETS[dataset], 100):
         return None
     tables: tuple[str, ...]

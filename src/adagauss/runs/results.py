@@ -1,4 +1,4 @@
-"""What comes of a run, typed: the runner writes it, tables, figures and replays read it."""
+"""Typed results of a run: the runner writes them; tables, figures and replays read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Matrix = tuple[tuple[float, ...], ...]
 
 
 class Stored(BaseModel):
-    """Data that goes into JSON and comes back the same, or not at all."""
+    """Data stored as JSON that is read back unchanged, or refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,29 +27,29 @@ class Stored(BaseModel):
 
     @classmethod
     def read(cls, path: Path, remedy: str) -> Self:
-        """What `write` stored; a file that is damaged or of another version is refused, with what to do about it."""
+        """Read what `write` stored; a damaged file, or one of another version, is refused with the remedy."""
         try:
             return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise CheckpointError(f"{path} is not there: {remedy}") from None
+            raise CheckpointError(f"{path} does not exist: {remedy}") from None
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} is damaged, or of another version ({_reason(error)}): {remedy}") from error
 
 
 class ProtocolFacts(Stored):
-    """What was taught, in which order, and at which scale."""
+    """The tasks, their order and their scale."""
 
     dataset: str
     scale: str
     tasks: tuple[int, ...]
-    """Classes of each task."""
+    """Number of classes per task."""
     classes: tuple[tuple[str | int | float, ...], ...]
-    """The same by name."""
+    """Class names per task."""
     test_images: int
 
     @property
     def title(self) -> str:
-        """What was learned, and a warning where it was made small for a CPU.
+        """Dataset and tasks, with a warning if the protocol is reduced for a CPU.
 
         >>> ProtocolFacts(dataset="digits", tasks=(2, 2), scale="cpu", classes=(), test_images=0).title
         'digits, 2 tasks, CPU scale (compare such numbers with each other only)'
@@ -64,12 +64,12 @@ class ProtocolFacts(Stored):
 
 
 class Details(Stored):
-    """What the metrics are made of, for figures; accuracies are fractions."""
+    """The data behind the metrics, for figures; accuracies are fractions."""
 
     accuracy: tuple[float, ...]
-    """After each task over all seen classes, tasks counted alike."""
+    """After each task over all seen classes; tasks have equal weight."""
     pooled_accuracy: tuple[float, ...]
-    """The same, images counted alike."""
+    """The same; images have equal weight."""
     accuracy_matrix: Matrix
     task_aware_matrix: Matrix
     prediction_share: tuple[float, ...]
@@ -92,7 +92,7 @@ class Details(Stored):
 
 
 class TaskFacts(Stored):
-    """What one task took, and what is kept after it."""
+    """The time one task took, and what is stored after it."""
 
     seconds: dict[str, float]
     """Wall time of each stage."""
@@ -104,7 +104,7 @@ class TaskFacts(Stored):
 
 
 class Cost(Stored):
-    """What a run took and keeps."""
+    """The time a run took, and what it stores."""
 
     seconds: dict[str, float]
     """Wall time of each stage, over all tasks."""
@@ -114,12 +114,12 @@ class Cost(Stored):
 
     @property
     def training_seconds(self) -> float:
-        """All but the evaluation."""
+        """All stages except the evaluation."""
         return sum(value for stage, value in self.seconds.items() if stage != "evaluation")
 
     @classmethod
     def of(cls, tasks: Sequence[TaskFacts]) -> Cost:
-        """Times added up; speed and size as they are after the last task."""
+        """Summed times; speed and size after the last task."""
         last = tasks[-1]
         return cls(
             seconds={stage: sum(task.seconds[stage] for task in tasks) for stage in last.seconds},
@@ -130,23 +130,23 @@ class Cost(Stored):
 
 
 class RunResult(Stored):
-    """A finished run in numbers."""
+    """The numbers of a finished run."""
 
     version: Literal[2] = 2
     method: str
     preset: str | None
     seed: int
     config: str
-    """Digest of the configuration, the seed apart."""
+    """Digest of the configuration without the seed."""
     protocol: ProtocolFacts
     metrics: dict[str, float]
-    """By the names of `adagauss.runs.metrics.METRICS`."""
+    """Values keyed by the names in `adagauss.runs.metrics.METRICS`."""
     details: Details
     cost: Cost
 
     @property
     def title(self) -> str:
-        """Which run it is, in a line."""
+        """A one-line description of the run."""
         return f"{self.method}, seed {self.seed}: {self.protocol.title}"
 
 
@@ -155,7 +155,7 @@ Results = Mapping[str, Sequence[RunResult]]
 
 
 def protocol_title(results: Results) -> str:
-    """What all of the runs learned."""
+    """The protocol that all runs share."""
     return next(iter(results.values()))[0].protocol.title
 
 

@@ -1,4 +1,4 @@
-"""A method through a stream of tasks, into a run folder that can be resumed."""
+"""Run a method on a stream of tasks, into a run folder that can be resumed."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def run(
     options: ReadOptions | None = None,
     dataset: Dataset | None = None,
 ) -> RunResult:
-    """Teach the stream task by task and evaluate after each; returns the metrics, which the folder holds as well."""
+    """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores."""
     reporter = reporter or Reporter()
     folder = RunFolder(path)
-    # What the user may have got wrong comes first: a refused run leaves no folder behind.
+    # User errors are checked first: a refused run leaves no folder behind.
     dataset = dataset or load_dataset(config.stream.dataset, options)
     stream = make_stream(config, dataset)
     snapshots = FileSnapshots(folder.path / "snapshots")
     runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
-    # A run that has begun needs no weight file any more: its checkpoints hold the network.
+    # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if folder.finished_tasks() else _new_learner(config, dataset, runtime)
     with folder.lock():
         _open(folder, config, resume)
@@ -70,7 +70,7 @@ def run(
                     report = TaskReport(**learner.about["report"])
                 else:
                     if joint:
-                        # The upper bound starts anew on all classes seen so far: only the runner can give old images.
+                        # The upper bound is trained from scratch on all seen classes: only the runner has old images.
                         learner = _new_learner(config, dataset, runtime)
                         report = learner.learn(dataset.train.of_classes(stream.seen(index)))
                     else:
@@ -96,32 +96,32 @@ def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learn
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
-    """Begin a folder, or make sure that the one that is there is the same run."""
+    """Start a run folder, or check that the existing one belongs to the same run."""
     if not folder.exists() or (not resume and folder.untouched()):
         folder.write_json("environment.json", environment())
         folder.write_config(plain(config))
         folder.write_json(ORIGINS, dict(config.origins))
         return
     if not resume:
-        raise CheckpointError(f"{folder.path} holds a run already: continue it with --resume, or choose another --out")
-    # JSON makes tuples lists on both sides, so that equal configurations compare equal.
+        raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
+    # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
     stored = stored_config(folder)
     before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored, config))
     differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differing:
         key = differing[0]
         raise CheckpointError(
-            f"{folder.path} was begun with other settings ({len(differing)} differ; {key}: "
-            f"{before.get(key)!r} there, {now.get(key)!r} now): use the same, or another --out"
+            f"{folder.path} was started with other settings ({len(differing)} differ; {key}: "
+            f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
         )
 
 
 def _warn_of_other_code(folder: RunFolder, reporter: Reporter) -> None:
-    """Numbers of two versions of the code should not meet in one table unnoticed."""
+    """Warn if a run mixes results of two versions of the code."""
     begun = folder.read_json("environment.json").get("source") if (folder.path / "environment.json").exists() else None
     if begun != source_digest():
         reporter.message(
-            f"{folder.path} was begun by other code ({begun}, now {source_digest()}): its numbers may differ"
+            f"{folder.path} was started with other code ({begun}, now {source_digest()}): its numbers may differ"
         )
 
 
@@ -204,7 +204,7 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunRe
 
 
 def environment() -> dict[str, str]:
-    """Versions and machine, stored with every number."""
+    """Versions and machine, stored with every run."""
     packages = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn")
     return {
         **{name: version(name) for name in packages},
@@ -218,7 +218,7 @@ def environment() -> dict[str, str]:
 
 @cache
 def source_digest() -> str:
-    """A short name for the library's source code as it is installed."""
+    """A short digest of the installed source code of the library."""
     root = Path(adagauss.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Loss terms, one file each; all are registered by importing this package."""
+"""Loss terms, registered by importing this package."""
 
 from adagauss.plugins import import_submodules
 from adagauss.representation.terms.anti_collapse import AntiCollapse

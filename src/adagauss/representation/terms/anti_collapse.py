@@ -10,7 +10,7 @@ from adagauss.representation.step import Step, Term
 
 
 class AntiCollapse(Term):
-    """α · L_AC of the features (eq. 2); ``weight`` is α, ``beta`` the standard deviation asked of every direction."""
+    """α · L_AC of the features (eq. 2); ``weight`` is α, ``beta`` the target standard deviation of every direction."""
 
     kind = "anti_collapse"
     beta: PositiveFloat = 1.0

@@ -15,12 +15,12 @@ from adagauss.representation.step import Step, Term
 
 
 class CrossEntropy(Term):
-    """L_CE. With ``over="current"`` old outputs take no part, so new images cannot push them down."""
+    """L_CE. With ``over="current"`` old outputs are left out, so that new images cannot lower them."""
 
     kind = "cross_entropy"
     over: Literal["current", "seen"] = "current"
     temperature: PositiveFloat = 1.0
-    """Logits are divided by it (PASS and its kin use 0.1)."""
+    """Logits are divided by it (PASS, IL2A and SSRE use 0.1)."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
     @property
@@ -43,7 +43,7 @@ class CrossEntropy(Term):
 
 
 def seen_targets(head: IncrementalHead, targets: Tensor) -> Tensor:
-    """Positions among the newest task's outputs as positions among the outputs of all tasks (classes first)."""
+    """Convert positions among the newest task's outputs to positions among the outputs of all tasks (classes first)."""
     new_classes, new_auxiliary = head.sizes[-1]
     old_classes = head.classes - new_classes
     old_auxiliary = sum(auxiliary for _, auxiliary in head.sizes) - new_auxiliary

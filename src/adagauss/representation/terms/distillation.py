@@ -1,4 +1,4 @@
-"""Distillation from the network before the task: through a projector, of features, or of logits."""
+"""Distillation from the previous network: through a projector, of features, or of logits."""
 
 from __future__ import annotations
 

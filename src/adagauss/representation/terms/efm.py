@@ -1,4 +1,4 @@
-"""The Empirical Feature Matrix of EFC: features may drift where old outputs do not feel it."""
+"""The Empirical Feature Matrix of EFC: features may drift in directions that do not affect old outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from adagauss.task import CurrentTask
 
 
 def feature_matrix(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """E = mean_x Wᵀ(diag p − ppᵀ)W, p = softmax(Wf(x) + b): how outputs answer to a step of the features.
+    """E = mean_x Wᵀ(diag p − ppᵀ)W, p = softmax(Wf(x) + b): how outputs react to a change of the features.
 
     It equals mean_x Σ_c p_c g_c g_cᵀ with g_c = Wᵀ(e_c − p), the gradient of log p_c; averaging p and ppᵀ over the
     images before multiplying by W leaves one C × C matrix to compute.
@@ -26,10 +26,10 @@ def feature_matrix(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class FeatureMatrix(Term):
-    """mean_x Δᵀ(λE + ηI)Δ with Δ = F_t(x) − F_{t−1}(x) and E of the previous task's end.
+    """mean_x Δᵀ(λE + ηI)Δ with Δ = F_t(x) − F_{t−1}(x) and E from the end of the previous task.
 
-    E is measured anew on the current images when all else of a task is done, so with the outputs that predict. During
-    a task other parts may read the one before as ``feature_matrix``.
+    E is measured on the current images at the very end of a task, so with the outputs used for prediction. During a
+    task other parts may read the previous E as ``feature_matrix``.
     """
 
     kind = "feature_matrix"
@@ -66,7 +66,7 @@ class MeasuredMatrix(Learned):
 
 
 class _InMetric(LiveTerm):
-    """The penalty in the metric of the last E; nothing in the first task."""
+    """The penalty in the metric of the previous E; none in the first task."""
 
     def __init__(self, part: FeatureMatrix, before: MeasuredMatrix | None) -> None:
         super().__init__()

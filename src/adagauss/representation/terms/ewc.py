@@ -1,4 +1,4 @@
-"""Elastic weight consolidation: weights that matter for earlier tasks are held where they were."""
+"""Elastic weight consolidation: weights that matter for earlier tasks are kept near their old values."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from adagauss.task import CurrentTask, ImageBatches
 class ElasticWeights(Term):
     """(λ/2) Σ_i F_i (θ_i − θ*_i)² over the extractor's weights; ``weight`` is λ.
 
-    θ* are the weights of the network before the task, F the diagonal Fisher information after it, merged over tasks.
-    F is measured with the network in evaluation mode, so that images do not mix in batch norm, whose statistics stay
-    as they are. By default it is the Fisher information as defined: the mean over images of squared gradients of
+    θ* are the weights of the network before the task, F the diagonal Fisher information after it, merged over tasks. F
+    is measured with the network in evaluation mode, so that images do not interact in batch norm and its statistics do
+    not change. By default it is the Fisher information by its definition: the mean over images of squared gradients of
     log p(y|x) under the current task's outputs, y drawn from p(·|x).
     """
 
     kind = "ewc"
     weight: NonNegativeFloat = 40.0
     gradients: Literal["image", "batch"] = "image"
-    """Square the gradient of every image, or of every batch's mean: smaller by about ``batch_size``."""
+    """Square the gradient of every image, or of every batch mean, which is smaller by a factor of about
+    ``batch_size``."""
     labels: Literal["sampled", "true", "predicted"] = "sampled"
     """y drawn from the network (Fisher), the image's own class (empirical Fisher), or the likeliest class."""
     over: Literal["current", "seen"] = "current"
-    """Outputs that p(y|x) is over."""
+    """Outputs over which p(y|x) is defined."""
     old_share: Annotated[float, Field(ge=0, le=1)] | None = 0.5
     """α of F ← αF + (1 − α)F_new; None: the share of classes that were learned earlier."""
     limit: PositiveFloat | None = None
     """Largest entry of F_new."""
     batch_size: PositiveInt = 128
     images: PositiveInt | None = None
-    """Measure F on about so many images, drawn at random; None: on all of the task."""
+    """Measure F on about this many randomly drawn images; None: on all images of the task."""
 
     def empty_state(self) -> Importance:
         return Importance()
@@ -52,7 +53,7 @@ class ElasticWeights(Term):
         return _Elastic(self, recalled(before, Importance)) if self.weight else LiveTerm.without_effect()
 
     def measure(self, now: CurrentTask) -> dict[str, Tensor]:
-        """F of the current task alone, by names of the extractor's parameters."""
+        """F of the current task by parameter name of the extractor."""
         extractor = now.network.extractor
 
         def loss(parameters: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
@@ -91,7 +92,7 @@ class ElasticWeights(Term):
 
 
 class Importance(Learned):
-    """F of all tasks so far as one vector, the extractor's parameters end to end, and how many classes it is of."""
+    """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
     def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
         super().__init__()
@@ -108,12 +109,12 @@ class Importance(Learned):
 
 
 class _Elastic(LiveTerm):
-    """The penalty of one task; nothing in the first."""
+    """The penalty during one task; none in the first."""
 
     def __init__(self, part: ElasticWeights, before: Importance | None) -> None:
         super().__init__()
         self.part = part
-        # In a tuple: what is known from before is not saved again with every snapshot.
+        # In a tuple, so that the old state is not saved with every snapshot.
         self._before = (before,)
 
     def forward(self, step: Step) -> Tensor | None:

@@ -18,12 +18,11 @@ from adagauss.task import CurrentTask
 
 
 class PrototypeRehearsal(Term):
-    """Cross-entropy over all classes of a mixture as large as the batch, old to new as their numbers of classes.
+    """Cross-entropy over all classes, on as many samples as the batch has, old and new in proportion to their classes.
 
-    Old classes are draws of N(μ_c, Σ_c + εI) given to the outputs alone: they have no image, so no gradient of theirs
-    reaches the backbone. New classes are images of the batch before, forwarded again. The first batch of an epoch has
-    none before it and takes prototypes only (the published code: the first of a task; but a training that is resumed
-    at an epoch must not differ from one that was not).
+    Old classes are draws of N(μ_c, Σ_c + εI), given only to the outputs: no gradient reaches the backbone. New classes
+    are images of the previous batch, forwarded again. The first batch of an epoch has no previous batch and uses only
+    prototypes (published code: only the first batch of a task; but resuming at an epoch must not change the result).
     """
 
     kind = "pr_ace"
@@ -39,7 +38,7 @@ class PrototypeRehearsal(Term):
 
 
 class _Rehearsal(LiveTerm):
-    """Draws of the old classes, beside images of the batch before."""
+    """Draws of the old classes and images of the previous batch."""
 
     def __init__(self, sampler: Sampler) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class _Rehearsal(LiveTerm):
         last, self._last = self._last, (step.images, step.targets)
         fresh = _real(step, *last, wanted) if last is not None else None
         count = size - (len(fresh.targets) if fresh is not None else 0)
-        # Labels go round the old classes from a random one: as balanced as a batch can be.
+        # Labels cycle through the old classes from a random start: as balanced as possible.
         start = int(torch.randint(old, (1,), generator=step.generator))
         labels = (torch.arange(count) + start) % old
         features = self.sampler.draw(labels, step.generator)
@@ -67,6 +66,7 @@ class _Rehearsal(LiveTerm):
 
 
 def _real(step: Step, images: Tensor, targets: Tensor, wanted: int) -> Step | None:
-    """Up to ``wanted`` images of an earlier batch that carry a class, not an auxiliary label; batches are shuffled."""
+    """Up to ``wanted`` images of an earlier batch that have a class label, not an auxiliary one; batches are
+    shuffled."""
     chosen = torch.nonzero(targets < len(step.now.classes)).flatten()[:wanted]
     return replace(step, images=images[chosen], targets=targets[chosen]) if len(chosen) else None

@@ -1,4 +1,4 @@
-"""Replay of old classes as points in the latent space: the stored mean of a class, with noise around it."""
+"""Replay of old classes as points in the latent space: the stored mean of a class, plus noise."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from adagauss.task import CurrentTask
 class PrototypeReplay(Term):
     """Cross-entropy of old means μ_c + ρ·r·ε, ε ~ N(0, I), under all outputs (PASS, ρ = 1; SSRE, ρ = 0).
 
-    As many old classes as the batch has images are drawn uniformly. The radius r is measured once, on the
-    augmented images of the first task (see `radius`).
+    One old class per image of the batch is drawn uniformly. The radius r is measured once, on the augmented images of
+    the first task (see `radius`).
     """
 
     kind = "prototypes"
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 0.1
     noise: NonNegativeFloat = 1.0
-    """ρ, the noise in units of the radius; 0 replays the means as they are."""
+    """ρ, the noise in units of the radius; 0 replays the means without noise."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -48,12 +48,12 @@ class Radius(Learned):
 
 
 class _Replay(LiveTerm):
-    """Old means with noise around them; nothing in the first task, at whose end the radius is measured."""
+    """Old means plus noise; none in the first task, at the end of which the radius is measured."""
 
     def __init__(self, part: PrototypeReplay, before: Radius | None) -> None:
         super().__init__()
         self.part = part
-        # In a tuple: what is known from before is not part of this task's training.
+        # In a tuple, so that the old state is not part of this task's training.
         self._before = (before,)
 
     def forward(self, step: Step) -> Tensor | None:
@@ -86,9 +86,9 @@ def around(means: Tensor, deviation: Tensor, generator: torch.Generator) -> Tens
 
 
 def draw_classes(step: Step) -> Tensor:
-    """Old classes, uniform at random, one for each image the batch had before labels were augmented.
+    """Old classes, uniformly at random, one per image of the batch before label augmentation.
 
-    Remembered classes stand in the order of the head's outputs, so the positions are labels as well.
+    Stored classes have the order of the head's outputs, so their positions are also labels.
     """
     number = len(step.images) if step.originals is None else step.originals
     drawn = torch.randint(len(step.memory), (number,), generator=step.generator)

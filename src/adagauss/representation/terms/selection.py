@@ -1,4 +1,4 @@
-"""SSRE's prototype selection: images near an old class distil, images far from all of them classify."""
+"""SSRE's prototype selection: images near an old class are weighted in distillation, the others in cross-entropy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SelectiveCrossEntropy(CrossEntropy):
 
     kind = "selective_cross_entropy"
     detach: bool = False
-    """Take s as a constant; off, as in the published code, gradients flow through it as well."""
+    """Treat s as a constant; off, as in the published code, gradients flow through it too."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -30,7 +30,7 @@ class SelectiveCrossEntropy(CrossEntropy):
 
 
 class SelectiveDistillation(Term):
-    """Σ over the batch of s(x) · ‖F_t(x) − F_{t−1}(x)‖₂: a sum, so the weight belongs to a batch size."""
+    """Σ over the batch of s(x) · ‖F_t(x) − F_{t−1}(x)‖₂: a sum, so the weight depends on the batch size."""
 
     kind = "selective_distillation"
     weight: NonNegativeFloat = 1.0
@@ -49,7 +49,8 @@ class SelectiveDistillation(Term):
 
 
 def similarity(step: Step, detach: bool) -> Tensor:
-    """(B,) s(x) = max over old classes of cos(F_t(x), μ_c), clamped to 0..1 because signed features can oppose."""
+    """(B,) s(x) = max over old classes of cos(F_t(x), μ_c), clamped to 0..1 because signed features can give negative
+    cosines."""
     if not len(step.memory):
         return step.features.new_zeros(len(step.features))
     features = step.features.detach() if detach else step.features

@@ -16,7 +16,7 @@ from adagauss.task import CurrentTask
 
 
 class SemanticAugmentation(Term):
-    """Cross-entropy of old classes c under the logits of `upper_bound_logits`, over class outputs alone.
+    """Cross-entropy of old classes c under the logits of `upper_bound_logits`, over class outputs only.
 
     The expected cross-entropy of z ~ N(μ_c, ratio·Σ_c) under the head is at most that of these logits (at
     temperature 1), so nothing has to be sampled. Gradients reach the head's weights through the quadratic forms too.
@@ -26,7 +26,7 @@ class SemanticAugmentation(Term):
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 0.1
     ratio: NonNegativeFloat = 2.5
-    """How wide the remembered covariance is taken; lower it if the term outgrows the others."""
+    """Factor of the stored covariances; lower it if this term dominates the others."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -37,7 +37,7 @@ class SemanticAugmentation(Term):
 
 
 class _Semantic(LiveTerm):
-    """The old Gaussians of one task, unpacked once rather than in every step."""
+    """The old Gaussians during one task, unpacked once rather than in every step."""
 
     def __init__(self, part: SemanticAugmentation, memory: ClassGaussians) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _Semantic(LiveTerm):
         self.means, self.covariances = memory.means.float(), memory.covariances.float()
 
     def forward(self, step: Step) -> Tensor:
-        # Draws of a class are all alike: each class is computed once and counts as often as it was drawn.
+        # Draws of a class are identical: each class is computed once and weighted by how often it was drawn.
         drawn = draw_classes(step)
         classes, times = torch.unique(drawn, return_counts=True)
         weight, bias = step.now.network.head.class_parameters(detach=False)
