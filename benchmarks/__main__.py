@@ -10,7 +10,7 @@ import torch
 
 from .measure import Ratio
 
-NAMES = ("scoring", "drift", "step", "allocation", "memory_growth", "input_pipeline", "patches")
+NAMES = ("scoring", "drift", "step", "allocation", "memory_growth", "input_pipeline", "patches", "sums")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import RidgeSums, StrengthChoice, hold_out
+from adagauss.sums import RidgeChoice, RidgeSums, hold_out
 
 from .real_data import read
 
@@ -88,7 +88,7 @@ class Exact:
     def __init__(self, extraction: Extraction, strengths: list[float], share: float, seed: int) -> None:
         self.extraction = extraction
         self.sums = RidgeSums(extraction.features.width)
-        self.choice = StrengthChoice(strengths)
+        self.choice = RidgeChoice(strengths)
         self.share = share
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
@@ -102,9 +102,9 @@ class Exact:
         self.choice.observe(self.sums, views[:, held].mean(0), targets[held])
         for view in views:
             self.sums.add_(view[held], targets[held])
-        strength = self.choice.best(int(self.sums.images))
         self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
-        classifier = self.sums.solve(strength)
+        classifier = self.choice.solve(self.sums)
+        strength = float(self.choice.strengths[self.choice.best]) / int(self.sums.images)
         hits = [(classifier(features).argmax(1) == labels).float() for features, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())
 
@@ -162,6 +162,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--grid", type=int)
     parser.add_argument("--threshold", type=float)
     parser.add_argument("--epsilon", type=float)
+    parser.add_argument("--energy", type=float)
     parser.add_argument("--power", type=float)
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--classes", type=int, default=100)

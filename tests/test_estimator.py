@@ -40,7 +40,9 @@ PIXELS: Array = np.rint(DIGITS.images * (255 / 16)).astype(np.uint8)
 
 
 def quick(**settings: Any) -> IncrementalClassifier:
-    return IncrementalClassifier(**{"backbone": "convnet", "settings": QUICK, "device": "cpu", **settings})
+    return IncrementalClassifier(
+        **{"method": "adagauss", "backbone": "convnet", "settings": QUICK, "device": "cpu", **settings}
+    )
 
 
 def task(*digits: int) -> tuple[Array, Array]:

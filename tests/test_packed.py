@@ -43,7 +43,7 @@ def test_strips_multiply_factor_and_solve_as_the_whole_matrix(block: int) -> Non
 
 def test_a_matrix_without_a_factor_is_reported() -> None:
     strips = packed(torch.eye(5, dtype=torch.float64))
-    p.add_diagonal(strips, -2)
+    p.add_diagonal(strips, torch.tensor(-2.0))
     assert not p.factorise(strips)
 
 

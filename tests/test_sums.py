@@ -14,7 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from adagauss.errors import ConfigError, DataError
-from adagauss.sums import Linear, RidgeSums, SharedCovariance, StrengthChoice, hold_out, oas_shrinkage
+from adagauss.sums import Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out, oas_shrinkage
 
 WIDTH, CLASSES = 7, 4
 
@@ -199,30 +199,29 @@ def test_the_choice_falls_on_the_strength_with_most_hits_on_held_out_images() ->
     features = torch.randn(400, 60, generator=generator)
     features[:, :5] += 2.0 * targets.unsqueeze(1) - 1
     sums = RidgeSums(60).add_(features[:60], targets[:60])
-    choice = StrengthChoice([0.06, 60.0])
+    choice = RidgeChoice([0.06, 60.0])
     choice.observe(sums, features[60:], targets[60:])
     weak, strong = (int((sums.solve(s)(features[60:]).argmax(1) == targets[60:]).sum()) for s in (0.001, 1.0))
     assert choice.hits.tolist() == [weak, strong]
     assert strong > weak + 20
-    assert choice.best(60) == 1.0
-    assert choice.best(120) == 0.5
+    assert float(choice.strengths[choice.best]) == 60.0
 
 
 def test_evidence_adds_up_over_tasks() -> None:
-    choice = StrengthChoice([1.0, 10.0, 100.0])
+    choice = RidgeChoice([1.0, 10.0, 100.0])
     for seed in (0, 1):
         features, targets = data(60, seed)
         choice.observe(RidgeSums(WIDTH).add_(features[:40], targets[:40]), features[40:], targets[40:])
     assert int(choice.images) == 40
     assert choice.hits.max() <= 40
     choice.hits[:] = torch.tensor([5.0, 7.0, 7.0])
-    choice.loss[:] = torch.tensor([1.0, 3.0, 2.0])
-    assert choice.best(1) == 100.0
+    choice.surprise[:] = torch.tensor([1.0, 3.0, 2.0]).unsqueeze(1)
+    assert choice.best == 2
 
 
 def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     features, targets = data(400)
-    choice = StrengthChoice([1.0, 1e9])
+    choice = RidgeChoice([1.0, 1e9])
     choice.hits[:] = torch.tensor([0.0, -1000.0])
     sums = RidgeSums(WIDTH).add_(features[:300], targets[:300])
     choice.observe(sums, features[300:], targets[300:])
@@ -231,7 +230,7 @@ def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     choice.observe(sums, features[300:], targets[300:])
     assert (choice.hits > before).tolist() == [True, False]
     choice.hits[1] = 1e6
-    assert choice.best(1) == 1.0
+    assert choice.best == 0
 
 
 @pytest.mark.parametrize(
@@ -271,4 +270,27 @@ def test_nothing_can_be_solved_from_nothing() -> None:
 
 
 def test_without_anything_held_out_the_strength_is_the_middle_one() -> None:
-    assert StrengthChoice((10.0, 100.0, 1000.0)).best(200) == 0.5
+    assert RidgeChoice((10.0, 100.0, 1000.0)).best == 1
+
+
+def test_a_weight_is_the_same_as_scaled_features() -> None:
+    features, targets = data()
+    scale = torch.linspace(0.2, 2.0, WIDTH)
+    weighed = RidgeSums(WIDTH).add_(features, targets).solve(0.1, scale=scale)
+    scaled = RidgeSums(WIDTH).add_(features * scale, targets).solve(0.1)
+    torch.testing.assert_close(weighed(features), scaled(features * scale), atol=1e-4, rtol=1e-4)
+
+
+def test_a_group_of_noise_is_weighed_down_and_probabilities_are_truthful() -> None:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randint(3, (600,), generator=generator)
+    useful = torch.eye(3)[targets] + 0.6 * torch.randn(600, 3, generator=generator)
+    noise = 3 * torch.randn(600, 200, generator=generator)
+    features = torch.cat([useful, noise], 1)
+    sums = RidgeSums(203).add_(features[:300], targets[:300])
+    choice = RidgeChoice((10.0, 100.0), ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
+    choice.observe(sums, features[300:], targets[300:], (3, 200))
+    assert choice.weights[choice.best].tolist() == [1.0, 0.0]
+    probabilities = torch.softmax(choice.solve(sums, (3, 200))(features[300:]), dim=1)
+    confidence, guess = probabilities.max(1)
+    assert abs(float(confidence.mean() - (guess == targets[300:]).float().mean())) < 0.05

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from adagauss.methods import register_method as register_method
     from adagauss.task import CurrentTask as CurrentTask
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "ClassGaussians": "adagauss.gaussians",

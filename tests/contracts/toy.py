@@ -39,10 +39,20 @@ QUICK = {
     "classifier.recipe.epochs": 2,
     "classifier.samples": 64,
     "classifier.expansion_size": 48,
+    "classifier.random_features": 48,
+    "backbone.options.filters": 16,
+    "backbone.options.patches.filters": 16,
     "backbone.name": "convnet",
     "backbone.features": 24,
 }
 """Settings that make any method quick; each method takes those that it has."""
+
+STAND_INS = {
+    "exact-pretrained": [Layer("stand-in", {"backbone.name": "convnet"})],
+    "ranpac": [Layer("stand-in", {"backbone.name": "convnet"})],
+    "exact-auto": [Layer("stand-in", {"backbone.options.pretrained": "convnet"})],
+}
+"""A small random network in the place of a pretrained one, where that is what a method is made of."""
 
 
 @functools.cache
@@ -53,9 +63,7 @@ def digits() -> Dataset:
 
 def quick_method(name: str, preset: str | None = None, **settings: object) -> Method:
     """A registered method, made quick. Its batches (16) are smaller than its features where it has a bottleneck."""
-    layers = [*dataset_layers("digits"), Layer("quick", QUICK, strict=False)]
-    if make_method(name, preset).backbone.features is not None:
-        layers.append(Layer("wide", {"backbone.features": 24}, strict=False))
+    layers = [*dataset_layers("digits"), Layer("quick", QUICK, strict=False), *STAND_INS.get(name, ())]
     return make_method(name, preset, settings, layers)
 
 

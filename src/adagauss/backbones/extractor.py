@@ -142,6 +142,11 @@ class Extractor(nn.Module):
         self.std = torch.tensor(facts["std"]).view(1, -1, 1, 1)
         self.input_size = facts["size"]
 
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Sizes of the groups of features that belong together."""
+        return (self.size,) if isinstance(self.bottleneck, nn.Linear) else self.trunk.groups
+
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         """Let the trunk learn, without labels, from the images of the first task."""
         self.trunk.prepare(images, generator)

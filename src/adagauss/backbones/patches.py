@@ -63,7 +63,11 @@ class _Resized:
 def patches(spec: TrunkSpec) -> Trunk:
     """Single-layer features after Coates, Lee and Ng (2011)."""
     assert isinstance(spec.options, PatchSettings)
+    return patch_trunk(spec, spec.options)
+
+
+def patch_trunk(spec: TrunkSpec, settings: PatchSettings) -> PatchTrunk:
+    """The dictionary for images of a shape, which are brought to `SIDE` pixels where they are larger."""
     height, width = spec.shape
     side = spec.input_size or (SIDE if min(height, width) > SIDE else None)
-    shape = (spec.channels, side or height, side or width)
-    return PatchTrunk(spec.options, shape, side)
+    return PatchTrunk(settings, (spec.channels, side or height, side or width), side)

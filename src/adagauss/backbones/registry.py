@@ -34,6 +34,11 @@ class Trunk(nn.Module):
         super().__init__()
         self.width = width
 
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Sizes of the groups of features that belong together; one group for most trunks."""
+        return (self.width,)
+
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""
         return list(self.children())

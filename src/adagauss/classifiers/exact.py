@@ -9,15 +9,15 @@ import copy
 from typing import Annotated, Any, Self
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.classifiers.base import Classifier, Scorer
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.state import Learned, recalled
-from adagauss.sums import FeatureSums, Linear, RidgeSums, SharedCovariance, StrengthChoice, hold_out
-from adagauss.sums.strength import IMAGES
+from adagauss.sums import FeatureSums, Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out
+from adagauss.sums.choice import IMAGES
 from adagauss.task import CurrentTask
 
 
@@ -73,7 +73,7 @@ class RidgeScorer(SumsScorer):
         self,
         sums: RidgeSums,
         random: RandomFeatures | None,
-        choice: StrengthChoice,
+        choice: RidgeChoice,
         solution: Linear | None = None,
     ) -> None:
         super().__init__(sums, random, solution)
@@ -144,14 +144,17 @@ class ExactRidge(ExactClassifier):
     strengths: tuple[PositiveFloat, ...] = IMAGES
     """Strengths that are compared, each as a number of images: λ = ν/n after n images, relative to mean(diag A)."""
 
+    group_weights: tuple[tuple[NonNegativeFloat, ...], ...] | None = None
+    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network."""
+
     def empty_state(self) -> RidgeScorer:
-        return RidgeScorer(RidgeSums(0), self._no_random(), StrengthChoice(self.strengths))
+        return RidgeScorer(RidgeSums(0), self._no_random(), self._choice())
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> RidgeScorer:
         known = recalled(before, RidgeScorer)
         if known is None:
             nothing = RidgeSums(self._width(now)).to(now.runtime.device)
-            known = RidgeScorer(nothing, self._random(now), StrengthChoice(self.strengths))
+            known = RidgeScorer(nothing, self._random(now), self._choice())
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
         assert isinstance(sums, RidgeSums)
         waiting = _Waiting()
@@ -164,10 +167,14 @@ class ExactRidge(ExactClassifier):
                 sums.add_(view[~out], targets[~out], classes)
             waiting.append(expanded[:, out], targets[out])
         late, labels = waiting.joined()
-        choice.observe(sums, late.mean(0), labels)
+        groups = now.network.extractor.groups if self.random_features is None else None
+        choice.observe(sums, late.mean(0), labels, groups)
         for view in late:
             sums.add_(view, labels, classes)
-        return RidgeScorer(sums, known.random, choice, sums.solve(choice.best(int(sums.images))))
+        return RidgeScorer(sums, known.random, choice, choice.solve(sums, groups))
+
+    def _choice(self) -> RidgeChoice:
+        return RidgeChoice(self.strengths, self.group_weights or ((1.0,),))
 
 
 class _Waiting:

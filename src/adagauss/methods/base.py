@@ -52,6 +52,11 @@ class Method(Config):
         yield "drift", self.drift
         yield "classifier", self.classifier
 
+    @property
+    def still(self) -> bool:
+        """Whether features never change after the first task."""
+        return Need.STILL_FEATURES in self.representation.provides | self.given()
+
     def given(self) -> frozenset[Need]:
         """What the network provides."""
         rectified = self.backbone.features is None and backbone_info(self.backbone.name).non_negative

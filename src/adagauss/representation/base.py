@@ -77,9 +77,11 @@ class Representation(Part):
     """What counts as new besides the head: the bottleneck, or only its bias (the published code)."""
 
     @model_validator(mode="after")
-    def _later_follows_first(self) -> Representation:
+    def _can_be_trained(self) -> Representation:
         if self.first is None and self.later is not None:
             raise ConfigError("later tasks are trained only after the first: set representation.later=null as well")
+        if self.first is not None and not self.terms:
+            raise ConfigError("there is no loss to train with: add at least representation.terms.cross_entropy")
         return self
 
     @property
@@ -111,8 +113,6 @@ class Representation(Part):
         recipe = self.first if now.first else self.later
         if recipe is None:
             return Trained([], None)
-        if not self.terms:
-            raise ConfigError("there is no loss to train with: add at least representation.terms.cross_entropy")
         if len(now.data) < 2:
             raise DataError(f"{now.name} has a single image: give at least two to train on")
         network = now.network

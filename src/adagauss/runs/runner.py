@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import platform
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from torch import Tensor
 
 import adagauss
 from adagauss.config import plain
@@ -55,6 +57,7 @@ def run(
         _warn_of_other_code(folder, reporter)
         done = folder.finished_tasks()
         joint = method_info(config.method_name).joint
+        testing = _Testing(stream, still=not joint and config.method.still)
         learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
         with reporter.progress(title, len(stream)) as advance:
@@ -75,7 +78,10 @@ def run(
                     about = {"dataset": config.stream.dataset, "report": asdict(report)}
                     learner.save(folder.checkpoint(index), about)
                 snapshots.clear()
-                accuracy = _evaluate(learner, stream, folder, index, config, report)
+                accuracy = _evaluate(learner, testing, folder, index, config, report)
+                if config.method.representation.first is None and index:
+                    # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
+                    folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
         return _conclude(folder, config, stream)
 
@@ -119,28 +125,54 @@ def _warn_of_other_code(folder: RunFolder, reporter: Reporter) -> None:
         )
 
 
+class _Testing:
+    """The test images of a stream. Where features stand still, those of a task are computed once for the whole run."""
+
+    def __init__(self, stream: TaskStream, still: bool) -> None:
+        self.stream = stream
+        self.still = still
+        self._features: dict[int, Tensor] = {}
+
+    def features(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, float]:
+        """Features and targets of the test images of all seen classes, and how long one image took to extract."""
+        started = perf_counter()
+        if not self.still:
+            test = self.stream.dataset.test.of_classes(self.stream.seen(index))
+            features = learner.features(test.images)
+            return features, test.targets, (perf_counter() - started) / len(test)
+        # Task by task even after a resume, so that the batches, and with them the last digits, are always the same.
+        tests = [self.stream[task].test for task in range(index + 1)]
+        new = [task for task in range(index + 1) if task not in self._features]
+        for task in new:
+            self._features[task] = learner.features(tests[task].images)
+        seconds = (perf_counter() - started) / sum(len(tests[task]) for task in new)
+        starts = itertools.accumulate((len(test.classes) for test in tests), initial=0)
+        targets = [test.targets + start for test, start in zip(tests, starts, strict=False)]
+        return torch.cat([self._features[task] for task in range(index + 1)]), torch.cat(targets), seconds
+
+
 def _evaluate(
-    learner: Learner, stream: TaskStream, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
+    learner: Learner, testing: _Testing, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
 ) -> float:
-    """Predict the test images of all seen classes; features are computed once."""
-    labels = learner.classes
-    test = stream.dataset.test.of_classes(labels)
+    """Predict the test images of all seen classes; their features are computed once."""
+    stream, labels = testing.stream, learner.classes
+    features, targets, per_image = testing.features(learner, index)
     started = perf_counter()
-    features = learner.features(test.images)
     scores = learner.scores(features).cpu()
-    seconds = perf_counter() - started
+    seconds = perf_counter() - started + per_image * len(targets)
     sizes = tuple(len(classes) for classes in stream.task_classes[: index + 1])
-    aware = task_aware_predictions(scores, test.targets, sizes)
-    evaluation = Evaluation(test.targets, scores.argmax(1), aware, sizes)
+    aware = task_aware_predictions(scores, targets, sizes)
+    evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
-    if config.diagnostics == "every" or (config.diagnostics == "last" and last):
+    compared = len(learner.memory) and learner.memory.covariance != "none"
+    if compared and (config.diagnostics == "every" or (config.diagnostics == "last" and last)):
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images), train.targets, labels)
-        drawn = sample_rows(test.targets, DRAWN_PER_CLASS)
-        folder.write_real(index, real, features.cpu()[drawn], test.targets[drawn])
+        drawn = sample_rows(targets, DRAWN_PER_CLASS)
+        folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
-        images_per_second=len(test) / seconds,
+        images_per_second=len(targets) / seconds,
         bytes_per_class=learner.knowledge.bytes_per_class,
         other_state_bytes=learner.knowledge.part_bytes,
         history=tuple(report.history),

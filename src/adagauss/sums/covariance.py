@@ -50,7 +50,7 @@ class SharedCovariance(FeatureSums):
             shrinkage = oas_shrinkage(scale * self.width, square_norm(matrix), self.width, number)
         for strip in matrix:
             strip *= 1 - shrinkage
-        add_diagonal(matrix, shrinkage * scale)
+        add_diagonal(matrix, torch.tensor(shrinkage * scale))
         if not factorise(matrix):
             raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")
         means = self.cross / counts

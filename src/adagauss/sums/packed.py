@@ -40,10 +40,11 @@ def add_products(matrix: list[Tensor], rows: Tensor, weight: float = 1.0) -> Non
         start += len(strip)
 
 
-def add_diagonal(matrix: list[Tensor], amount: float) -> None:
-    """A ← A + amount·I."""
-    for strip in matrix:
-        strip.diagonal().add_(amount)
+def add_diagonal(matrix: list[Tensor], amount: Tensor) -> None:
+    """A ← A + diag(amount); one number, or one for each row."""
+    pieces = torch.split(amount.expand(sum(map(len, matrix))), [len(strip) for strip in matrix])
+    for strip, piece in zip(matrix, pieces, strict=True):
+        strip.diagonal().add_(piece.to(strip))
 
 
 def diagonal(matrix: list[Tensor]) -> Tensor:

@@ -1,0 +1,116 @@
+"""Features that stand still, side by side: a patch dictionary and, where installed, a pretrained network."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from adagauss.backbones.extras import COLOUR
+from adagauss.backbones.patches import PatchTrunk, patch_trunk
+from adagauss.backbones.registry import Trunk, TrunkSpec, backbone_info, register_backbone
+from adagauss.config import Config
+from adagauss.data.images import Images
+from adagauss.patches import PatchSettings
+
+IMAGES = 256
+"""Images read at once."""
+FLOOR = 1e-3
+"""Added to deviations, relative to their mean: features that hardly move are not blown up."""
+
+
+class StillOptions(Config):
+    """What stands side by side."""
+
+    patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=400, grid=3))
+    pretrained: str | None = "efficientnet_lite0"
+    """A backbone that comes with weights, which are never trained; None: the patches alone."""
+
+
+class StillTrunk(Trunk):
+    """Images in 0..1 to the features of each kind, standardised by the first task and divided by √(their number).
+
+    Each kind thus weighs alike in a product of features, however many there are; a classifier may weigh them otherwise.
+    """
+
+    def __init__(self, dictionary: PatchTrunk, network: Trunk | None, size: int | None, channels: int) -> None:
+        super().__init__(dictionary.width + (network.width if network is not None else 0))
+        self.dictionary = dictionary
+        self.network = network
+        self.size = size
+        self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # each kind has a normalisation of its own
+        if network is not None:
+            network.requires_grad_(False).eval()
+            self.register_buffer("shift", torch.zeros(network.width))
+            self.register_buffer("scale", torch.ones(network.width))
+            self.shift: Tensor
+            self.scale: Tensor
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return (self.dictionary.width,) + ((self.network.width,) if self.network is not None else ())
+
+    def blocks(self) -> list[nn.Module]:
+        return []
+
+    def train(self, mode: bool = True) -> StillTrunk:
+        super().train(mode)
+        if self.network is not None:
+            self.network.eval()
+        return self
+
+    def prepare(self, images: Images, generator: torch.Generator) -> None:
+        self.dictionary.prepare(images, generator)
+        if self.network is None:
+            return
+        device = self.shift.device
+        with torch.inference_mode():
+            features = torch.cat(
+                [
+                    self._pretrained(images.batch(some).to(device).float() / 255)
+                    for some in torch.split(torch.arange(len(images)), IMAGES)
+                ]
+            ).double()
+        deviation = features.std(0, correction=0)
+        self.shift = features.mean(0).float().clone()
+        self.scale = (deviation + FLOOR * deviation.mean().clamp_min(FLOOR)).reciprocal().float().clone()
+
+    def forward(self, images: Tensor) -> Tensor:
+        parts = [self.dictionary(_resized(images, self.dictionary.input_size)) / self.dictionary.width**0.5]
+        if self.network is not None:
+            parts.append((self._pretrained(images) - self.shift) * self.scale / self.network.width**0.5)
+        return torch.cat(parts, dim=1)
+
+    def _pretrained(self, images: Tensor) -> Tensor:
+        assert self.network is not None
+        mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
+        shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
+        # Grey images become three equal channels by being broadcast.
+        features: Tensor = self.network((_resized(images, self.size) - shift) / scale)
+        return features
+
+
+def _resized(images: Tensor, size: int | None) -> Tensor:
+    if size is None or images.shape[-2:] == (size, size):
+        return images
+    shrinks = min(images.shape[-2:]) > size
+    return F.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
+
+
+@register_backbone(
+    "still",
+    summary="patches and a pretrained network side by side, neither ever trained (extra: pretrained)",
+    options=StillOptions,
+)
+def still(spec: TrunkSpec) -> Trunk:
+    """The features of `exact-auto`."""
+    options = spec.options
+    assert isinstance(options, StillOptions)
+    dictionary = patch_trunk(spec, options.patches)
+    if options.pretrained is None:
+        return StillTrunk(dictionary, None, None, spec.channels)
+    info = backbone_info(options.pretrained)
+    channels = COLOUR if info.carries_weights else spec.channels
+    network = info.build(TrunkSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
+    return StillTrunk(dictionary, network, network.input_size, spec.channels)

@@ -1,0 +1,47 @@
+"""Exact-auto: patches and a pretrained network, both standing still, weighed by held-out images.
+
+    task 1: a dictionary of whitened patches, without labels; the pretrained network as it is   backbone (still)
+    every task, with x the features of both kinds, each scaled to weigh alike:
+        A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well                     classifier (sums)
+        λ and the weight of each kind from images held out as they arrive                       classifier (choice)
+        W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², d the weight of feature i's kind            classifier
+    predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
+
+Neither kind of features is best everywhere: patches win on traffic signs and digits, pretrained ones on photographs of
+things. A weight is a penalty, so both can be weighed anew in each task from the same sums.
+"""
+
+from __future__ import annotations
+
+from adagauss.backbones import BackboneConfig
+from adagauss.backbones.registry import backbone_info
+from adagauss.backbones.still import StillOptions
+from adagauss.classifiers.exact import ExactRidge
+from adagauss.drift import NoDrift
+from adagauss.memory import NoMemory
+from adagauss.methods.base import Method, register_method
+from adagauss.methods.exact import untrained
+
+WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0))
+"""Of patches and of the pretrained network."""
+
+
+@register_method(
+    "exact-auto",
+    title="Exact, patches and pretrained network",
+    family="exact",
+    stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
+    paper="this library",
+    fixed=("backbone.name", "backbone.features"),
+)
+def exact_auto() -> Method:
+    """Both kinds of features, or patches alone where no pretrained network is installed."""
+    installed = backbone_info("efficientnet_lite0").available
+    options = StillOptions() if installed else StillOptions(pretrained=None)
+    return Method(
+        backbone=BackboneConfig(name="still", features=None, mirror=True, options=options),
+        representation=untrained(),
+        memory=NoMemory(),
+        drift=NoDrift(),
+        classifier=ExactRidge(flips=True, group_weights=WEIGHTS if installed else None),
+    )

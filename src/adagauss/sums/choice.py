@@ -1,0 +1,112 @@
+"""How strong a ridge should be: chosen on images that are held out while they arrive, and added afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.errors import ConfigError
+from adagauss.state import Learned
+from adagauss.sums.ridge import Linear, RidgeSums
+
+IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
+TEMPERATURES = tuple(2.0 ** (-power / 2) for power in range(17))
+"""From 1 to 1/256: a regression on one-hot labels gives scores between 0 and 1, which a softmax makes too equal."""
+
+
+def hold_out(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """A mask, true for about ``share`` of the images of each class: one at least where there are two, and never all."""
+    if not 0 < share < 1:
+        raise ConfigError(f"the share of images held out lies between 0 and 1; got {share}")
+    mask = torch.zeros(len(targets), dtype=torch.bool)
+    for target in torch.unique(targets).tolist():
+        members = (targets == target).nonzero().flatten()
+        number = min(max(1, int(share * len(members) + 0.5)), len(members) - 1)
+        mask[members[torch.randperm(len(members), generator=generator)[:number]]] = True
+    return mask
+
+
+class RidgeChoice(Learned):
+    """Candidates for how a ridge regression is set, and how well each did on held-out images of all tasks so far.
+
+    A candidate is a strength and a weight for each group of features. The strength is a number of images ν: λ = ν/n
+    after n images, so that ρ = λ·mean(diag A) stays what it is while A grows. The best ν hardly moves between tasks,
+    and evidence adds up. A candidate that trails the best by more hits than √(images held out so far) is tried no more:
+    of two candidates that disagree on a tenth of the images, that is three standard deviations of the
+    difference, and every candidate costs a factorisation per task.
+
+    Scores become probabilities by a softmax at a temperature, which is chosen alike: by the likelihood of the held-out
+    images under the candidate.
+    """
+
+    def __init__(self, strengths: Sequence[float] = IMAGES, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
+        super().__init__()
+        if not strengths or min(strengths) <= 0:
+            raise ConfigError(f"strengths are positive numbers, one at least; got {list(strengths)}")
+        pairs = list(product(sorted(strengths), weights))
+        number = len(pairs)
+        self.register_buffer("strengths", torch.tensor([strength for strength, _ in pairs], dtype=torch.float64))
+        self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
+        self.register_buffer("hits", torch.zeros(number, dtype=torch.float64))
+        self.register_buffer("surprise", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
+        self.register_buffer("tried", torch.ones(number, dtype=torch.bool))
+        self.register_buffer("images", torch.zeros((), dtype=torch.long))
+        self.strengths: Tensor
+        self.weights: Tensor
+        self.hits: Tensor
+        self.surprise: Tensor
+        self.tried: Tensor
+        self.images: Tensor
+
+    @torch.no_grad()
+    def observe(self, sums: RidgeSums, features: Tensor, targets: Tensor, groups: Sequence[int] | None = None) -> None:
+        """Try every candidate that is left, solved from ``sums``, on images that are not in them.
+
+        ``groups`` are the sizes of the groups of features, in their order; None: all are one group.
+        """
+        if len(targets) == 0:
+            return
+        for index in self.tried.nonzero().flatten().tolist():
+            solution = sums.solve(
+                float(self.strengths[index]) / int(sums.images), refine=False, scale=self._scale(index, sums, groups)
+            )
+            scores = solution(features).double()
+            self.hits[index] += (scores.argmax(1) == targets).sum()
+            for place, temperature in enumerate(TEMPERATURES):
+                self.surprise[index, place] += F.cross_entropy(scores / temperature, targets, reduction="sum")
+        self.images += len(targets)
+        self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
+
+    @property
+    def best(self) -> int:
+        """The candidate with most hits; of several, the one to which the right classes were least surprising."""
+        if int(self.images) == 0:
+            # Classes of single images leave nothing to compare on: the middle of the candidates is no extreme.
+            return len(self.strengths) // 2
+        tried: list[int] = self.tried.nonzero().flatten().tolist()
+        return min(tried, key=lambda index: (-float(self.hits[index]), float(self.surprise[index].min())))
+
+    @property
+    def temperature(self) -> float:
+        """At which the best candidate's scores are most truthful as probabilities."""
+        return float(TEMPERATURES[int(self.surprise[self.best].argmin())])
+
+    def solve(self, sums: RidgeSums, groups: Sequence[int] | None = None) -> Linear:
+        """The regression of the best candidate, its scores divided by the temperature."""
+        best, temperature = self.best, self.temperature
+        strength = float(self.strengths[best]) / int(sums.images)
+        weight, bias = sums.solve(strength, scale=self._scale(best, sums, groups))
+        return Linear(weight / temperature, bias / temperature)
+
+    def _scale(self, index: int, sums: RidgeSums, groups: Sequence[int] | None) -> Tensor | None:
+        weights = self.weights[index]
+        if len(weights) == 1:
+            return None
+        sizes = torch.tensor([sums.width] if groups is None else list(groups))
+        if len(sizes) != len(weights):
+            raise ConfigError(f"there are {len(sizes)} groups of features, but weights for {len(weights)}")
+        return torch.repeat_interleave(weights.cpu(), sizes)

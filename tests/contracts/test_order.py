@@ -1,0 +1,55 @@
+"""Exact methods: what they learn depends neither on the order of the classes nor on their division into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from adagauss.learner import Learner
+from adagauss.methods import methods
+from tests.contracts.toy import NAMES, learner_of, quick_method, toy_images
+
+EXACT = [name for name, info in methods().items() if info.family == "exact"]
+DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
+    "all at once": [NAMES],
+    "one by one": [(name,) for name in NAMES],
+    "in another order": [NAMES[4:], NAMES[:3], NAMES[3:4]],
+}
+
+
+def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
+    """One strength and the same unlabelled preparation for all: these are chosen from what comes first."""
+    method = quick_method(name)
+    fixed: dict[str, object] = {}
+    if method.classifier.kind == "exact_ridge":
+        fixed = {"classifier.strengths": (30.0,)}
+        if name == "exact-auto":
+            fixed["classifier.group_weights"] = ((1.0, 0.5),)
+    learner = learner_of(quick_method(name, None, **fixed))
+    learner.network.extractor.prepare(toy_images().images, torch.Generator().manual_seed(0))
+    learner.network.extractor.trunk.prepare = lambda images, generator: None  # type: ignore[method-assign]
+    for classes in division:
+        learner.learn(toy_images().of_classes(classes))
+    return learner
+
+
+def solution(learner: Learner) -> Tensor:
+    """Scores of the test images before any temperature, classes in the order of `NAMES`."""
+    knowledge = learner.knowledge
+    values = knowledge.scores(learner.features(toy_images(test=True).images))
+    columns = [knowledge.classes.index(name) for name in NAMES]
+    values = values[:, columns]
+    return values - values.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+@pytest.mark.parametrize("name", EXACT)
+def test_tasks_and_their_order_do_not_matter(name: str, division: str) -> None:
+    usual, other = solution(learned(name, [NAMES[:2], NAMES[2:]])), solution(learned(name, DIVISIONS[division]))
+    # The temperature comes from images held out at random, which differ; it scales all scores alike.
+    ratio = (usual * other).sum() / other.square().sum()
+    assert float((usual - ratio * other).abs().max()) < 1e-3 * float(usual.abs().max())
+    assert (usual.argmax(1) == other.argmax(1)).float().mean() > 0.995
