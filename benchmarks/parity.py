@@ -1,6 +1,6 @@
 """AdaGauss as published, small: `python -m benchmarks.parity OUT SEED [SEED ...]`, and a table of what is in OUT.
 
-CIFAR-100 in iCaRL's order, the first 20 classes as 5 tasks of 4, ResNet-32 with S = 32, 20 epochs a task, batches of
+CIFAR-100 in iCaRL's order, the first 20 classes as 5 tasks of 4, ResNet-32 with S = 32, 20 epochs per task, batches of
 128, the `reference` preset. Beside accuracy it measures how much of a run is the networks' forward and backward pass.
 """
 
@@ -80,7 +80,7 @@ def measure(folder: Path, dataset: Dataset, seed: int, clock: NetworkClock) -> N
 
 
 def rows(out: Path) -> list[dict[str, str]]:
-    """One row a seed, and their mean."""
+    """One row per seed, and their mean."""
     found = [path.parent for path in sorted(out.glob(f"*/{COST}"))]
     results = [RunFolder(folder).result() for folder in found]
     table = []

@@ -63,7 +63,7 @@ def test_task_sizes(classes: int, tasks: int, first: int | None, expected: list[
 @pytest.mark.parametrize(
     ("classes", "tasks", "first", "message"),
     [
-        (10, 11, None, "11 tasks are asked for, but there are only 10 classes"),
+        (10, 11, None, "11 tasks were requested, but there are only 10 classes"),
         (10, 3, 9, "leaves too few"),
         (10, 2, 10, "leaves too few"),
         (10, 2, 11, "leaves too few"),
@@ -87,7 +87,7 @@ def test_streams_of_every_kind() -> None:
     [
         (StreamConfig(sizes=(5, 6)), "add up to 11, but there are 10"),
         (StreamConfig(sizes=(5, 4)), "add up to 9, but there are 10"),
-        (StreamConfig(classes=11), "11 classes are asked for, but letters has 10"),
+        (StreamConfig(classes=11), "11 classes were requested, but letters has 10"),
         (StreamConfig(tasks=20), "at most 10"),
         (StreamConfig(tasks=3, classes=2), "at most 2"),
         (StreamConfig(class_order=(0, 1, 1)), "at most once"),

@@ -152,12 +152,12 @@ class _Scores:
 
 
 def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
-    lonely = bank.counts < 2
-    if bank.covariance == "none" or not bool(lonely.any()):
+    single = bank.counts < 2
+    if bank.covariance == "none" or not bool(single.any()):
         return bank
     covariances = bank.covariances
-    own = covariances[~lonely]
-    covariances[lonely] = own.mean(0) if len(own) else torch.eye(bank.size, dtype=torch.float64)
+    own = covariances[~single]
+    covariances[single] = own.mean(0) if len(own) else torch.eye(bank.size, dtype=torch.float64)
     return bank.with_statistics(bank.means, covariances)
 
 

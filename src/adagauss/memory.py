@@ -117,9 +117,9 @@ class GaussianMemory(MeanMemory):
     def check(self, data: LabelledImages) -> None:
         counts = data.counts()
         if int(counts.min()) < 2:
-            lonely = data.classes[int(counts.argmin())]
+            single = data.classes[int(counts.argmin())]
             raise DataError(
-                f"class {lonely!r} has a single image, and a covariance needs two: give more images, "
+                f"class {single!r} has a single image, and a covariance needs two: give more images, "
                 "or use a method that stores only means (memory.kind=means)"
             )
 

@@ -47,7 +47,7 @@ def measured(term: ElasticWeights, now: CurrentTask, before: Importance | None =
 
 
 def brute_force(now: CurrentTask, seen: bool, predicted: bool) -> dict[str, Tensor]:
-    """The mean over images of squared gradients, one backward pass an image."""
+    """The mean over images of squared gradients, one backward pass per image."""
     network = now.network.eval()
     parameters = dict(network.extractor.named_parameters())
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}

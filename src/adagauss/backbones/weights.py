@@ -64,7 +64,7 @@ def _read_safetensors(path: Path) -> Any:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read as safetensors ({error}): download or save it anew") from error
+        raise CheckpointError(f"{path} cannot be read as safetensors ({error}): download or save it again") from error
 
 
 def _read_torch(path: Path) -> Any:
@@ -80,7 +80,7 @@ def _read_torch(path: Path) -> Any:
         # The text of a KeyError is only the key.
         text = "" if isinstance(error, KeyError) else str(error)
         reason = text.splitlines()[0] if text else "it is not a weight file"
-        raise CheckpointError(f"{path} cannot be read ({reason}): download or save it anew") from error
+        raise CheckpointError(f"{path} cannot be read ({reason}): download or save it again") from error
 
 
 def _without_prefix(state: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -69,7 +69,7 @@ class TaskStream:
         order = class_order(named, len(dataset.classes), seed)
         if config.classes is not None:
             if config.classes > len(order):
-                raise ConfigError(f"{config.classes} classes are asked for, but {dataset.name} has {len(order)}")
+                raise ConfigError(f"{config.classes} classes were requested, but {dataset.name} has {len(order)}")
             order = order[: config.classes]
         sizes = list(config.sizes) if config.sizes else task_sizes(len(order), config.tasks, config.first)
         if sum(sizes) != len(order):
@@ -102,7 +102,7 @@ def task_sizes(classes: int, tasks: int, first: int | None = None) -> list[int]:
     ([2, 2, 2, 2, 2], [50, 10, 10, 10, 10, 10], [4, 3, 3])
     """
     if tasks > classes:
-        raise ConfigError(f"{tasks} tasks are asked for, but there are only {classes} classes: use at most {classes}")
+        raise ConfigError(f"{tasks} tasks were requested, but there are only {classes} classes: use at most {classes}")
     if first is None:
         return _shares(classes, tasks)
     if first > classes - (tasks - 1):

@@ -126,7 +126,7 @@ def _warn_of_other_code(folder: RunFolder, reporter: Reporter) -> None:
 
 
 class _Testing:
-    """The test images of a stream. Where features stand still, those of a task are computed once for the whole run."""
+    """The test images of a stream. If features are fixed, those of a task are computed once for the whole run."""
 
     def __init__(self, stream: TaskStream, still: bool) -> None:
         self.stream = stream
