@@ -15,7 +15,7 @@ OWN_CHOICE = ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_
 def keep_freed_memory() -> bool:
     """Let glibc keep what is freed, and torch use huge pages; returns whether this could be done.
 
-    A step on a CPU allocates and frees every activation. By default glibc maps each large block again and unmaps it
+    A step on a CPU allocates and frees every activation. By default glibc maps each large block and unmaps it
     again, and the kernel clears its pages each time: a third of a step of EfficientNet-Lite0 at 128 pixels
     (docs/performance.md). This changes the whole process, so it is for programs, not for libraries: the command line
     calls it, nothing else does. An allocator that the user chose or configured in the environment is left alone.
