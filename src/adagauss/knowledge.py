@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss import linalg
-from adagauss.backbones import Network
+from adagauss.backbones import Extractor, Network
 from adagauss.classifiers import Scorer
 from adagauss.data.images import Images, Label
 from adagauss.errors import DataError
@@ -19,6 +19,19 @@ from adagauss.methods import Method
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import extract_features
+
+
+class Predictor(nn.Module):
+    """Images in 0..1 to scores: extractor and scorer as one module, to be exported, served or measured."""
+
+    def __init__(self, extractor: Extractor, scorer: Scorer) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.scorer = scorer
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.scorer(self.extractor.for_prediction(images))
+        return scores
 
 
 class Knowledge(nn.Module):
@@ -62,6 +75,11 @@ class Knowledge(nn.Module):
         if not isinstance(scorer, Scorer):
             raise DataError("nothing has been learned yet: call learn first")
         return scorer
+
+    @property
+    def predictor(self) -> Predictor:
+        """What turns images into scores, whole."""
+        return Predictor(self.network.extractor, self.scorer).eval()
 
     def features(self, images: Images, runtime: Runtime) -> Tensor:
         """(N, S) features."""

@@ -99,8 +99,12 @@ class Learner:
         """
         self._check(data)
         self.method.memory.check(data)
+        before = self.knowledge
         with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            self.knowledge, report = self._learned(self.knowledge, data)
+            after, report = self._learned(before, data)
+        if self.knowledge is not before:
+            raise DataError("another task was learned in the meantime, so this one is dropped: teach one at a time")
+        self.knowledge = after
         return report
 
     def _learned(self, before: Knowledge, data: LabelledImages) -> tuple[Knowledge, TaskReport]:
@@ -183,7 +187,7 @@ class Learner:
     @classmethod
     def load(cls, path: Path | str, runtime: Runtime | None = None) -> Learner:
         """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one)."""
-        runtime = runtime or Runtime()
+        runtime = copy.copy(runtime) if runtime is not None else Runtime()  # its seed becomes the saved one
         tensors, facts = load_tensors(Path(path), "learner", runtime.device)
         try:
             return cls._restore(tensors, facts, runtime)

@@ -96,6 +96,8 @@ def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
         inner = dict(inner) if isinstance(inner, Mapping) else {}
         if rest == KIND and inner.get(KIND) != value:
             inner = {}
+        if rest == "name" and inner.get("name") != value:
+            inner.pop("options", None)  # they belong to the network that stood there before
         result[head] = override(inner, {rest: value})
     return result
 

@@ -114,11 +114,7 @@ class CurrentTask:
             assert network is not None, "the first task has no previous network"
             transform = self._transform(view)
             features = extract_features(network.extractor, self.data.images, self.runtime, transform)
-            if not bool(torch.isfinite(features).all()):
-                raise NumericalError(
-                    f"{self.name}: features of the network are no longer finite numbers, so its training has diverged; "
-                    "lower the learning rate, or set clip_norm=1"
-                )
+            self._check_finite(features)
             self._features[key] = features
         return self._features[key]
 
@@ -135,7 +131,10 @@ class CurrentTask:
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
-                    yield rows, [extractor(images), *([extractor(images.flip(3))] if flips else [])]
+                    views = [extractor(images), *([extractor(images.flip(3))] if flips else [])]
+                for view in views:
+                    self._check_finite(view)
+                yield rows, views
                 advance("")
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -144,6 +143,13 @@ class CurrentTask:
         old = torch.cat([self.features(view, previous=True) for view in chosen])
         new = torch.cat([self.features(view) for view in chosen])
         return old, new, self.targets.repeat(len(chosen))
+
+    def _check_finite(self, features: Tensor) -> None:
+        if not bool(torch.isfinite(features).all()):
+            raise NumericalError(
+                f"{self.name}: features of the network are no longer finite numbers, so its training has diverged; "
+                "lower the learning rate, or set clip_norm=1"
+            )
 
     def forget_features(self) -> None:
         """Clear cached features, after the network has changed."""

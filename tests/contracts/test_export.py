@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from adagauss.config import Part
 from adagauss.learner import Learner
+from adagauss.methods import methods
 from tests.contracts.toy import LEARNING, quick_method, taught, toy_images
 
 OTHERS: dict[str, tuple[str, dict[str, object]]] = {
@@ -20,22 +20,9 @@ KINDS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-class Predictor(nn.Module):
-    """Images in 0..1 to scores: what is exported, served and benchmarked."""
-
-    def __init__(self, learner: Learner) -> None:
-        super().__init__()
-        self.extractor = learner.network.extractor
-        self.scorer = learner.knowledge.scorer
-
-    def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.scorer(self.extractor(images))
-        return scores
-
-
 def check_export(learner: Learner) -> None:
     images = toy_images(test=True).images.batch(torch.arange(9)).float() / 255
-    predictor = Predictor(learner).eval()
+    predictor = learner.knowledge.predictor
     batch = torch.export.Dim("batch", min=1, max=4096)
     exported = torch.export.export(predictor, (images[:4],), dynamic_shapes={"images": {0: batch}}).module()
     for number in (1, 2, 9):
@@ -46,6 +33,15 @@ def check_export(learner: Learner) -> None:
 def test_a_classifier_exports_with_any_number_of_images(kind: str) -> None:
     name, settings = KINDS[kind]
     check_export(taught(name, 2, None, **settings))
+
+
+@pytest.mark.parametrize("name", [name for name, info in methods().items() if info.family == "exact"])
+def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str) -> None:
+    learner = taught(name, 2, None)
+    check_export(learner)
+    pixels = toy_images(test=True).images
+    scores = learner.knowledge.predictor(pixels.batch(torch.arange(len(pixels))).float() / 255)
+    torch.testing.assert_close(scores, learner.scores(learner.features(pixels)), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("backbone", ["resnet_thin", "resnet32"])

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import AfterValidator, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import COLOUR
 from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
+from adagauss.backbones.resizing import ResizedImages, resized
 from adagauss.backbones.weights import load_weights
 from adagauss.config import Config
 from adagauss.data.images import Images
@@ -64,7 +64,10 @@ class BackboneConfig(Config):
     def _own_options(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        info = backbone_info(data.get("name", cls.model_fields["name"].default))
+        name = data.get("name", cls.model_fields["name"].default)
+        if not isinstance(name, str):
+            return data
+        info = backbone_info(name)
         given = data.get("options")
         if info.options is None:
             if given is not None:
@@ -138,8 +141,8 @@ class Extractor(nn.Module):
 
     def restore_input(self, facts: Mapping[str, Any]) -> None:
         """Prepare images as `input_facts` says."""
-        self.mean = torch.tensor(facts["mean"]).view(1, -1, 1, 1)
-        self.std = torch.tensor(facts["std"]).view(1, -1, 1, 1)
+        self.mean = torch.tensor(facts["mean"], device=self.mean.device).view(1, -1, 1, 1)
+        self.std = torch.tensor(facts["std"], device=self.std.device).view(1, -1, 1, 1)
         self.input_size = facts["size"]
 
     @property
@@ -149,11 +152,11 @@ class Extractor(nn.Module):
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         """Let the trunk learn, without labels, from the images of the first task."""
-        self.trunk.prepare(images, generator)
+        self.trunk.prepare(ResizedImages(images, self.input_size), generator)
 
     def forward(self, images: Tensor) -> Tensor:
         # For grey images and a trunk that takes colour, the three-channel mean repeats the grey channel.
-        features: Tensor = self.bottleneck(self.trunk((self._resized(images) - self.mean) / self.std))
+        features: Tensor = self.bottleneck(self.trunk((resized(images, self.input_size) - self.mean) / self.std))
         return features
 
     def for_prediction(self, images: Tensor) -> Tensor:
@@ -184,13 +187,6 @@ class Extractor(nn.Module):
     def _learning_blocks(self) -> list[nn.Module]:
         blocks = self.trunk.blocks()
         return blocks[len(blocks) - (self.train_blocks or 0) :]
-
-    def _resized(self, images: Tensor) -> Tensor:
-        size = self.input_size
-        if size is None or images.shape[-2:] == (size, size):
-            return images
-        shrinks = min(images.shape[-2:]) > size
-        return F.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
 
 
 def build_extractor(
@@ -256,13 +252,14 @@ def build_extractor(
 
 
 def _starts_random(config: BackboneConfig, info: BackboneInfo, initial_weights: bool) -> bool:
-    """Whether the trunk has no pretrained weights and may be initialised."""
+    """Whether the trunk has no weights yet that must not be overwritten."""
     return not initial_weights or config.weights == "random" or (config.weights is None and not info.carries_weights)
 
 
 def _initialize_as_torch(module: nn.Module) -> None:
     for layer in module.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
+        # What is never trained was not random to begin with.
+        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.requires_grad:
             layer.reset_parameters()
 
 

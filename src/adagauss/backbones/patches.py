@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.resizing import ResizedImages
 from adagauss.data.images import Images
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 
@@ -29,30 +27,12 @@ class PatchTrunk(Trunk):
         self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        self.features = fit_patches(_Resized(images, self.shape), self.features.settings, generator)
+        seen = ResizedImages(images, self.input_size)
+        self.features = fit_patches(seen, self.features.settings, generator, self.features.mean.device)
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.features(images)
         return features
-
-
-@dataclass(frozen=True)
-class _Resized:
-    """Images brought to the size that the dictionary takes."""
-
-    images: Images
-    shape: tuple[int, int, int]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def batch(self, indices: Tensor) -> Tensor:
-        pixels = self.images.batch(indices)
-        if pixels.shape[1:] == self.shape:
-            return pixels
-        shrinks = min(pixels.shape[2:]) > min(self.shape[1:])
-        resized = F.interpolate(pixels.float(), self.shape[1:], mode="bilinear", align_corners=False, antialias=shrinks)
-        return resized.round().clamp(0, 255).to(torch.uint8)
 
 
 @register_backbone(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import COLOUR
 from adagauss.backbones.patches import PatchTrunk, patch_trunk
 from adagauss.backbones.registry import Trunk, TrunkSpec, backbone_info, register_backbone
+from adagauss.backbones.resizing import resized
 from adagauss.config import Config
 from adagauss.data.images import Images
+from adagauss.errors import ConfigError
 from adagauss.patches import PatchSettings
 
 IMAGES = 256
@@ -27,6 +28,13 @@ class StillOptions(Config):
     pretrained: str | None = "efficientnet_lite0"
     """A backbone that comes with weights, which are never trained; None: the patches alone."""
 
+    @field_validator("pretrained")
+    @classmethod
+    def _stands_by_itself(cls, name: str | None) -> str | None:
+        if name is not None and backbone_info(name).options is not None:
+            raise ValueError("name a network, such as efficientnet_lite0, or null for patches alone")
+        return name
+
 
 class StillTrunk(Trunk):
     """Images in 0..1 to the features of each kind, standardised by the first task and divided by √(their number).
@@ -34,12 +42,15 @@ class StillTrunk(Trunk):
     Each kind thus weighs alike in a product of features, however many there are; a classifier may weigh them otherwise.
     """
 
-    def __init__(self, dictionary: PatchTrunk, network: Trunk | None, size: int | None, channels: int) -> None:
+    def __init__(self, dictionary: PatchTrunk, network: Trunk | None, channels: int) -> None:
+        """``channels`` are those that the network takes; a grey image is repeated in three of them."""
         super().__init__(dictionary.width + (network.width if network is not None else 0))
         self.dictionary = dictionary
         self.network = network
-        self.size = size
-        self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # each kind has a normalisation of its own
+        self.size = network.input_size if network is not None else None
+        self.channels = channels
+        own = dictionary.shape[0]
+        self.mean, self.std = (0.0,) * own, (1.0,) * own  # each kind has a normalisation of its own
         if network is not None:
             network.requires_grad_(False).eval()
             self.register_buffer("shift", torch.zeros(network.width))
@@ -77,7 +88,7 @@ class StillTrunk(Trunk):
         self.scale = (deviation + FLOOR * deviation.mean().clamp_min(FLOOR)).reciprocal().float().clone()
 
     def forward(self, images: Tensor) -> Tensor:
-        parts = [self.dictionary(_resized(images, self.dictionary.input_size)) / self.dictionary.width**0.5]
+        parts = [self.dictionary(resized(images, self.dictionary.input_size)) / self.dictionary.width**0.5]
         if self.network is not None:
             parts.append((self._pretrained(images) - self.shift) * self.scale / self.network.width**0.5)
         return torch.cat(parts, dim=1)
@@ -86,16 +97,9 @@ class StillTrunk(Trunk):
         assert self.network is not None
         mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
         shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
-        # Grey images become three equal channels by being broadcast.
-        features: Tensor = self.network((_resized(images, self.size) - shift) / scale)
+        pixels = (resized(images, self.size) - shift) / scale
+        features: Tensor = self.network(pixels.expand(-1, self.channels, -1, -1))
         return features
-
-
-def _resized(images: Tensor, size: int | None) -> Tensor:
-    if size is None or images.shape[-2:] == (size, size):
-        return images
-    shrinks = min(images.shape[-2:]) > size
-    return F.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
 
 
 @register_backbone(
@@ -109,8 +113,10 @@ def still(spec: TrunkSpec) -> Trunk:
     assert isinstance(options, StillOptions)
     dictionary = patch_trunk(spec, options.patches)
     if options.pretrained is None:
-        return StillTrunk(dictionary, None, None, spec.channels)
+        return StillTrunk(dictionary, None, spec.channels)
     info = backbone_info(options.pretrained)
+    if spec.channels not in (1, COLOUR):
+        raise ConfigError(f"{options.pretrained} takes grey or colour images, not {spec.channels} channels")
     channels = COLOUR if info.carries_weights else spec.channels
     network = info.build(TrunkSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
-    return StillTrunk(dictionary, network, network.input_size, spec.channels)
+    return StillTrunk(dictionary, network, channels)

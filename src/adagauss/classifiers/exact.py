@@ -1,18 +1,21 @@
 """Exact classifiers: ridge regression and discriminant analysis of everything seen, from running sums that only add up.
 
-As long as the features stand still, what they learn does not depend on how classes are divided into tasks or ordered.
+As long as the features stand still, the sums do not depend on how classes are divided into tasks or ordered. Neither does
+the solution at a given strength; the strength itself is chosen on images held out as they arrive.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
 from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.state import Learned, recalled
@@ -20,17 +23,26 @@ from adagauss.sums import FeatureSums, Linear, RidgeChoice, RidgeSums, SharedCov
 from adagauss.sums.choice import IMAGES
 from adagauss.task import CurrentTask
 
+MOST_HELD_OUT = 4000
+"""Images held out per task at the most: more tell strengths apart no better, and their features wait in memory."""
+
 
 class RandomFeatures(Learned):
-    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved."""
+    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved.
+
+    A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
+    """
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
         super().__init__()
         self.register_buffer("drawn", torch.tensor([seed, features, size]))
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
         self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
         self.drawn: Tensor
+        self.total: Tensor
         self.matrix: Tensor
         self._draw()
+        self.total = self.matrix.double().sum()
 
     def forward(self, features: Tensor) -> Tensor:
         return (features @ self.matrix).relu()
@@ -43,6 +55,9 @@ class RandomFeatures(Learned):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._draw()
+        if not torch.isclose(self.matrix.double().sum(), self.total, atol=1e-6):
+            errors: list[str] = args[-1]
+            errors.append("this torch draws other random features from the seed than the one that saved the learner")
 
 
 class SumsScorer(Scorer):
@@ -145,21 +160,38 @@ class ExactRidge(ExactClassifier):
     """Strengths that are compared, each as a number of images: λ = ν/n after n images, relative to mean(diag A)."""
 
     group_weights: tuple[tuple[NonNegativeFloat, ...], ...] | None = None
-    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network."""
+    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
+    where there is one group."""
+
+    @field_validator("strengths")
+    @classmethod
+    def _some_strengths(cls, strengths: tuple[float, ...]) -> tuple[float, ...]:
+        if not strengths:
+            raise ValueError("name one strength at least")
+        return strengths
+
+    @field_validator("group_weights")
+    @classmethod
+    def _as_many_each(cls, weights: tuple[tuple[float, ...], ...] | None) -> tuple[tuple[float, ...], ...] | None:
+        if weights is not None and (not weights or len({len(one) for one in weights}) != 1):
+            raise ValueError("give as many weights in each choice as there are groups of features")
+        return weights
 
     def empty_state(self) -> RidgeScorer:
-        return RidgeScorer(RidgeSums(0), self._no_random(), self._choice())
+        return RidgeScorer(RidgeSums(0), self._no_random(), RidgeChoice(self.strengths))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> RidgeScorer:
         known = recalled(before, RidgeScorer)
+        groups = now.network.extractor.groups if self.random_features is None else (self.random_features,)
         if known is None:
             nothing = RidgeSums(self._width(now)).to(now.runtime.device)
-            known = RidgeScorer(nothing, self._random(now), self._choice())
+            known = RidgeScorer(nothing, self._random(now), self._choice(groups).to(now.runtime.device))
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
         assert isinstance(sums, RidgeSums)
         waiting = _Waiting()
         offset, classes = sums.classes, sums.classes + len(now.classes)
-        held = hold_out(now.data.targets, self.held_out, now.runtime.generator(now.name, "held out"))
+        share = min(self.held_out, MOST_HELD_OUT / len(now.data))
+        held = hold_out(now.data.targets, share, now.runtime.generator(now.name, "held out"))
         for rows, views in now.blocks(self.flips):
             targets, out = now.data.targets[rows] + offset, held[rows]
             expanded = torch.stack([known.expanded(view) for view in views])
@@ -167,14 +199,20 @@ class ExactRidge(ExactClassifier):
                 sums.add_(view[~out], targets[~out], classes)
             waiting.append(expanded[:, out], targets[out])
         late, labels = waiting.joined()
-        groups = now.network.extractor.groups if self.random_features is None else None
         choice.observe(sums, late.mean(0), labels, groups)
         for view in late:
             sums.add_(view, labels, classes)
         return RidgeScorer(sums, known.random, choice, choice.solve(sums, groups))
 
-    def _choice(self) -> RidgeChoice:
-        return RidgeChoice(self.strengths, self.group_weights or ((1.0,),))
+    def _choice(self, groups: Sequence[int]) -> RidgeChoice:
+        if len(groups) == 1 or self.group_weights is None:
+            return RidgeChoice(self.strengths)
+        if len(groups) != len(self.group_weights[0]):
+            raise ConfigError(
+                f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
+                f"{len(self.group_weights[0])}: give one weight for each group"
+            )
+        return RidgeChoice(self.strengths, self.group_weights)
 
 
 class _Waiting:

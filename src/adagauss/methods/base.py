@@ -18,7 +18,7 @@ from adagauss.errors import unknown_name
 from adagauss.memory import Memory
 from adagauss.needs import Need, check_needs
 from adagauss.registry import Registry
-from adagauss.representation import Representation, Term
+from adagauss.representation import NoReparameterisation, Representation, Term
 from adagauss.settings import Layer, Resolved, resolve
 
 COMPOSITION, USER = "method", "settings"
@@ -53,6 +53,11 @@ class Method(Config):
         yield "classifier", self.classifier
 
     @property
+    def trains(self) -> bool:
+        """Whether it trains a network at all."""
+        return self.representation.first is not None
+
+    @property
     def still(self) -> bool:
         """Whether features never change after the first task."""
         return Need.STILL_FEATURES in self.representation.provides | self.given()
@@ -60,7 +65,11 @@ class Method(Config):
     def given(self) -> frozenset[Need]:
         """What the network provides."""
         rectified = self.backbone.features is None and backbone_info(self.backbone.name).non_negative
-        still = self.backbone.train_blocks == "none" and self.backbone.features is None
+        still = (
+            self.backbone.train_blocks == "none"
+            and self.backbone.features is None
+            and isinstance(self.representation.reparameterisation, NoReparameterisation)
+        )
         given = {Need.NON_NEGATIVE} if rectified else set()
         return frozenset(given | ({Need.STILL_FEATURES} if still else set()))
 

@@ -7,7 +7,7 @@
         W = (A + λ·mean(diag A)·I)⁻¹C                                             classifier (one factorisation)
     predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
 
-Given the dictionary, W depends neither on the order of the classes nor on their division into tasks.
+Given the dictionary and λ, W depends neither on the order of the classes nor on their division into tasks.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.representation import Representation
 
+UNTRAINED = tuple(
+    f"backbone.{name}" for name in ("name", "features", "weights", "input_size", "train_blocks", "batch_norm", "stem")
+)
+"""Settings of a network that is trained; protocols that set them do not speak to methods that train none."""
+
 
 @register_method(
     "exact",
@@ -26,7 +31,7 @@ from adagauss.representation import Representation
     family="exact",
     stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
     paper="this library; after Coates, Lee and Ng, 2011",
-    fixed=("backbone.name", "backbone.features"),
+    fixed=UNTRAINED,
 )
 def exact() -> Method:
     """A patch dictionary and a ridge regression from running sums."""

@@ -20,7 +20,7 @@ from adagauss.classifiers.exact import ExactRidge
 from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.exact import untrained
+from adagauss.methods.exact import UNTRAINED, untrained
 
 WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0))
 """Of patches and of the pretrained network."""
@@ -32,7 +32,7 @@ WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0))
     family="exact",
     stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
     paper="this library",
-    fixed=("backbone.name", "backbone.features"),
+    fixed=UNTRAINED,
 )
 def exact_auto() -> Method:
     """Both kinds of features, or patches alone where no pretrained network is installed."""
@@ -43,5 +43,5 @@ def exact_auto() -> Method:
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=ExactRidge(flips=True, group_weights=WEIGHTS if installed else None),
+        classifier=ExactRidge(flips=True, group_weights=WEIGHTS),
     )

@@ -15,7 +15,7 @@ from adagauss.classifiers.exact import ExactLDA
 from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.exact import untrained
+from adagauss.methods.exact import UNTRAINED, untrained
 
 
 @register_method(
@@ -24,7 +24,7 @@ from adagauss.methods.exact import untrained
     family="exact",
     stores="mean of each class, one covariance for all",
     paper="this library; streaming discriminant analysis",
-    fixed=("backbone.name", "backbone.features"),
+    fixed=UNTRAINED,
 )
 def exact_pretrained() -> Method:
     """A frozen pretrained network and streaming linear discriminant analysis."""

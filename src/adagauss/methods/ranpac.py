@@ -2,7 +2,7 @@
 
     every task, with φ = ReLU(f·B), f of a frozen pretrained network, B Gaussian and fixed:
         G ← G + φφᵀ,  c_y ← c_y + φ                                 classifier (sums)
-        λ from a fifth of the arriving images, over powers of ten   classifier (strength)
+        λ from a fifth of the arriving images                       classifier (choice)
     predict argmax_y φᵀ(G + λI)⁻¹c_y                                classifier
 
 The first session's adaptation of the network by adapters (PETL) is left out: this is the paper's frozen variant. λ is
@@ -16,7 +16,7 @@ from adagauss.classifiers.exact import ExactRidge
 from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.exact import untrained
+from adagauss.methods.exact import UNTRAINED, untrained
 
 
 @register_method(
@@ -25,7 +25,7 @@ from adagauss.methods.exact import untrained
     family="exact",
     stores="autocorrelation of all random features, and one vector of that size for each class",
     paper="McDonnell et al., NeurIPS 2023, arXiv 2307.02251",
-    fixed=("backbone.name", "backbone.features"),
+    fixed=UNTRAINED,
 )
 def ranpac() -> Method:
     """Random projections of a frozen pretrained network."""

@@ -92,6 +92,8 @@ class Protocol:
     def check_weights(self, method: Method) -> None:
         """Refuse a network with random weights if the protocol needs a pretrained one."""
         backbone = method.backbone
+        if not method.trains:
+            return
         if self.needs_weights and backbone.weights is None and not backbone_info(backbone.name).carries_weights:
             raise ConfigError(
                 f"{self.name} starts from ImageNet weights: give torchvision's file, "

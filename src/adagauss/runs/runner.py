@@ -31,6 +31,8 @@ from adagauss.runtime import Runtime
 from adagauss.settings import flatten
 
 DRAWN_PER_CLASS = 60
+LARGEST_COMPARED = 2048
+"""Features for which real covariances of every class are measured: thousands more would fill the memory."""
 
 
 def run(
@@ -79,7 +81,7 @@ def run(
                     learner.save(folder.checkpoint(index), about)
                 snapshots.clear()
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
-                if config.method.representation.first is None and index:
+                if index and not config.method.trains:
                     # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
                     folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
@@ -164,8 +166,8 @@ def _evaluate(
     aware = task_aware_predictions(scores, targets, sizes)
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
-    compared = len(learner.memory) and learner.memory.covariance != "none"
-    if compared and (config.diagnostics == "every" or (config.diagnostics == "last" and last)):
+    affordable = features.shape[1] <= LARGEST_COMPARED
+    if affordable and (config.diagnostics == "every" or (config.diagnostics == "last" and last)):
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images), train.targets, labels)
         drawn = sample_rows(targets, DRAWN_PER_CLASS)

@@ -53,12 +53,14 @@ class RidgeChoice(Learned):
         self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
         self.register_buffer("hits", torch.zeros(number, dtype=torch.float64))
         self.register_buffer("surprise", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
+        self.register_buffer("spread", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
         self.register_buffer("tried", torch.ones(number, dtype=torch.bool))
         self.register_buffer("images", torch.zeros((), dtype=torch.long))
         self.strengths: Tensor
         self.weights: Tensor
         self.hits: Tensor
         self.surprise: Tensor
+        self.spread: Tensor
         self.tried: Tensor
         self.images: Tensor
 
@@ -75,9 +77,12 @@ class RidgeChoice(Learned):
                 float(self.strengths[index]) / int(sums.images), refine=False, scale=self._scale(index, sums, groups)
             )
             scores = solution(features).double()
-            self.hits[index] += (scores.argmax(1) == targets).sum()
+            labels = targets.to(scores.device)
+            self.hits[index] += (scores.argmax(1) == labels).sum()
             for place, temperature in enumerate(TEMPERATURES):
-                self.surprise[index, place] += F.cross_entropy(scores / temperature, targets, reduction="sum")
+                surprises = -torch.log_softmax(scores / temperature, dim=1)
+                self.surprise[index, place] += F.nll_loss(-surprises, labels, reduction="sum")
+                self.spread[index, place] += surprises.mean(1).sum()
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
 
@@ -86,14 +91,19 @@ class RidgeChoice(Learned):
         """The candidate with most hits; of several, the one to which the right classes were least surprising."""
         if int(self.images) == 0:
             # Classes of single images leave nothing to compare on: the middle of the candidates is no extreme.
-            return len(self.strengths) // 2
+            return int((self.strengths >= self.strengths.median()).nonzero()[0])
         tried: list[int] = self.tried.nonzero().flatten().tolist()
         return min(tried, key=lambda index: (-float(self.hits[index]), float(self.surprise[index].min())))
 
     @property
     def temperature(self) -> float:
-        """At which the best candidate's scores are most truthful as probabilities."""
-        return float(TEMPERATURES[int(self.surprise[self.best].argmin())])
+        """At which the best candidate's scores are most truthful as probabilities.
+
+        One image of a class drawn at random counts beside those held out: where all of these are right, the likelihood
+        alone would ask for certainty.
+        """
+        best, images = self.best, max(1, int(self.images))
+        return float(TEMPERATURES[int((self.surprise[best] + self.spread[best] / images).argmin())])
 
     def solve(self, sums: RidgeSums, groups: Sequence[int] | None = None) -> Linear:
         """The regression of the best candidate, its scores divided by the temperature."""

@@ -46,6 +46,8 @@ class SharedCovariance(FeatureSums):
         for strip in matrix:
             strip /= number
         scale = float(diagonal(matrix).mean())
+        if not scale > 0:
+            raise DataError("no class has two different images, so there is no covariance within classes: add images")
         if shrinkage is None:
             shrinkage = oas_shrinkage(scale * self.width, square_norm(matrix), self.width, number)
         for strip in matrix:
