@@ -233,7 +233,7 @@ def test_diagonal_keeps_variances_and_none_keeps_means() -> None:
     variances = full.covariances.diagonal(dim1=1, dim2=2)
     torch.testing.assert_close(diagonal.covariances, torch.diag_embed(variances))
     torch.testing.assert_close(none.means, full.means)
-    with pytest.raises(ConfigError, match=r"memory\.covariance=full"):
+    with pytest.raises(ConfigError, match=r"memory\.kind=gaussians"):
         _ = none.covariances
 
 
