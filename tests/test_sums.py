@@ -294,3 +294,13 @@ def test_a_group_of_noise_is_weighed_down_and_probabilities_are_truthful() -> No
     probabilities = torch.softmax(choice.solve(sums, (3, 200))(features[300:]), dim=1)
     confidence, guess = probabilities.max(1)
     assert abs(float(confidence.mean() - (guess == targets[300:]).float().mean())) < 0.05
+
+
+def test_all_held_out_images_right_is_no_reason_to_be_certain() -> None:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(60) % 3
+    features = torch.eye(3)[targets] + 0.05 * torch.randn(60, 3, generator=generator)
+    choice = RidgeChoice((1.0,))
+    choice.observe(RidgeSums(3).add_(features[:30], targets[:30]), features[30:], targets[30:])
+    assert int(choice.hits[0]) == 30
+    assert choice.temperature > 1 / 64

@@ -20,8 +20,9 @@ from adagauss.checkpoint import load_tensors
 from adagauss.data.dataset import Trait
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages
 from adagauss.errors import ConfigError, DataError
+from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner
-from adagauss.methods import Method, make_method, method_info
+from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
 from adagauss.progress import Reporter, reporter_for
 from adagauss.runtime import Runtime, RuntimeConfig
@@ -113,9 +114,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def predict_proba(self, images: ImagesLike) -> npt.NDArray[np.float64]:
         """(N, C) class probabilities, columns as in ``classes_``."""
         check_is_fitted(self, "learner_")
-        with self._reporting(self.learner_):
-            probabilities = self.learner_.probabilities(self._images(images))
-        return np.asarray(probabilities[:, self._columns].cpu().numpy())
+        scores, _ = self._scores(self._images(images))
+        return np.asarray(torch.softmax(scores.double(), dim=1).cpu().numpy())
 
     def score(
         self, images: ImagesLike, labels: LabelsLike | None = None, sample_weight: npt.ArrayLike | None = None
@@ -138,7 +138,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`."""
         _, facts = load_tensors(Path(path), "learner")
         classifier = cls(**{"seed": facts["seed"], **facts["about"].get("estimator", {}), "device": device})
-        classifier._adopt(Learner.load(path, classifier._runtime()))
+        classifier.learner_ = Learner.load(path, classifier._runtime())
         return classifier
 
     def __sklearn_tags__(self) -> Any:
@@ -156,20 +156,27 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         _check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
             learner.learn(data)
-        self._adopt(learner)
+        self.learner_ = learner
         return self
 
-    def _adopt(self, learner: Learner) -> None:
-        classes: list[Any] = learner.classes
-        self._columns = sorted(range(len(classes)), key=classes.__getitem__)
-        self.classes_ = np.array([classes[column] for column in self._columns])
-        self.learner_ = learner
+    @property
+    def classes_(self) -> Array:
+        """The classes learned so far, sorted."""
+        return _sorted_classes(self.learner_.knowledge)[1]
 
     def _predict(self, images: Images) -> Array:
-        with self._reporting(self.learner_):
-            scores = self.learner_.scores(self.learner_.features(images))
-        winners: Array = self.classes_[scores[:, self._columns].argmax(1).cpu().numpy()]
+        scores, classes = self._scores(images)
+        winners: Array = classes[scores.argmax(1).cpu().numpy()]
         return winners
+
+    def _scores(self, images: Images) -> tuple[Tensor, Array]:
+        """Scores and the classes of their columns, sorted, from one state: a task may be learned in the meantime."""
+        learner = self.learner_
+        knowledge = learner.knowledge
+        runtime = Runtime(learner.runtime.config, learner.runtime.seed, self._reporter())
+        columns, classes = _sorted_classes(knowledge)
+        features = knowledge.features(learner.of_shape(images), runtime)
+        return knowledge.scores(features)[:, columns], classes
 
     def _method(self, images: ImagesLike) -> Method:
         if not isinstance(self.settings, Mapping | None):
@@ -206,7 +213,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 raise DataError("a folder of class folders brings its own labels: give no others")
             return self._class_folders(Path(images), learner)
         if labels is None:
-            raise DataError("labels are missing: give one an image, or the path of a folder of class folders")
+            raise DataError("labels are missing: give one per image, or the path of a folder of class folders")
         return LabelledImages.from_labels(_array_images(images), _plain_labels(labels))
 
     def _images(self, images: ImagesLike) -> Images:
@@ -230,7 +237,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         from adagauss.data.file_dataset import PHOTO_SIZE
         from adagauss.data.files import FileImages
 
-        still = method_info(self.method).family == "exact"
+        still = not make_method(self.method).trains
         usual = STILL_SIZE if still else PHOTO_SIZE
         size = usual if self.image_size is None else _whole("image_size", self.image_size)
         channels, height, width = learner.shape if learner else (3, size, size)
@@ -257,14 +264,21 @@ def _array_images(images: npt.ArrayLike | Tensor) -> ArrayImages:
     return ArrayImages(np.require(array, requirements=["C", "W"]))
 
 
+def _sorted_classes(knowledge: Knowledge) -> tuple[list[int], Array]:
+    """Columns of the scores in the order of the sorted classes, and these classes."""
+    classes: list[Any] = knowledge.classes
+    columns = sorted(range(len(classes)), key=classes.__getitem__)
+    return columns, np.array([classes[column] for column in columns])
+
+
 def _plain_labels(labels: LabelsLike) -> list[Label]:
     if not isinstance(labels, Iterable) or isinstance(labels, str):
-        raise DataError(f"labels must be a sequence, one an image; got {labels!r}")
+        raise DataError(f"labels must be a sequence, one per image; got {labels!r}")
     values = labels.tolist() if hasattr(labels, "tolist") else labels
     plain = [value.item() if isinstance(value, np.generic | Tensor) else value for value in values]
     for label in plain:
         if not isinstance(label, str | int | float) or label != label:
-            raise DataError(f"labels must be text or numbers, one an image; got {label!r}")
+            raise DataError(f"labels must be text or numbers, one per image; got {label!r}")
     return plain
 
 

@@ -150,7 +150,7 @@ class Learner:
 
     def features(self, images: Images) -> Tensor:
         """(N, S) features under the present network."""
-        return self.knowledge.features(self._of_shape(images), self.runtime)
+        return self.knowledge.features(self.of_shape(images), self.runtime)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`."""
@@ -159,13 +159,13 @@ class Learner:
     def predict(self, images: Images) -> list[Label]:
         """The most likely class of each image."""
         known = self.knowledge
-        winners = known.scores(known.features(self._of_shape(images), self.runtime)).argmax(1)
+        winners = known.scores(known.features(self.of_shape(images), self.runtime)).argmax(1)
         return [known.classes[index] for index in winners.tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
         known = self.knowledge
-        scores = known.scores(known.features(self._of_shape(images), self.runtime))
+        scores = known.scores(known.features(self.of_shape(images), self.runtime))
         return torch.softmax(scores.double(), dim=1)
 
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
@@ -205,7 +205,8 @@ class Learner:
         learner.about = facts["about"]
         return learner
 
-    def _of_shape(self, images: Images) -> Images:
+    def of_shape(self, images: Images) -> Images:
+        """The images, if they have the shape that was taught; an error that says so otherwise."""
         if images.shape != self.shape:
             raise DataError(
                 f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"
@@ -215,7 +216,7 @@ class Learner:
     def _check(self, data: LabelledImages) -> None:
         if not len(data):
             raise DataError("the task has no images")
-        self._of_shape(data.images)
+        self.of_shape(data.images)
         known = set(self.classes)
         again = [label for label in data.classes if label in known]
         if again:

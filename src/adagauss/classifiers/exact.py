@@ -1,7 +1,7 @@
 """Exact classifiers: ridge regression and discriminant analysis of everything seen, from running sums that only add up.
 
-As long as the features stand still, the sums do not depend on how classes are divided into tasks or ordered. Neither does
-the solution at a given strength; the strength itself is chosen on images held out as they arrive.
+As long as the features stand still, the sums do not depend on the order of the classes or their division into tasks.
+Neither does the solution at a given strength; the strength itself is chosen on images held out as they arrive.
 """
 
 from __future__ import annotations
