@@ -60,7 +60,6 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         verbose: show progress on standard error.
 
     Attributes:
-        classes_: the classes learned so far, sorted; the columns of `predict_proba`.
         learner_: the `Learner` at work.
 
     >>> from sklearn.datasets import load_digits
@@ -161,7 +160,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @property
     def classes_(self) -> Array:
-        """The classes learned so far, sorted."""
+        """The classes learned so far, sorted; the columns of `predict_proba`."""
         return _sorted_classes(self.learner_.knowledge)[1]
 
     def _predict(self, images: Images) -> Array:

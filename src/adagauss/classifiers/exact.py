@@ -157,7 +157,7 @@ class ExactRidge(ExactClassifier):
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of the arriving images on which strengths are compared."""
     strengths: tuple[PositiveFloat, ...] = IMAGES
-    """Strengths that are compared, each as a number of images: λ = ν/n after n images, relative to mean(diag A)."""
+    """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
 
     group_weights: tuple[tuple[NonNegativeFloat, ...], ...] | None = None
     """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
