@@ -32,7 +32,12 @@ html_static_path = ["static"]
 html_css_files = ["wide.css"]
 html_show_sphinx = False
 
-FRONT = {"index": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md", "security": "SECURITY.md"}
+FRONT = {
+    "index": "README.md",
+    "contributing": "CONTRIBUTING.md",
+    "changelog": "CHANGELOG.md",
+    "security": "SECURITY.md",
+}
 """Pages that are files of the project's root, and what they are there."""
 CHAPTERS = {
     "For users": ["estimator", "bayes", "learner", "gaussians", "errors"],

@@ -33,8 +33,6 @@ ImagesLike = npt.ArrayLike | Tensor | Path
 LabelsLike = Iterable[Any] | Tensor
 
 STATISTICS_BATCH = 256
-STILL_SIZE = 128
-"""Side in pixels of photographs for methods that train nothing: 224 takes three times as long."""
 
 
 class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
@@ -53,8 +51,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: length of every training of a task; None leaves the method's own.
         backbone: name of a network; None leaves the method's own.
-        image_size: side in pixels that images of a first folder are resized to; None means 128, or
-            224 for a method that trains a network.
+        image_size: side in pixels that images of a first folder are resized to; None means 224.
         seed: where all randomness comes from; the same seed and data give the same classifier.
         device: ``auto``, ``cpu``, ``cuda``, ...
         verbose: show progress on standard error.
@@ -122,6 +119,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Share of images whose class is predicted rightly."""
         check_is_fitted(self, "learner_")
         data = self._labelled(self.learner_, images, labels)
+        known = set(self.learner_.classes)
+        unknown = [label for label in data.classes if label not in known]
+        if unknown:
+            raise DataError(f"class {unknown[0]!r} was never taught, so no prediction of it can be right: leave it out")
         hits = [guess == truth for guess, truth in zip(self._predict(data.images).tolist(), data.labels, strict=True)]
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return float(np.average(hits, weights=weights))
@@ -236,9 +237,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         from adagauss.data.file_dataset import PHOTO_SIZE
         from adagauss.data.files import FileImages
 
-        still = not make_method(self.method).trains
-        usual = STILL_SIZE if still else PHOTO_SIZE
-        size = usual if self.image_size is None else _whole("image_size", self.image_size)
+        size = PHOTO_SIZE if self.image_size is None else _whole("image_size", self.image_size)
         channels, height, width = learner.shape if learner else (3, size, size)
         if height != width:
             raise DataError(

@@ -19,7 +19,7 @@ from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.state import Learned, recalled
-from adagauss.sums import FeatureSums, Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out
+from adagauss.sums import Calibration, FeatureSums, Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out
 from adagauss.sums.choice import IMAGES
 from adagauss.task import CurrentTask
 
@@ -95,6 +95,20 @@ class RidgeScorer(SumsScorer):
         self.choice = choice
 
 
+class LDAScorer(SumsScorer):
+    """Discriminant functions with what was found out about their truthfulness as log-probabilities."""
+
+    def __init__(
+        self,
+        sums: SharedCovariance,
+        random: RandomFeatures | None,
+        calibration: Calibration,
+        solution: Linear | None = None,
+    ) -> None:
+        super().__init__(sums, random, solution)
+        self.calibration = calibration
+
+
 class ExactClassifier(Classifier):
     """A linear classifier solved from sums over the images of all classes."""
 
@@ -102,6 +116,8 @@ class ExactClassifier(Classifier):
     """Count the mirror image of an image as an image of its class."""
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of the arriving images that settings and the temperature of probabilities are chosen on."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -117,6 +133,20 @@ class ExactClassifier(Classifier):
     def _no_random(self) -> RandomFeatures | None:
         return RandomFeatures() if self.random_features is not None else None
 
+    def take_in(self, known: SumsScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
+        """Add the current images to the sums, but for a share of them: features of every view of these, and targets."""
+        waiting = _Waiting()
+        offset, classes = sums.classes, sums.classes + len(now.classes)
+        share = min(self.held_out, MOST_HELD_OUT / len(now.data))
+        held = hold_out(now.data.targets, share, now.runtime.generator(now.name, "held out"))
+        for rows, views in now.blocks(self.flips):
+            targets, out = now.data.targets[rows] + offset, held[rows]
+            expanded = torch.stack([known.expanded(view) for view in views])
+            for view in expanded:
+                sums.add_(view[~out], targets[~out], classes)
+            waiting.append(expanded[:, out], targets[out])
+        return waiting.joined()
+
     def _width(self, now: CurrentTask) -> int:
         return self.random_features or now.network.extractor.size
 
@@ -130,20 +160,23 @@ class ExactLDA(ExactClassifier):
     priors: bool = False
     """Weigh classes by their number of training images; off: all alike."""
 
-    def empty_state(self) -> SumsScorer:
-        return SumsScorer(SharedCovariance(0), self._no_random())
+    def empty_state(self) -> LDAScorer:
+        return LDAScorer(SharedCovariance(0), self._no_random(), Calibration())
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> SumsScorer:
-        known = recalled(before, SumsScorer)
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LDAScorer:
+        known = recalled(before, LDAScorer)
         if known is None:
-            known = SumsScorer(SharedCovariance(self._width(now)).to(now.runtime.device), self._random(now))
-        sums = known.sums.copy()
+            nothing = SharedCovariance(self._width(now)).to(now.runtime.device)
+            known = LDAScorer(nothing, self._random(now), Calibration().to(now.runtime.device))
+        sums, calibration = known.sums.copy(), copy.deepcopy(known.calibration)
         assert isinstance(sums, SharedCovariance)
-        offset, classes = sums.classes, sums.classes + len(now.classes)
-        for rows, views in now.blocks(self.flips):
-            for view in views:
-                sums.add_(known.expanded(view), now.data.targets[rows] + offset, classes)
-        return SumsScorer(sums, known.random, sums.solve(self.shrinkage, self.priors))
+        late, labels = self.take_in(known, sums, now)
+        if sums.has_covariance and len(labels):
+            calibration.observe(sums.solve(self.shrinkage, self.priors)(late.mean(0)), labels)
+        for view in late:
+            sums.add_(view, labels)
+        solution = sums.solve(self.shrinkage, self.priors)
+        return LDAScorer(sums, known.random, calibration, solution.divided_by(calibration.temperature))
 
 
 class ExactRidge(ExactClassifier):
@@ -154,8 +187,6 @@ class ExactRidge(ExactClassifier):
     """
 
     kind = "exact_ridge"
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the arriving images on which strengths are compared."""
     strengths: tuple[PositiveFloat, ...] = IMAGES
     """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
 
@@ -188,20 +219,10 @@ class ExactRidge(ExactClassifier):
             known = RidgeScorer(nothing, self._random(now), self._choice(groups).to(now.runtime.device))
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
         assert isinstance(sums, RidgeSums)
-        waiting = _Waiting()
-        offset, classes = sums.classes, sums.classes + len(now.classes)
-        share = min(self.held_out, MOST_HELD_OUT / len(now.data))
-        held = hold_out(now.data.targets, share, now.runtime.generator(now.name, "held out"))
-        for rows, views in now.blocks(self.flips):
-            targets, out = now.data.targets[rows] + offset, held[rows]
-            expanded = torch.stack([known.expanded(view) for view in views])
-            for view in expanded:
-                sums.add_(view[~out], targets[~out], classes)
-            waiting.append(expanded[:, out], targets[out])
-        late, labels = waiting.joined()
+        late, labels = self.take_in(known, sums, now)
         choice.observe(sums, late.mean(0), labels, groups)
         for view in late:
-            sums.add_(view, labels, classes)
+            sums.add_(view, labels)
         return RidgeScorer(sums, known.random, choice, choice.solve(sums, groups))
 
     def _choice(self, groups: Sequence[int]) -> RidgeChoice:

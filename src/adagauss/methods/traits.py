@@ -22,7 +22,6 @@ SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
     Trait.TINY_IMAGES: {
         "augmentation.resized_crop": False,
         "classifier.expansion_size": 512,
-        "backbone.options.filters": 500,
     },
     # A task has about 250 images: use many short epochs, and enough batches for the adapter.
     Trait.FEW_IMAGES: {

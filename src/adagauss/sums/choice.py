@@ -14,8 +14,8 @@ from adagauss.state import Learned
 from adagauss.sums.ridge import Linear, RidgeSums
 
 IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
-TEMPERATURES = tuple(2.0 ** (-power / 2) for power in range(17))
-"""From 1 to 1/256: a regression on one-hot labels gives scores between 0 and 1, which a softmax makes too equal."""
+TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-16, 17))
+"""From 1/256, for regressions on one-hot labels, whose scores a softmax makes too equal, to 256."""
 
 
 def hold_out(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -28,6 +28,52 @@ def hold_out(targets: Tensor, share: float, generator: torch.Generator) -> Tenso
         number = min(max(1, int(share * len(members) + 0.5)), len(members) - 1)
         mask[members[torch.randperm(len(members), generator=generator)[:number]]] = True
     return mask
+
+
+def surprises(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over images of −log p, one for each temperature: p of the right class, and the mean over all classes."""
+    right, spread = [], []
+    labels = targets.to(scores.device)
+    for temperature in TEMPERATURES:
+        log_p = torch.log_softmax(scores.double() / temperature, dim=1)
+        right.append(F.nll_loss(log_p, labels, reduction="sum"))
+        spread.append(-log_p.mean(1).sum())
+    return torch.stack(right), torch.stack(spread)
+
+
+def best_temperature(right: Tensor, spread: Tensor, images: int) -> float:
+    """The temperature at which scores are most truthful as probabilities, from sums of `surprises`.
+
+    One image of a class drawn at random counts beside those held out: where all of these are right, the likelihood
+    alone would ask for certainty.
+    """
+    return float(TEMPERATURES[int((right + spread / max(1, images)).argmin())]) if images else 1.0
+
+
+class Calibration(Learned):
+    """How truthful scores are as probabilities at each temperature, on held-out images of all tasks so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("surprise", torch.zeros(len(TEMPERATURES), dtype=torch.float64))
+        self.register_buffer("spread", torch.zeros(len(TEMPERATURES), dtype=torch.float64))
+        self.register_buffer("images", torch.zeros((), dtype=torch.long))
+        self.surprise: Tensor
+        self.spread: Tensor
+        self.images: Tensor
+
+    @torch.no_grad()
+    def observe(self, scores: Tensor, targets: Tensor) -> None:
+        """Take in the scores of images that were held out when the weights were solved."""
+        right, spread = surprises(scores, targets)
+        self.surprise += right.to(self.surprise)
+        self.spread += spread.to(self.spread)
+        self.images += len(targets)
+
+    @property
+    def temperature(self) -> float:
+        """The best one; 1 where nothing was held out."""
+        return best_temperature(self.surprise, self.spread, int(self.images))
 
 
 class RidgeChoice(Learned):
@@ -77,12 +123,10 @@ class RidgeChoice(Learned):
                 float(self.strengths[index]) / int(sums.images), refine=False, scale=self._scale(index, sums, groups)
             )
             scores = solution(features).double()
-            labels = targets.to(scores.device)
-            self.hits[index] += (scores.argmax(1) == labels).sum()
-            for place, temperature in enumerate(TEMPERATURES):
-                surprises = -torch.log_softmax(scores / temperature, dim=1)
-                self.surprise[index, place] += F.nll_loss(-surprises, labels, reduction="sum")
-                self.spread[index, place] += surprises.mean(1).sum()
+            self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
+            right, spread = surprises(scores, targets)
+            self.surprise[index] += right.to(self.surprise)
+            self.spread[index] += spread.to(self.spread)
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
 
@@ -97,20 +141,16 @@ class RidgeChoice(Learned):
 
     @property
     def temperature(self) -> float:
-        """At which the best candidate's scores are most truthful as probabilities.
-
-        One image of a class drawn at random counts beside those held out: where all of these are right, the likelihood
-        alone would ask for certainty.
-        """
-        best, images = self.best, max(1, int(self.images))
-        return float(TEMPERATURES[int((self.surprise[best] + self.spread[best] / images).argmin())])
+        """At which the best candidate's scores are most truthful as probabilities; 1 where nothing was held out."""
+        best = self.best
+        return best_temperature(self.surprise[best], self.spread[best], int(self.images))
 
     def solve(self, sums: RidgeSums, groups: Sequence[int] | None = None) -> Linear:
         """The regression of the best candidate, its scores divided by the temperature."""
         best, temperature = self.best, self.temperature
         strength = float(self.strengths[best]) / int(sums.images)
         weight, bias = sums.solve(strength, scale=self._scale(best, sums, groups))
-        return Linear(weight / temperature, bias / temperature)
+        return Linear(weight, bias).divided_by(temperature)
 
     def _scale(self, index: int, sums: RidgeSums, groups: Sequence[int] | None) -> Tensor | None:
         weights = self.weights[index]

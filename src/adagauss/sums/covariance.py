@@ -23,6 +23,11 @@ def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float
 class SharedCovariance(FeatureSums):
     """Scores x·Σ⁻¹μ_c − ½μ_cᵀΣ⁻¹μ_c + log π_c, Σ = (1 − τ)S + τ·mean(diag S)·I, S the scatter within classes over n."""
 
+    @property
+    def has_covariance(self) -> bool:
+        """Whether some class has two images, so that there is a scatter within classes."""
+        return bool((self.counts > 1).any()) and bool((self.counts > 0).all())
+
     @torch.no_grad()
     def solve(self, shrinkage: float | None = None, priors: bool = True) -> Linear:
         """The discriminant functions, in float64.

@@ -24,6 +24,10 @@ class Linear(NamedTuple):
     weight: Tensor
     bias: Tensor
 
+    def divided_by(self, temperature: float) -> Linear:
+        """The same scores at a temperature."""
+        return Linear(self.weight / temperature, self.bias / temperature)
+
     def __call__(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias.to(features), features, self.weight.to(features))
 
