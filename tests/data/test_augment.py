@@ -322,7 +322,7 @@ def test_wrong_images_and_settings_are_refused() -> None:
         Augmentation()(torch.zeros(2, 3, 8, 8), torch.Generator())
     with pytest.raises(DataError, match="shape"):
         Augmentation()(torch.zeros(3, 8, 8, dtype=torch.uint8), torch.Generator())
-    with pytest.raises(ValidationError, match="least"):
+    with pytest.raises(ValidationError, match="smallest"):
         Augmentation(resized_crop_scale=(0.9, 0.1))
     with pytest.raises(ConfigError, match="did you mean 'cutout'"):
         Augmentation.of({"cutuot": 3})

@@ -15,8 +15,8 @@ from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 from adagauss.patches import PatchSettings
 
-IMAGES = 256
-"""Images read at once."""
+SAMPLE, BATCH = 256, 64
+"""Images that the pretrained network's features are standardised by, and how many of them are read at once."""
 FLOOR = 1e-3
 """Added to deviations, relative to their mean: features that hardly move are not blown up."""
 
@@ -81,7 +81,7 @@ class StillTrunk(Trunk):
             features = torch.cat(
                 [
                     self._pretrained(images.batch(some).to(device).float() / 255)
-                    for some in torch.split(torch.arange(len(images)), IMAGES)
+                    for some in torch.split(torch.randperm(len(images), generator=generator)[:SAMPLE], BATCH)
                 ]
             ).double()
         deviation = features.std(0, correction=0)

@@ -2,12 +2,12 @@
 
     task 1: a dictionary of whitened patches, without labels; the pretrained network as it is   backbone (still)
     every task, with x the features of both kinds, each scaled to weigh alike:
-        A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well                     classifier (sums)
+        A ← A + xxᵀ,  C ← [C, Σx of each new class]                                             classifier (sums)
         λ and the weight of each kind from images held out as they arrive                       classifier (choice)
         W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², d the weight of feature i's kind            classifier
-    predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
+    predict argmax_c (xW)_c
 
-Neither kind of features is best everywhere: patches win on traffic signs and digits, pretrained ones on photographs of
+Mirror images (``classifier.flips``, ``backbone.mirror``) would double the time. Neither kind of features is best everywhere: patches win on traffic signs and digits, pretrained ones on photographs of
 things. A weight is a penalty, so both can be weighed anew in each task from the same sums.
 """
 
@@ -39,9 +39,9 @@ def exact_auto() -> Method:
     installed = backbone_info("efficientnet_lite0").available
     options = StillOptions() if installed else StillOptions(pretrained=None)
     return Method(
-        backbone=BackboneConfig(name="still", features=None, mirror=True, options=options),
+        backbone=BackboneConfig(name="still", features=None, options=options),
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=ExactRidge(flips=True, group_weights=WEIGHTS),
+        classifier=ExactRidge(group_weights=WEIGHTS),
     )
