@@ -32,7 +32,11 @@ class Adapter(Drift):
     """α of the anti-collapse loss on ψ's output."""
     beta: PositiveFloat = 1.0
     views: NonNegativeInt = 4
-    """Augmented copies of the task whose features ψ learns from, computed once; 0: the plain images."""
+    """Augmented copies of the task whose features ψ learns from, computed once; 0: the plain images.
+
+    Epochs take them in turn. As many as ``recipe.epochs`` are augmentations anew in every epoch, as published, for a
+    pass of both networks each.
+    """
     samples: PositiveInt = 10_000
     """N, draws from each old Gaussian."""
     adapt_mean: bool = True
