@@ -13,6 +13,7 @@ from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
+from adagauss.drift.maps import ViewBatches
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.linalg import Affine, sample_covariance
 from adagauss.runtime import Runtime, RuntimeConfig
@@ -196,6 +197,16 @@ def test_extractors_run_once_a_view_however_many_epochs(views: int, epochs: int)
     now = CurrentTask(1, data, new, old, Augmentation(crop_padding=1), Runtime(RuntimeConfig(device="cpu")))
     adapter("linear", views=views, samples=10, recipe=Recipe(epochs=epochs, batch_size=8)).update(memory(), now, None)
     assert [trunk.images for trunk in trunks] == [30 * max(1, views)] * 2
+
+
+@pytest.mark.parametrize(("views", "expected"), [(1, [0, 0, 0, 0]), (3, [0, 1, 2, 0]), (4, [0, 1, 2, 3])])
+def test_epochs_take_views_in_turn_so_that_enough_views_are_new_in_every_epoch(views: int, expected: list[int]) -> None:
+    number = torch.arange(views).repeat_interleave(10).float().unsqueeze(1)
+    batches = ViewBatches(number, -number, views, Recipe(batch_size=4, drop_last=False))
+    for epoch, view in enumerate(expected):
+        old, new = map(torch.cat, zip(*batches.epoch(epoch, torch.Generator().manual_seed(epoch)), strict=True))
+        assert old.flatten().tolist() == [view] * 10
+        assert torch.equal(new, -old)
 
 
 def test_views_show_the_same_pictures_to_both_networks_and_differ_among_themselves() -> None:

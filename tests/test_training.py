@@ -122,6 +122,14 @@ def test_milestones_of_the_default_recipe(epochs: int) -> None:
     assert factors[-1] == pytest.approx(1e-3)
 
 
+def test_milestones_above_one_are_epochs_however_many_there_are() -> None:
+    recipe = Recipe(epochs=10, milestones=(0.5, 3, 30))
+    assert [rate_factor(recipe, epoch, 0.0) for epoch in range(10)] == pytest.approx([1] * 3 + [0.1] * 2 + [0.01] * 5)
+    longer = recipe.with_changes(epochs=40)
+    drops = [epoch for epoch in range(1, 40) if rate_factor(longer, epoch, 0) < rate_factor(longer, epoch - 1, 0)]
+    assert drops == [3, 20, 30]
+
+
 def test_cosine_one_cycle_and_constant() -> None:
     cosine, one_cycle, constant = (Recipe(schedule=name) for name in ("cosine", "one_cycle", "constant"))
     assert [rate_factor(cosine, 0, x) for x in (0.0, 0.5, 1.0)] == pytest.approx([1, 0.5, 0])

@@ -60,7 +60,7 @@ class ImageBatches:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         order = torch.randperm(len(self.data), generator=generator)
         device = self.runtime.device
         for start, stop in self.bounds:

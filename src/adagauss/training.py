@@ -28,8 +28,8 @@ class Recipe(Config):
     momentum: Fraction = 0.9
     weight_decay: NonNegativeFloat = 5e-4
     schedule: Literal["milestones", "cosine", "one_cycle", "constant"] = "milestones"
-    milestones: tuple[Fraction, ...] = (0.3, 0.6, 0.9)
-    """Fractions of the epochs after which the learning rate is multiplied by ``decay``."""
+    milestones: tuple[NonNegativeFloat, ...] = (0.3, 0.6, 0.9)
+    """When the learning rate is multiplied by ``decay``: up to 1 a fraction of the epochs, above 1 an epoch."""
     decay: PositiveFloat = 0.1
     clip_norm: PositiveFloat | None = None
     """Largest global norm of all gradients together."""
@@ -43,6 +43,13 @@ class Recipe(Config):
         # The 1e-9 guards against products such as 0.29 · 100, which are slightly below the whole number.
         return int(self.head_warmup * self.epochs + 1e-9)
 
+    @property
+    def drops(self) -> list[int]:
+        """The epochs, from 0, that begin with a lower learning rate; one that lies beyond the last never comes."""
+        # The 1e-9 guards fractions such as 0.3 · 10, which fall just below the epoch they mean.
+        epochs = [math.floor(one * self.epochs + 1e-9) if one <= 1 else math.floor(one) for one in self.milestones]
+        return [epoch for epoch in epochs if epoch > 0]
+
 
 class Batches(Protocol):
     """The batches of an epoch."""
@@ -50,8 +57,8 @@ class Batches(Protocol):
     def __len__(self) -> int:
         """Batches per epoch."""
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        """One pass, in an order and with augmentations drawn from ``generator``."""
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        """The pass of number ``epoch``, in an order and with augmentations drawn from ``generator``."""
 
 
 class Objective(nn.Module):
@@ -79,7 +86,7 @@ class TensorBatches:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         order = torch.randperm(len(self.tensors[0]), generator=generator).to(self.tensors[0].device)
         shuffled = [tensor[order] for tensor in self.tensors]
         for start, stop in self.bounds:
@@ -105,9 +112,7 @@ def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]
 def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
     """Learning rate relative to the recipe's; ``progress`` in 0..1 is the share of all steps done."""
     if recipe.schedule == "milestones":
-        # The 1e-9 guards against products such as 0.3 · 10, which are slightly below the whole number.
-        passed = sum(epoch >= math.floor(fraction * recipe.epochs + 1e-9) > 0 for fraction in recipe.milestones)
-        return recipe.decay**passed
+        return recipe.decay ** sum(epoch >= drop for drop in recipe.drops)
     if recipe.schedule == "cosine":
         return (1 + math.cos(math.pi * progress)) / 2
     if recipe.schedule == "one_cycle":
@@ -147,7 +152,7 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
             wrapped.train()
             objective.begin_epoch(epoch, generator)
             sums: dict[str, Tensor] = {}
-            for step, batch in enumerate(batches.epoch(generator)):
+            for step, batch in enumerate(batches.epoch(epoch, generator)):
                 factor = rate_factor(recipe, epoch, (epoch * len(batches) + step) / total_steps)
                 for group, rate in zip(bare.param_groups, base_rates, strict=True):
                     group["lr"] = rate * factor

@@ -98,6 +98,22 @@ def test_resnet32_is_32_layers_deep() -> None:
     assert trunk.eval()(images(1, 32)).shape == (1, 64)
 
 
+@pytest.mark.parametrize("initialization", ["he", "torch"])
+def test_initialization_sets_the_rule_of_convolutions_and_bottleneck(initialization: str) -> None:
+    network = extractor(name="resnet32", initialization=initialization)
+    assert isinstance(network.bottleneck, nn.Linear)
+    assert bool(network.bottleneck.bias.any()) == (initialization == "torch")
+    for layer in (network.trunk.get_submodule("layer3.4.conv2"), network.bottleneck):
+        assert isinstance(layer, nn.Conv2d | nn.Linear)
+        weight = layer.weight.detach()
+        inputs = weight[0].numel()
+        # torch draws uniformly within ±1/√inputs; He's normal draws have √(2/(k·k·outputs)) and no bound.
+        outputs = len(weight) * weight[0, 0].numel()
+        expected = (1 / (3 * inputs) if initialization == "torch" else 2 / outputs) ** 0.5
+        assert float(weight.std()) == pytest.approx(expected, rel=0.1)
+        assert (float(weight.abs().max()) <= inputs**-0.5) == (initialization == "torch")
+
+
 def test_resnet_thin_is_what_its_summary_says() -> None:
     trunk = backbone_info("resnet_thin").build(TrunkSpec(3, 32))
     widths = [block.get_parameter("conv1.weight").shape[0] for block in trunk.blocks()]

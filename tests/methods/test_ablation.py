@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from adagauss.data.images import LabelledImages, Subset
+from adagauss.drift import Adapter
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.methods import make_method
 from adagauss.methods.adagauss import PAPER, REFERENCE
@@ -40,6 +41,16 @@ def test_the_text_sums_and_the_code_averages_squared_errors() -> None:
     paper, reference = (make_method("adagauss", preset) for preset in ("paper", "reference"))
     assert paper.drift.spec()["reduction"] == "sum"
     assert reference.drift.spec()["reduction"] == "mean"
+
+
+@pytest.mark.parametrize(("preset", "drops"), [("paper", [[4, 9], [45, 90]]), ("reference", [[], [30, 60, 90]])])
+def test_the_adapters_rate_falls_at_shares_of_its_epochs_in_the_text_and_at_fixed_epochs_in_the_code(
+    preset: str, drops: list[list[int]]
+) -> None:
+    for epochs, expected in zip((20, 200), drops, strict=True):
+        drift = make_method("adagauss", preset, epochs=epochs).drift
+        assert isinstance(drift, Adapter)
+        assert [drop for drop in drift.recipe.drops if drop < drift.recipe.epochs] == expected
 
 
 def test_the_literal_text_diverges_and_says_so() -> None:

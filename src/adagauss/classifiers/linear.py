@@ -86,7 +86,7 @@ class _SampledBatches:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         targets = torch.randint(self.classes, (self.samples,), generator=generator)
         draws = self.sampler.draw(targets, generator)
         targets = targets.to(draws.device)

@@ -69,7 +69,7 @@ class _Mixture:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         view = int(torch.randint(self.views, (1,), generator=generator))
         features = torch.cat([self.sampler.draw(self.drawn, generator), self.now.features(view)])
         order = torch.randperm(len(features), generator=generator).to(features.device)

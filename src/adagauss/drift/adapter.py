@@ -32,7 +32,11 @@ class Adapter(Drift):
     """α of the anti-collapse loss on ψ's output."""
     beta: PositiveFloat = 1.0
     views: NonNegativeInt = 4
-    """Augmented copies of the task, whose features ψ is trained on; computed once. 0: the plain images."""
+    """Augmented copies of the task whose features ψ is trained on, computed once; 0: the plain images.
+
+    Epochs take them in turn. As many as ``recipe.epochs`` give new augmentations in every epoch, as published, at the
+    cost of one pass through both networks per epoch.
+    """
     samples: PositiveInt = 10_000
     """N, draws from each old Gaussian."""
     adapt_mean: bool = True

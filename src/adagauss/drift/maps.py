@@ -12,7 +12,10 @@ from adagauss.training import Objective, Recipe, batch_bounds
 
 
 class ViewBatches:
-    """Each epoch passes once over one of the cached views, as if the images had been augmented anew."""
+    """Each epoch passes once over one of the cached views, which take turns.
+
+    With as many views as epochs, every epoch sees the images augmented anew.
+    """
 
     def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe) -> None:
         self.old = old.view(views, -1, old.shape[1])
@@ -22,8 +25,9 @@ class ViewBatches:
     def __len__(self) -> int:
         return len(self.bounds)
 
-    def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        view = int(torch.randint(len(self.old), (1,), generator=generator))
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        # By the epoch's number, not by a count of calls: a training that is resumed sees the views it would have seen.
+        view = epoch % len(self.old)
         order = torch.randperm(self.old.shape[1], generator=generator).to(self.old.device)
         for start, stop in self.bounds:
             chosen = order[start:stop]

@@ -74,7 +74,7 @@ class ElasticWeights(Term):
         generator = now.runtime.generator(now.name, "fisher")
         batches = ImageBatches(now.data, now.augmentation, now.runtime, self.batch_size, drop_last=False)
         seen = 0
-        for images, targets in batches.epoch(generator):
+        for images, targets in batches.epoch(0, generator):
             if self.images is not None and seen >= self.images:
                 return
             seen += len(images)
