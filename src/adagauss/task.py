@@ -17,6 +17,16 @@ from adagauss.training import batch_bounds
 
 Transform = Callable[[Tensor], Tensor]
 FEATURE_BATCH = 256
+"""Images per batch when features are extracted, up to `SMALL_SIDE` pixels; fewer of larger ones, so that activations
+stay in the cache and memory is bounded."""
+SMALL_SIDE = 56
+
+
+def feature_batches(images: Images) -> list[tuple[int, int]]:
+    """Where the batches of feature extraction start and stop."""
+    _, height, width = images.shape
+    size = max(8, min(FEATURE_BATCH, FEATURE_BATCH * SMALL_SIDE**2 // (height * width)))
+    return batch_bounds(len(images), size, drop_last=False)
 
 
 def extract_features(
@@ -35,7 +45,7 @@ def extract_features(
     extractor.eval()
     rows = []
     forward = extractor.for_prediction if prediction else extractor
-    bounds = batch_bounds(len(images), FEATURE_BATCH, drop_last=False)
+    bounds = feature_batches(images)
     with torch.inference_mode(), runtime.reporter.progress("features", len(bounds)) as advance:
         for start, stop in bounds:
             pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
@@ -124,7 +134,7 @@ class CurrentTask:
         Nothing is cached: this is for features that are too large to be stored for a whole task.
         """
         extractor = self.network.extractor.eval()
-        bounds = batch_bounds(len(self.data), FEATURE_BATCH, drop_last=False)
+        bounds = feature_batches(self.data.images)
         with self.runtime.reporter.progress(f"{self.name}: features", len(bounds)) as advance:
             for start, stop in bounds:
                 rows = torch.arange(start, stop)

@@ -190,6 +190,8 @@ class ExactRidge(ExactClassifier):
     strengths: tuple[PositiveFloat, ...] = IMAGES
     """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
 
+    intercept: bool = False
+    """Regress centred labels on centred features, so that a constant in the features does not count."""
     group_weights: tuple[tuple[NonNegativeFloat, ...], ...] | None = None
     """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
     where there is one group."""
@@ -209,7 +211,7 @@ class ExactRidge(ExactClassifier):
         return weights
 
     def empty_state(self) -> RidgeScorer:
-        return RidgeScorer(RidgeSums(0), self._no_random(), RidgeChoice(self.strengths))
+        return RidgeScorer(RidgeSums(0), self._no_random(), RidgeChoice(self.strengths, intercept=self.intercept))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> RidgeScorer:
         known = recalled(before, RidgeScorer)
@@ -227,13 +229,13 @@ class ExactRidge(ExactClassifier):
 
     def _choice(self, groups: Sequence[int]) -> RidgeChoice:
         if len(groups) == 1 or self.group_weights is None:
-            return RidgeChoice(self.strengths)
+            return RidgeChoice(self.strengths, intercept=self.intercept)
         if len(groups) != len(self.group_weights[0]):
             raise ConfigError(
                 f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
                 f"{len(self.group_weights[0])}: give one weight for each group"
             )
-        return RidgeChoice(self.strengths, self.group_weights)
+        return RidgeChoice(self.strengths, self.group_weights, self.intercept)
 
 
 class _Waiting:

@@ -89,8 +89,14 @@ class RidgeChoice(Learned):
     images under the candidate.
     """
 
-    def __init__(self, strengths: Sequence[float] = IMAGES, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
+    def __init__(
+        self,
+        strengths: Sequence[float] = IMAGES,
+        weights: Sequence[Sequence[float]] = ((1.0,),),
+        intercept: bool = False,
+    ) -> None:
         super().__init__()
+        self.intercept = intercept
         if not strengths or min(strengths) <= 0:
             raise ConfigError(f"strengths are positive numbers, one at least; got {list(strengths)}")
         pairs = list(product(sorted(strengths), weights))
@@ -119,10 +125,7 @@ class RidgeChoice(Learned):
         if len(targets) == 0:
             return
         for index in self.tried.nonzero().flatten().tolist():
-            solution = sums.solve(
-                float(self.strengths[index]) / int(sums.images), refine=False, scale=self._scale(index, sums, groups)
-            )
-            scores = solution(features).double()
+            scores = self._solved(index, sums, groups, refine=False)(features).double()
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
             right, spread = surprises(scores, targets)
             self.surprise[index] += right.to(self.surprise)
@@ -147,10 +150,11 @@ class RidgeChoice(Learned):
 
     def solve(self, sums: RidgeSums, groups: Sequence[int] | None = None) -> Linear:
         """The regression of the best candidate, its scores divided by the temperature."""
-        best, temperature = self.best, self.temperature
-        strength = float(self.strengths[best]) / int(sums.images)
-        weight, bias = sums.solve(strength, scale=self._scale(best, sums, groups))
-        return Linear(weight, bias).divided_by(temperature)
+        return self._solved(self.best, sums, groups, refine=True).divided_by(self.temperature)
+
+    def _solved(self, index: int, sums: RidgeSums, groups: Sequence[int] | None, refine: bool) -> Linear:
+        strength = float(self.strengths[index]) / int(sums.images)
+        return sums.solve(strength, self.intercept, refine, self._scale(index, sums, groups))
 
     def _scale(self, index: int, sums: RidgeSums, groups: Sequence[int] | None) -> Tensor | None:
         weights = self.weights[index]
