@@ -13,7 +13,8 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 
-from adagauss import make_method
+from adagauss import estimator, make_method
+from adagauss.backbones.registry import BackboneInfo
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.learner import Learner
@@ -268,3 +269,23 @@ class _Stored:
 
     def batch(self, indices: torch.Tensor) -> torch.Tensor:
         return self.pixels[indices]
+
+
+def test_without_a_method_the_pretrained_network_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BackboneInfo, "available", True)
+    assert estimator.default_method() == "exact-pretrained"
+    monkeypatch.setattr(BackboneInfo, "available", False)
+    with pytest.warns(UserWarning, match=r"adagauss\[pretrained\]"):
+        classifier = IncrementalClassifier(settings={"backbone.options.filters": 8}).fit(*task(0, 1))
+    assert classifier.learner_.method.backbone.name == "patches"
+
+
+def test_epochs_for_a_method_that_trains_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="trains nothing: leave epochs out"):
+        IncrementalClassifier("exact", epochs=3).fit(*task(0, 1))
+
+
+def test_scoring_a_class_that_was_never_taught_is_refused() -> None:
+    classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 8}).fit(*task(0, 1))
+    with pytest.raises(DataError, match="3 was never taught"):
+        classifier.score(*task(1, 3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from adagauss.backbones.registry import backbone_info
 from adagauss.checkpoint import load_tensors
 from adagauss.data.dataset import Trait
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages
@@ -33,6 +35,7 @@ ImagesLike = npt.ArrayLike | Tensor | Path
 LabelsLike = Iterable[Any] | Tensor
 
 STATISTICS_BATCH = 256
+PRETRAINED = "efficientnet_lite0"
 
 
 class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
@@ -45,8 +48,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Settings take effect when learning starts, with `fit` or the first `partial_fit`; ``verbose`` at any time.
 
     Args:
-        method: name of a method, as `adagauss methods` lists them. The default trains nothing: a patch dictionary and,
-            where the extra ``pretrained`` is installed, a pretrained network, weighed by held-out images.
+        method: name of a method, as `adagauss methods` lists them. None takes one that trains nothing: discriminant
+            analysis on a pretrained network (``exact-pretrained``) where the extra ``pretrained`` is installed, else
+            ridge regression on a dictionary of image patches (``exact``).
         preset: one of its presets; None takes its default one.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: length of every training of a task; None leaves the method's own.
@@ -73,7 +77,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __init__(
         self,
-        method: str = "exact-auto",
+        method: str | None = None,
         preset: str | None = None,
         *,
         settings: Mapping[str, Any] | None = None,
@@ -186,7 +190,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             settings = {"backbone.name": self.backbone, **settings}
         layers = trait_layers([Trait.PHOTOGRAPHS]) if isinstance(images, str | Path) else []
         epochs = None if self.epochs is None else _whole("epochs", self.epochs)
-        return make_method(self.method, self.preset, settings, layers, epochs)
+        method = make_method(self.method or default_method(), self.preset, settings, layers, epochs)
+        if epochs is not None and not method.trains:
+            raise ConfigError(f"the method {self.method or default_method()!r} trains nothing: leave epochs out")
+        return method
 
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), _whole("seed", self.seed))
@@ -245,6 +252,18 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 "read the files yourself and give an array"
             )
         return FileImages(paths, height, channels=channels, reporter=self._reporter())
+
+
+def default_method() -> str:
+    """The method for photographs on a CPU: the best there is without training."""
+    if backbone_info(PRETRAINED).available:
+        return "exact-pretrained"
+    warnings.warn(
+        "no pretrained network is installed, so image patches are used; photographs are recognised far better with "
+        "one: pip install 'adagauss[pretrained]'",
+        stacklevel=2,
+    )
+    return "exact"
 
 
 def _array_images(images: npt.ArrayLike | Tensor) -> ArrayImages:
