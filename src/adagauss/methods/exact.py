@@ -33,7 +33,7 @@ UNTRAINED = tuple(
     family="exact",
     stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
     paper="this library; after Coates, Lee and Ng, 2011",
-    presets={"large": {"backbone.options.filters": 2000}},
+    presets={"large": {"backbone.options.filters": 2000, "backbone.options.patches": 200_000}},
     fixed=UNTRAINED,
 )
 def exact() -> Method:
