@@ -114,9 +114,11 @@ def claim(folder: Path | None, facts: str) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
         note = folder / "settings.txt"
-        if note.exists() and note.read_text() != facts:
-            raise SystemExit(f"{folder} holds features of {note.read_text()}: choose another folder for {facts}")
-        note.write_text(facts)
+        if note.exists() and note.read_text(encoding="utf-8") != facts:
+            raise SystemExit(
+                f"{folder} holds features of {note.read_text(encoding='utf-8')}: choose another folder for {facts}"
+            )
+        note.write_text(facts, encoding="utf-8")
 
 
 def main() -> None:

@@ -58,10 +58,10 @@ def test_a_package_is_imported_when_something_is_looked_for(tmp_path: Path, monk
     package = tmp_path / "numbers_for_a_test"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from adagauss.registry import Registry\nNUMBERS = Registry('number', __name__)\n"
+        "from adagauss.registry import Registry\nNUMBERS = Registry('number', __name__)\n", encoding="utf-8"
     )
     source = "from numbers_for_a_test import NUMBERS\ndef three(): ...\nNUMBERS.register('three', 3, by=three)\n"
-    (package / "three.py").write_text(source)
+    (package / "three.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     import numbers_for_a_test  # type: ignore[import-not-found]
 

@@ -57,10 +57,10 @@ def test_cleaning_removes_decoded_images_and_nothing_else(tmp_path: Path, monkey
     folders = tmp_path / ".cache", tmp_path / "home" / "adagauss"
     for folder in folders:
         PixelCache(folder, [tmp_path / "a.png"], 8, 3).store(np.zeros((1, 3, 8, 8), np.uint8), np.zeros(1, np.int64))
-        (folder / "notes.npy").write_text("not ours")
+        (folder / "notes.npy").write_text("not ours", encoding="utf-8")
         # What release 0.1 kept, and what a process that was killed left.
         for name in ("0" * 32 + ".npy", "0" * 32 + ".kept.npy", f".adagauss-{'0' * 8}-1-{'0' * 16}.tmp"):
-            (folder / name).write_text("ours")
+            (folder / name).write_text("ours", encoding="utf-8")
     where = ["--data-root", str(tmp_path)]
     assert "kept for the next run: 1 MiB" in CliRunner().invoke(app, where).stdout
     assert CliRunner().invoke(app, [*where, "clean"]).stdout == "removed 1 MiB of decoded images\n"

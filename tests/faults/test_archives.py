@@ -33,7 +33,9 @@ def pack(path: Path, names: list[str], links: dict[str, str] | None = None) -> P
 
 
 def tree(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("suffix", ["tar", "zip"])
@@ -41,28 +43,28 @@ def tree(folder: Path) -> dict[str, str]:
 def test_a_link_in_the_target_is_not_followed(tmp_path: Path, suffix: str, inner: str) -> None:
     outside, target = tmp_path / "outside", tmp_path / "target"
     (outside / "below").mkdir(parents=True)
-    (outside / "a.txt").write_text("precious")
+    (outside / "a.txt").write_text("precious", encoding="utf-8")
     (target / inner).mkdir(parents=True)
-    (target / "a.txt").write_text("old")
+    (target / "a.txt").write_text("old", encoding="utf-8")
     (target / inner / "train").symlink_to(outside)
     archive = pack(tmp_path / f"x.{suffix}", ["a.txt", f"{inner}train/a.txt", f"{inner}train/below/b.txt"])
     with pytest.raises(DataError, match=r"train is a link.*Remove the link"):
         extract(archive, target)
     assert tree(outside) == {"a.txt": "precious"}
-    assert (target / "a.txt").read_text() == "old", "a refused extraction changed something"
+    assert (target / "a.txt").read_text(encoding="utf-8") == "old", "a refused extraction changed something"
     assert [path.name for path in target.glob(".extracting-*")] == []
     (target / inner / "train").unlink()  # as the sentence says
     extract(archive, target)
-    assert (target / inner / "train" / "below" / "b.txt").read_text() == f"new {inner}train/below/b.txt"
+    assert (target / inner / "train" / "below" / "b.txt").read_text(encoding="utf-8") == f"new {inner}train/below/b.txt"
 
 
 @pytest.mark.parametrize("suffix", ["tar", "zip"])
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_written_through(tmp_path: Path, suffix: str) -> None:
-    (tmp_path / "precious.txt").write_text("precious")
+    (tmp_path / "precious.txt").write_text("precious", encoding="utf-8")
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "a.txt").symlink_to(tmp_path / "precious.txt")
     extract(pack(tmp_path / f"x.{suffix}", ["a.txt"]), tmp_path / "target")
-    assert (tmp_path / "precious.txt").read_text() == "precious"
+    assert (tmp_path / "precious.txt").read_text(encoding="utf-8") == "precious"
     assert not (tmp_path / "target" / "a.txt").is_symlink()
 
 

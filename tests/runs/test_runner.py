@@ -78,7 +78,7 @@ def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
 )
 def test_metrics_that_cannot_be_read_say_how_to_get_them_anew(text: str | None, reason: str, tmp_path: Path) -> None:
     if text is not None:
-        (tmp_path / "metrics.json").write_text(text)
+        (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
     with pytest.raises(CheckpointError, match=f"(?s){reason}.*--resume. finishes the run and writes it again"):
         RunFolder(tmp_path).result()
 
