@@ -100,8 +100,9 @@ def facts(learner: Learner) -> dict[str, Any]:
         ),
         "kept per class": f"{learner.knowledge.bytes_per_class:,} bytes ({memory.covariance} covariance)"
         if len(memory)
-        else "nothing",
-        "other state": f"{learner.knowledge.part_bytes / 2**20:.2f} MiB of states of the parts",
+        else "nothing in the memory",
+        "other state": f"{learner.knowledge.part_bytes / 2**20:.2f} MiB in the parts (Fisher information, outputs, "
+        "sums over all classes together)",
         "not stored": "images, features of single images, or any other data of a single example",
     }
     if len(memory) and memory.covariance != "none":
