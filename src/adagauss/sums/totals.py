@@ -19,6 +19,8 @@ ROWS = 4096
 class FeatureSums(Learned):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
+    ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
+
     Adding is exact up to rounding and knows no order: tasks may come in any order and division, and sums of several
     machines are merged by adding them. Methods that change the sums end in ``_`` and return them; ``copy()`` first if
     the old sums are still needed. Images that were added can be taken away again.
@@ -96,9 +98,17 @@ class FeatureSums(Learned):
         return self
 
     def drop_(self, target: int) -> Self:
-        """Take class ``target`` out of the answers; its images stay in A, as images of no class."""
+        """Forget class ``target`` as far as that goes without its images.
+
+        Its sum and its number of images go, and with them its mean from A. What remains in A is the scatter of its
+        images about their mean, mixed with that of all other classes. Given its images, `remove_` leaves nothing.
+        """
         if not 0 <= target < self.classes:
             raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
+        if int(self.counts[target]):
+            own = self.cross[:, target]
+            add_products(self.strips(), (own / self.counts[target].double().sqrt()).to(self.gram).unsqueeze(0), -1)
+            self.total -= own
         kept = [index for index in range(self.classes) if index != target]
         self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
         return self
