@@ -14,14 +14,18 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
+from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier, Scorer
-from adagauss.errors import ConfigError
+from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
+from adagauss.linalg import summed_columns
 from adagauss.needs import Need
+from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Calibration, FeatureSums, Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out
 from adagauss.sums.choice import IMAGES
-from adagauss.task import CurrentTask
+from adagauss.sums.memory import check_fits
+from adagauss.task import CurrentTask, Occasion, Upkeep
 
 MOST_HELD_OUT = 4000
 """Images held out per task at the most: more tell strengths apart no better, and their features wait in memory."""
@@ -76,6 +80,17 @@ class SumsScorer(Scorer):
     def expanded(self, features: Tensor) -> Tensor:
         """What the sums are over."""
         return features if self.random is None else self.random(features)
+
+    @property
+    def class_sums(self) -> Tensor:
+        return self.sums.cross
+
+    def both_sums(self, other: SumsScorer, columns: Sequence[int]) -> FeatureSums:
+        """The sums of both together; ``columns`` are those of the other's classes."""
+        mine, theirs = (None if one.random is None else one.random.matrix for one in (self, other))
+        if mine is not None and theirs is not None and not torch.equal(mine, theirs):
+            raise DataError("these learners have different random features: make both with the same seed")
+        return self.sums.copy().merge_(other.sums, columns)
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
@@ -136,11 +151,11 @@ class ExactClassifier(Classifier):
     def take_in(self, known: SumsScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
         """Add the current images to the sums, but for a share of them: features of every view of these, and targets."""
         waiting = _Waiting()
-        offset, classes = sums.classes, sums.classes + len(now.classes)
+        columns, classes = torch.tensor(now.columns), len(now.all_classes)
         share = min(self.held_out, MOST_HELD_OUT / len(now.data))
         held = hold_out(now.data.targets, share, now.runtime.generator(now.name, "held out"))
         for rows, views in now.blocks(self.flips):
-            targets, out = now.data.targets[rows] + offset, held[rows]
+            targets, out = columns[now.data.targets[rows]], held[rows]
             expanded = torch.stack([known.expanded(view) for view in views])
             for view in expanded:
                 sums.add_(view[~out], targets[~out], classes)
@@ -149,6 +164,25 @@ class ExactClassifier(Classifier):
 
     def _width(self, now: CurrentTask) -> int:
         return self.random_features or now.network.extractor.size
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        trunk = network.extractor.trunk
+        width = self.random_features or network.extractor.size
+
+        def setting(most: int) -> str:
+            return trunk.narrower(most) if self.random_features is None else f"classifier.random_features={most}"
+
+        check_fits(width, classes, runtime.free_memory, setting)
+
+    def _without_images(self, known: SumsScorer, removed: CurrentTask | None) -> FeatureSums:
+        """A copy of the sums, without the images that are given again."""
+        sums = known.sums.copy()
+        if removed is not None:
+            columns = torch.tensor(removed.columns)
+            for rows, views in removed.blocks(self.flips):
+                for view in views:
+                    sums.remove_(known.expanded(view), columns[removed.data.targets[rows]])
+        return sums
 
 
 class ExactLDA(ExactClassifier):
@@ -175,8 +209,26 @@ class ExactLDA(ExactClassifier):
             calibration.observe(sums.solve(self.shrinkage, self.priors)(late.mean(0)), labels)
         for view in late:
             sums.add_(view, labels)
+        return self._solved(sums, known.random, calibration)
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> LDAScorer:
+        assert isinstance(before, LDAScorer)
+        sums = self._without_images(before, now.removed).regroup_(now.groups)
+        return self._solved(sums, before.random, before.calibration.regrouped(now.groups))
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> LDAScorer:
+        assert isinstance(one, LDAScorer)
+        assert isinstance(other, LDAScorer)
+        return self._solved(
+            one.both_sums(other, columns), one.random, one.calibration.merged(other.calibration, columns)
+        )
+
+    def _solved(self, sums: FeatureSums, random: RandomFeatures | None, calibration: Calibration) -> LDAScorer:
+        assert isinstance(sums, SharedCovariance)
         solution = sums.solve(self.shrinkage, self.priors)
-        return LDAScorer(sums, known.random, calibration, solution.divided_by(calibration.temperature))
+        return LDAScorer(sums, random, calibration, solution.divided_by(calibration.temperature))
 
 
 class ExactRidge(ExactClassifier):
@@ -214,8 +266,7 @@ class ExactRidge(ExactClassifier):
         return RidgeScorer(RidgeSums(0), self._no_random(), RidgeChoice(self.strengths, intercept=self.intercept))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> RidgeScorer:
-        known = recalled(before, RidgeScorer)
-        groups = now.network.extractor.groups if self.random_features is None else (self.random_features,)
+        known, groups = recalled(before, RidgeScorer), self._groups(now.network)
         if known is None:
             nothing = RidgeSums(self._width(now)).to(now.runtime.device)
             known = RidgeScorer(nothing, self._random(now), self._choice(groups).to(now.runtime.device))
@@ -226,6 +277,30 @@ class ExactRidge(ExactClassifier):
         for view in late:
             sums.add_(view, labels)
         return RidgeScorer(sums, known.random, choice, choice.solve(sums, groups))
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> RidgeScorer:
+        assert isinstance(before, RidgeScorer)
+        sums, choice = self._without_images(before, now.removed).regroup_(now.groups), before.choice
+        assert isinstance(sums, RidgeSums)
+        choice = choice.regrouped(now.groups)
+        if now.removed is not None:
+            return RidgeScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
+        # W and b are linear in the columns, so nothing need be solved anew.
+        solution = Linear(summed_columns(before.weight, now.groups), summed_columns(before.bias, now.groups))
+        return RidgeScorer(sums, before.random, choice, solution)
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> RidgeScorer:
+        assert isinstance(one, RidgeScorer)
+        assert isinstance(other, RidgeScorer)
+        sums, choice = one.both_sums(other, columns), one.choice.merged(other.choice, columns)
+        assert isinstance(sums, RidgeSums)
+        return RidgeScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def _groups(self, network: Network) -> tuple[int, ...]:
+        """Sizes of the groups of features that the sums are over."""
+        return network.extractor.groups if self.random_features is None else (self.random_features,)
 
     def _choice(self, groups: Sequence[int]) -> RidgeChoice:
         if len(groups) == 1 or self.group_weights is None:

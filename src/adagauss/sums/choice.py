@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import product
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import ConfigError
-from adagauss.state import Learned
+from adagauss.state import Groups, Learned
 from adagauss.sums.ridge import Linear, RidgeSums
 
 IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -69,6 +71,17 @@ class Calibration(Learned):
         self.surprise += right.to(self.surprise)
         self.spread += spread.to(self.spread)
         self.images += len(targets)
+
+    def regrouped(self, groups: Groups) -> Self:
+        """What was found out is about all classes together."""
+        return self
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        both = copy.deepcopy(self)
+        both.surprise += other.surprise.to(both.surprise)
+        both.spread += other.spread.to(both.spread)
+        both.images += other.images.to(both.images)
+        return both
 
     @property
     def temperature(self) -> float:
@@ -132,6 +145,19 @@ class RidgeChoice(Learned):
             self.spread[index] += spread.to(self.spread)
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
+
+    def regrouped(self, groups: Groups) -> Self:
+        """What was found out is about all classes together."""
+        return self
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        """Evidence of both adds up; candidates that either gave up are tried no more, if any are left."""
+        both = copy.deepcopy(self)
+        for name in ("hits", "surprise", "spread", "images"):
+            both.get_buffer(name).add_(other.get_buffer(name).to(both.hits.device))
+        left = self.tried & other.tried.to(self.tried.device)
+        both.tried = left if bool(left.any()) else self.tried.clone()
+        return both
 
     @property
     def best(self) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 
 from adagauss.errors import ConfigError, DataError, NumericalError
+from adagauss.state import Groups
 from adagauss.sums.packed import add_diagonal, add_products, diagonal, factorise, solve_factorised, square_norm, strips
 from adagauss.sums.ridge import Linear
 from adagauss.sums.totals import FeatureSums
@@ -29,6 +32,17 @@ class SharedCovariance(FeatureSums):
         return bool((self.counts > 1).any()) and bool((self.counts > 0).all())
 
     @torch.no_grad()
+    def regroup_(self, groups: Groups) -> Self:
+        """As for all sums; of a class that goes, only how its images vary around their mean stays: A ← A − n·μμᵀ."""
+        kept = {column for group in groups for column in group}
+        for column in set(range(self.classes)) - kept:
+            total, number = self.cross[:, column], int(self.counts[column])
+            if number:
+                add_products(self.strips(), total.unsqueeze(0), -1 / number)
+                self.total -= total
+        return super().regroup_(groups)
+
+    @torch.no_grad()
     def solve(self, shrinkage: float | None = None, priors: bool = True) -> Linear:
         """The discriminant functions, in float64.
 
@@ -40,11 +54,7 @@ class SharedCovariance(FeatureSums):
             raise ConfigError(f"shrinkage lies in 0..1; got {shrinkage}")
         if self.classes == 0 or int(self.counts.min()) == 0:
             raise DataError("every class needs one image at least before its mean is known: add images first")
-        if int(self.counts.sum()) != int(self.images):
-            raise DataError(
-                "images of a dropped class are still in the sums: remove them instead of dropping the class"
-            )
-        number = int(self.images)
+        number = int(self.images)  # with images of classes that are gone: they still vary within their class
         counts = self.counts.double()
         matrix = strips(self.gram.to(torch.float64, copy=True), self.width)
         add_products(matrix, (self.cross / counts.sqrt()).mT, -1)
@@ -64,5 +74,5 @@ class SharedCovariance(FeatureSums):
         weight = solve_factorised(matrix, means)
         bias = -(means * weight).sum(0) / 2
         if priors:
-            bias += (counts / number).log()
+            bias += (counts / counts.sum()).log()
         return Linear(weight.float().contiguous(), bias.float())

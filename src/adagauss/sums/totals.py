@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -9,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import DataError
-from adagauss.state import Learned
+from adagauss.linalg import summed_columns
+from adagauss.state import Groups, Learned
 from adagauss.sums.packed import add_products, packed_numbers, strips
 
 ROWS = 4096
@@ -83,24 +85,23 @@ class FeatureSums(Learned):
         return self._change(features, targets, -1)
 
     @torch.no_grad()
-    def merge_(self, other: FeatureSums) -> Self:
-        """Add what another learner has summed over the same features and classes."""
+    def merge_(self, other: FeatureSums, columns: Sequence[int] | None = None) -> Self:
+        """Add what another learner has summed over the same features; its classes are ``columns`` here, or the same."""
         if other.width != self.width:
             raise DataError(f"sums over {other.width} features cannot be added to sums over {self.width}")
-        self._grow(other.classes)
+        place = list(range(other.classes)) if columns is None else list(columns)
+        self._grow(max(place, default=-1) + 1)
         self.gram += other.gram.to(self.gram)
-        self.cross[:, : other.classes] += other.cross.to(self.cross)
-        self.counts[: other.classes] += other.counts.to(self.counts)
+        self.cross[:, place] += other.cross.to(self.cross)
+        self.counts[place] += other.counts.to(self.counts)
         self.total += other.total.to(self.total)
         self.images += other.images.to(self.images)
         return self
 
-    def drop_(self, target: int) -> Self:
-        """Take class ``target`` out of the answers; its images stay in A, as images of no class."""
-        if not 0 <= target < self.classes:
-            raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
-        kept = [index for index in range(self.classes) if index != target]
-        self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
+    @torch.no_grad()
+    def regroup_(self, groups: Groups) -> Self:
+        """Join classes, or take those in no group out of the answers: their images stay in A, as images of no class."""
+        self.cross, self.counts = summed_columns(self.cross, groups), summed_columns(self.counts, groups)
         return self
 
     def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:
