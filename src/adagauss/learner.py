@@ -116,9 +116,10 @@ class Learner:
 
         Means, covariances, counts, outputs and columns of these classes go, and are not in the file of a later `save`.
         Trained weights keep what training on their images left in them, and what was measured over all classes together
-        (importance of weights, how well settings did) stays. In the sums of exact methods and ACIL the images stay as
-        images of no class, mixed with all others; with ``data``, their images given again, they are taken out of the
-        sums, which are then as if they had never come. Other methods need no images.
+        (importance of weights, how well settings did) stays. From the sums of exact methods the mean and the count of a
+        class go, and the scatter of its images about their mean stays in that of all classes; ACIL's sums keep them as
+        images of no class. With ``data``, their images given again, these are taken out of the sums, which are then as
+        if they had never come. Other methods need no images.
         """
         if data is not None:
             self.of_shape(data.images)
