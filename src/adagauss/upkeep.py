@@ -105,7 +105,7 @@ def merged(method: Method, one: Knowledge, other: Knowledge, runtime: Runtime) -
     now = Upkeep(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
     memory = method.memory.joined(one.memory, other.memory)
     scorer = method.classifier.merged(memory, now, one.scorer, other.scorer, columns)
-    states: dict[str, Learned] = {**other.states, **one.states, "classifier": scorer}
+    states: dict[str, Learned] = {**one.states, "classifier": scorer}
     for name in (one.states.keys() & other.states.keys()) - {"classifier"}:
         states[name] = one.states[name].merged(other.states[name], columns)
     return Knowledge(network, memory, states, (*one.tasks, *other.tasks)).eval()
