@@ -14,14 +14,17 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
+from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier, Scorer
-from adagauss.errors import ConfigError
+from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
+from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
 from adagauss.sums.choice import IMAGES, Candidates
-from adagauss.task import CurrentTask
+from adagauss.sums.memory import check_fits
+from adagauss.task import CurrentTask, Occasion, Upkeep
 
 Weights = tuple[NonNegativeFloat, ...]
 Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
@@ -82,6 +85,10 @@ class ExactScorer(Scorer):
         """What the sums are over."""
         return features if self.random is None else self.random(features)
 
+    @property
+    def class_sums(self) -> Tensor:
+        return self.sums.cross
+
     def forward(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
@@ -111,13 +118,59 @@ class ExactClassifier(Classifier):
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> ExactScorer:
         known = recalled(before, ExactScorer)
-        groups = now.network.extractor.groups if self.random_features is None else (self.random_features,)
+        groups = self._groups(now.network)
         if known is None:
             known = self._nothing(now, groups).to(now.runtime.device)
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
         views, targets = self._take_in(known, sums, now)
         choice.observe(sums, views, targets, groups)
         return ExactScorer(sums, known.random, choice, choice.solve(sums, groups))
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        width = self.random_features or network.extractor.size
+
+        def setting(most: int) -> str:
+            if self.random_features is not None:
+                return f"classifier.random_features={most}"
+            return network.extractor.trunk.narrower(most)
+
+        check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> ExactScorer:
+        assert isinstance(before, ExactScorer)
+        sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
+        if now.removed is not None:
+            self._take_out(before, sums, now.removed)
+        sums.regroup_(now.groups)
+        return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> ExactScorer:
+        assert isinstance(one, ExactScorer)
+        assert isinstance(other, ExactScorer)
+        if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
+            raise DataError("these learners have different random features: make both with the same seed")
+        sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
+        return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def _take_out(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> None:
+        """Remove images that were added once."""
+        columns, views_each = torch.tensor(now.columns), 2 if self.flips else 1
+        known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
+        for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
+            if number > there:
+                raise DataError(
+                    f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
+                    "only images that it was learned from"
+                )
+        for rows, views in now.blocks(self.flips):
+            for view in views:
+                sums.remove_(known.expanded(view), columns[now.data.targets[rows]])
+
+    def _groups(self, network: Network) -> tuple[int, ...]:
+        """Sizes of the groups of features that the sums are over."""
+        return network.extractor.groups if self.random_features is None else (self.random_features,)
 
     def _nothing(self, now: CurrentTask, groups: Sequence[int]) -> ExactScorer:
         """What is known before the first task."""
@@ -132,14 +185,14 @@ class ExactClassifier(Classifier):
 
     def _take_in(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
         """Add the current images to the sums: the features of every view of those that judge, and their targets."""
-        offset, classes = sums.classes, sums.classes + len(now.classes)
+        columns, classes = torch.tensor(now.columns), len(now.all_classes)
         judges = torch.zeros(len(now.data), dtype=torch.bool)
         order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
         judges[order[: self.judged]] = True
         waiting: list[Tensor] = []
         labels: list[Tensor] = []
         for rows, views in now.blocks(self.flips):
-            targets, chosen = now.data.targets[rows] + offset, judges[rows]
+            targets, chosen = columns[now.data.targets[rows]], judges[rows]
             expanded = torch.stack([known.expanded(view) for view in views])
             for view in expanded:
                 sums.add_(view, targets, classes)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import ConfigError
-from adagauss.state import Learned
+from adagauss.state import Groups, Learned
 from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule, unit_deviation
 from adagauss.sums.ridge import Ridge
@@ -124,6 +125,19 @@ class Choice(Learned):
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
         return found[self.best] / self.temperature, targets
 
+    def regrouped(self, groups: Groups) -> Self:
+        """What was found out is about all classes together."""
+        return self
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        """Evidence of both adds up; candidates that either gave up are tried no more, if any are left."""
+        both = copy.deepcopy(self)
+        for name in ("hits", "surprise", "spread", "images"):
+            both.get_buffer(name).add_(other.get_buffer(name).to(both.hits.device))
+        left = self.tried & other.tried.to(self.tried.device)
+        both.tried = left if bool(left.any()) else self.tried.clone()
+        return both
+
     @property
     def best(self) -> int:
         """The candidate with most hits; of several, the one to which the right classes were least surprising."""
@@ -180,7 +194,7 @@ class _Weighed(NamedTuple):
         A group weighs by its weight alone, however many features it has; those without weight at either end are left
         out of the sums.
         """
-        sizes = [sums.width] if groups is None else list(groups)
+        sizes = [sums.width] if groups is None or len(weights) == 1 else list(groups)
         if len(sizes) != len(weights):
             raise ConfigError(f"there are {len(sizes)} groups of features, but weights for {len(weights)}")
         pairs = zip(weights, sizes, strict=True)
