@@ -300,7 +300,7 @@ def test_images_of_other_sizes_are_brought_to_the_size_taught(taught: Incrementa
     for number, image in enumerate(colour):
         Image.fromarray(image).save(tmp_path / f"{number}.png")
     as_files = taught.predict_proba(tmp_path)
-    for same in (large, np.stack(large), wide, colour, [Image.fromarray(image) for image in colour]):
+    for same in (wide, np.stack(wide), colour, [Image.fromarray(image) for image in colour]):
         np.testing.assert_allclose(taught.predict_proba(same), as_files, atol=1e-6)
 
 
