@@ -23,7 +23,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["knowledge", "learner", "bayes", "estimator"],
+    ["knowledge", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
     ["cli"],
