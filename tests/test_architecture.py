@@ -23,7 +23,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["knowledge", "learner", "bayes", "export", "estimator"],
+    ["knowledge", "upkeep", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
     ["cli"],
