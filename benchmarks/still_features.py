@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 def some(part: LabelledImages, classes: tuple[object, ...], number: int) -> LabelledImages:
     """The first images of each class."""
-    chosen = part.of_classes(list(classes))  # type: ignore[arg-type]
+    chosen = part.of_classes(list(classes))
     places = [(chosen.targets == target).nonzero().flatten()[:number] for target in range(len(classes))]
     rows = torch.cat(places)
     return LabelledImages(Subset(chosen.images, rows), chosen.targets[rows], chosen.classes)
