@@ -7,7 +7,8 @@
         W = (A + λ·mean(diag A)·I)⁻¹C                                             classifier (one factorisation)
     predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
 
-The preset ``large`` has 16,000 features, for which the sums take 1 GB; the composition has 4,000, for 64 MB.
+The preset ``large`` has 16,000 features of patches of three sizes, for which the sums take 1 GB; the composition has
+4,000, for 64 MB. Its images must have 9 pixels at least.
 Given the dictionary and λ, W depends neither on the order of the classes nor on their division into tasks.
 """
 
@@ -33,7 +34,14 @@ UNTRAINED = tuple(
     family="exact",
     stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
     paper="this library; after Coates, Lee and Ng, 2011",
-    presets={"large": {"backbone.options.filters": 2000, "backbone.options.patches": 200_000}},
+    presets={
+        "large": {
+            "backbone.options.filters": 2000,
+            "backbone.options.patch_sizes": (4, 6, 8),
+            "classifier.strengths": (30.0, 100.0, 300.0),
+            "classifier.judged": 500,
+        }
+    },
     fixed=UNTRAINED,
 )
 def exact() -> Method:
