@@ -253,3 +253,15 @@ def test_images_of_another_size_are_refused() -> None:
     features = PatchFeatures(SMALL, (3, 9, 9))
     with pytest.raises(DataError, match="resize"):
         features(torch.zeros(1, 3, 10, 9))
+
+
+@pytest.mark.parametrize(
+    ("side", "scales", "sizes"),
+    [(32, 1, (6,)), (32, 3, (4, 6, 8)), (32, 2, (6, 8)), (8, 1, (3,)), (8, 3, (2, 3, 5)), (3, 3, (2, 3))],
+)
+def test_patch_sizes_lie_around_the_usual_one_and_fit_the_images(
+    side: int, scales: int, sizes: tuple[int, ...]
+) -> None:
+    settings = PatchSettings(filters=8, scales=scales, grid=1 if side < 8 else 2)
+    assert settings.sizes((3, side, side)) == sizes
+    assert PatchFeatures(settings, (3, side, side)).width == 8 * 2 * settings.grid**2

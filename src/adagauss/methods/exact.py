@@ -8,7 +8,7 @@
     predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
 
 The preset ``large`` has 16,000 features of patches of three sizes, for which the sums take 1 GB; the composition has
-4,000, for 64 MB. Its images must have 9 pixels at least.
+4,000, for 64 MB.
 Given the dictionary and λ, W depends neither on the order of the classes nor on their division into tasks.
 """
 
@@ -37,7 +37,7 @@ UNTRAINED = tuple(
     presets={
         "large": {
             "backbone.options.filters": 2000,
-            "backbone.options.patch_sizes": (4, 6, 8),
+            "backbone.options.scales": 3,
             "classifier.strengths": (30.0, 100.0, 300.0),
             "classifier.judged": 500,
         }

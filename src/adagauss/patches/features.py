@@ -29,6 +29,8 @@ class PatchSettings(Config):
     """Directions of all patch sizes together; every one gives two features in each cell of the grid."""
     patch_sizes: tuple[PositiveInt, ...] | None = None
     """Sides of the patches in pixels; the filters are divided evenly between them. None: 6, less for small images."""
+    scales: PositiveInt = 1
+    """Number of patch sizes, two pixels apart, where none are set: 3 gives patches of 4, 6 and 8 pixels."""
     stride: PositiveInt = 1
     grid: PositiveInt = 2
     """Cells per side over which products are averaged."""
@@ -54,8 +56,13 @@ class PatchSettings(Config):
 
     def sizes(self, shape: tuple[int, int, int]) -> tuple[int, ...]:
         """Patch sizes for images of a shape: as they are set, or in the proportion that served 32 pixels best."""
+        if self.patch_sizes:
+            return self.patch_sizes
         side = min(shape[1:])
-        return self.patch_sizes or (min(USUAL_SIZE, max(LEAST_SIZE, round(side * USUAL_SIZE / USUAL_SIDE))),)
+        usual = min(USUAL_SIZE, max(LEAST_SIZE, round(side * USUAL_SIZE / USUAL_SIDE)))
+        largest = max(usual, side - (self.grid - 1) * self.stride)
+        around = (usual + 2 * (number - (self.scales - 1) // 2) for number in range(self.scales))
+        return tuple(sorted({min(max(size, 2), largest) for size in around}))
 
     def shares(self, sizes: int) -> list[int]:
         """Filters of each of so many patch sizes."""
