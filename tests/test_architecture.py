@@ -12,7 +12,8 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "needs", "plugins", "state", "registry", "config", "settings", "progress", "allocator", "yaml_files"],
+    ["errors", "names", "needs", "plugins", "state", "registry", "config", "settings", "progress", "allocator"],
+    ["yaml_files"],
     ["linalg", "networks", "sums"],
     ["gaussians", "losses"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],

@@ -64,6 +64,7 @@ def test_run_writes_metrics_configuration_and_figures(run_folder: Path) -> None:
         assert (run_folder / name).exists()
     assert {path.name for path in (run_folder / "figures").iterdir()} == {
         "accuracy.png",
+        "confusion.png",
         "matrix.png",
         "gaussians.png",
     }
@@ -182,7 +183,7 @@ def test_an_undecodable_image_is_named_and_can_be_skipped(adagauss: Command, run
     refused = adagauss("predict", run_folder, tmp_path)
     assert refused.returncode == 2
     assert "bad.png" in refused.stderr
-    skipped = adagauss("predict", run_folder, tmp_path, "--skip-bad-images")
+    skipped = adagauss("predict", run_folder, tmp_path, "--skip-bad")
     assert skipped.returncode == 0
     assert "good.png" in skipped.stdout
     assert "bad.png" not in skipped.stdout

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from adagauss import __version__
 from adagauss.allocator import keep_freed_memory
-from adagauss.cli import comparing, datasets, demo, learned, listing, replaying, running
+from adagauss.cli import comparing, datasets, demo, learned, listing, replaying, running, stopping
 from adagauss.errors import AdagaussError
+from adagauss.names import visible
 
 app = typer.Typer(
     name="adagauss",
@@ -49,22 +50,39 @@ app.add_typer(datasets.app, name="datasets")
 def main() -> None:
     """Run a command; a user error is shown as one sentence, with exit code 2."""
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is no reason to fail.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         app()
+    except stopping.Stopped as stopped:
+        _stopped(str(stopped))
+    except SystemExit as ended:
+        if ended.code != stopping.EXIT_CODE:
+            raise
+        _stopped(stopping.NOTHING_CHANGED)
     except AdagaussError as error:
-        if _debug:
-            raise
-        typer.secho(f"adagauss: {error}", fg="red", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.secho("adagauss: stopped; continue a run with --resume", fg="yellow", err=True)
-        sys.exit(130)
+        _fail(str(error), 2)
+    except OSError as error:
+        # What the library foresees it explains itself; the rest is told as the system puts it.
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except Exception as error:
-        if _debug:
-            raise
-        typer.secho(
-            f"adagauss: unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where",
-            fg="red",
-            err=True,
-        )
-        sys.exit(1)
+        _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    if _debug:
+        raise
+    typer.secho(f"adagauss: {_harmless(sentence)}", fg="red", err=True)
+    sys.exit(code)
+
+
+def _stopped(kept: str) -> NoReturn:
+    typer.secho(f"\nadagauss: stopped; {_harmless(kept)}", fg="yellow", err=True)
+    sys.exit(stopping.EXIT_CODE)
+
+
+def _harmless(sentence: str) -> str:
+    """A sentence may quote names; its own line ends stay."""
+    return "\n".join(map(visible, sentence.split("\n")))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, given_options, make_reporter
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
-
-UNFOLDED = 10_000
-"""Line width if the output goes to a file or a pipe: unbroken lines suit `grep`."""
-NARROWEST = 60
 
 app = typer.Typer(
     help="List the datasets, fetch one, or remove decoded images.",
@@ -30,11 +26,9 @@ def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) ->
     """List the datasets: size, licence, where each is expected, and whether it is present."""
     if context.invoked_subcommand is not None:
         return
-    import shutil
-
     from adagauss.data.dataset import datasets
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNFOLDED
+    width = terminal.width()
     typer.secho(f"datasets below {data_root}", italic=True)
     infos = list(datasets().values())
     names = max(len(info.name) for info in infos)
@@ -71,7 +65,7 @@ def _folded(start: str, text: str, width: int) -> str:
 
     return textwrap.fill(
         text,
-        max(width, NARROWEST),
+        max(width, terminal.NARROWEST),
         initial_indent=start,
         subsequent_indent=" " * len(start),
         break_long_words=False,

@@ -162,5 +162,5 @@ def _undecodable(bad: dict[int, str], paths: Sequence[Path]) -> DataError:
     more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
     return DataError(
         f"{len(bad)} of {len(paths)} images cannot be decoded: {named}{more}. "
-        "Repair or remove them, or skip them with --skip-bad-images."
+        "Repair or remove them, or skip them with --skip-bad."
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import adagauss
 from adagauss.config import plain
-from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
 from adagauss.learner import Learner, TaskReport
@@ -25,7 +25,7 @@ from adagauss.methods import method_info
 from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
-from adagauss.runs.metrics import Evaluation, summary, task_aware_predictions
+from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.runtime import Runtime
 from adagauss.settings import flatten
@@ -61,7 +61,7 @@ def run(
         joint = method_info(config.method_name).joint
         testing = _Testing(stream, still=not joint and config.method.still)
         learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
-        title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
+        title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with reporter.progress(title, len(stream)) as advance:
             for _ in range(done):
                 advance("resumed")
@@ -156,7 +156,7 @@ class _Testing:
 def _evaluate(
     learner: Learner, testing: _Testing, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
 ) -> float:
-    """Predict the test images of all seen classes; their features are computed once."""
+    """Predict the test images of all seen classes, with features computed once; returns the accuracy of the tables."""
     stream, labels = testing.stream, learner.classes
     features, targets, per_image = testing.features(learner, index)
     started = perf_counter()
@@ -180,7 +180,7 @@ def _evaluate(
         history=tuple(report.history),
     )
     folder.write_evaluation(index, evaluation, facts)
-    return evaluation.accuracy()
+    return mean(evaluation.accuracy_per_task())
 
 
 def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunResult:
