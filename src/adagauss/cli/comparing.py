@@ -68,7 +68,8 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
-    from adagauss.analysis.figures import accuracy_curve, save_figure
+    from adagauss.analysis.figures import accuracy_curve
+    from adagauss.analysis.plotting import save_figure
     from adagauss.atomic import write_atomically
     from adagauss.cli.drawing import drawing
     from adagauss.cli.tables import MEANING, comparison_table

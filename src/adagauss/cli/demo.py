@@ -26,7 +26,8 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.analysis.figures import accuracy_curve, save_figure, write_figures
+    from adagauss.analysis.figures import accuracy_curve, write_figures
+    from adagauss.analysis.plotting import save_figure
     from adagauss.cli import tables
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import load_dataset
