@@ -17,6 +17,7 @@ LAYERS = [
     ["linalg", "networks", "sums"],
     ["gaussians", "losses"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
+    ["inputs"],
     ["patches"],
     ["backbones"],
     ["training", "sampling"],
