@@ -24,7 +24,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["knowledge", "learner", "bayes", "estimator"],
+    ["knowledge", "upkeep", "learner", "bayes", "estimator"],
     ["runs"],
     ["analysis"],
     ["cli"],
