@@ -9,7 +9,21 @@ import typer
 
 from adagauss import __version__
 from adagauss.allocator import keep_freed_memory
-from adagauss.cli import comparing, datasets, demo, learned, listing, replaying, running, stopping
+from adagauss.cli import (
+    changing,
+    comparing,
+    datasets,
+    demo,
+    deploying,
+    evaluating,
+    informing,
+    listing,
+    predicting,
+    replaying,
+    running,
+    stopping,
+    teaching,
+)
 from adagauss.errors import AdagaussError
 from adagauss.names import visible
 
@@ -30,7 +44,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="**Examples:** `adagauss demo` · `adagauss run --dataset digits` · `adagauss methods`")
+EXAMPLES = """**Examples:**
+
+`adagauss teach birds.safetensors photos`
+
+`adagauss predict birds.safetensors unsorted --top 3`
+
+`adagauss demo`
+"""
+
+
+@app.callback(epilog=EXAMPLES)
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
@@ -42,9 +66,16 @@ def options(
     _debug = debug
 
 
-for module in (demo, running, comparing, replaying, learned, listing):
-    module.register(app)
-app.add_typer(datasets.app, name="datasets")
+MODELS = "Models: teach your own photographs"
+RESEARCH = "Research: methods on streams of tasks"
+COMMANDS = {
+    MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
+    RESEARCH: (demo, running, comparing, replaying, listing),
+}
+for panel, modules in COMMANDS.items():
+    for module in modules:
+        module.register(app, panel)
+app.add_typer(datasets.app, name="datasets", rich_help_panel=RESEARCH)
 
 
 def main() -> None:

@@ -35,9 +35,9 @@ EXAMPLES = """**Examples:**
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLES)(compare)
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(compare)
 
 
 def compare(

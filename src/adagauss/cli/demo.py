@@ -15,9 +15,9 @@ from adagauss.names import visible
 DEMO_METHODS = ("adagauss", "finetune")
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog="**Example:** `adagauss demo --seeds 0`")(demo)
+    app.command(rich_help_panel=panel, epilog="**Example:** `adagauss demo --seeds 0`")(demo)
 
 
 def demo(

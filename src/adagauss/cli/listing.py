@@ -27,11 +27,14 @@ FAMILIES = {
 """What the methods of a family have in common; families of other packages come last."""
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the commands."""
-    app.command(epilog="**Examples:** `adagauss methods` · `adagauss methods adagauss --preset paper`")(methods)
-    app.command(epilog="**Example:** `adagauss protocols`, then `adagauss run --protocol cifar100-10-cpu`")(protocols)
-    app.command(epilog="**Example:** `adagauss backbones`, then `adagauss run --set backbone.name=resnet32`")(backbones)
+    for command, examples in (
+        (methods, "**Examples:** `adagauss methods` · `adagauss methods adagauss --preset paper`"),
+        (protocols, "**Example:** `adagauss protocols`, then `adagauss run --protocol cifar100-10-cpu`"),
+        (backbones, "**Example:** `adagauss backbones`, then `adagauss run --set backbone.name=resnet32`"),
+    ):
+        app.command(rich_help_panel=panel, epilog=examples)(command)
 
 
 def methods(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from adagauss.data.stream import StreamConfig
     from adagauss.progress import Reporter
 
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
+ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
 DataRoot = Annotated[
     Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
 ]

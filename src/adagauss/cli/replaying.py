@@ -23,9 +23,9 @@ EXAMPLES = """
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLES)(replay)
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(replay)
 
 
 def replay(

@@ -65,9 +65,9 @@ EXAMPLES = """**Examples:**
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLES)(run)
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(run)
 
 
 def run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 NOTHING_CHANGED = "nothing was changed"
@@ -14,12 +14,12 @@ class Stopped(Exception):  # noqa: N818  # not an error: the user wanted it
 
 
 @contextmanager
-def stoppable(kept: str) -> Iterator[None]:
-    """Turn Ctrl-C during the work inside into a `Stopped` with this sentence.
+def stoppable(kept: str | Callable[[], str]) -> Iterator[None]:
+    """Turn Ctrl-C during the work inside into a `Stopped` with this sentence, which may be made when it is needed.
 
     Commands change files only inside: outside, `adagauss.cli.main` says that nothing was changed.
     """
     try:
         yield
     except KeyboardInterrupt:
-        raise Stopped(kept) from None
+        raise Stopped(kept if isinstance(kept, str) else kept()) from None
