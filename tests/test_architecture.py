@@ -16,6 +16,7 @@ LAYERS = [
     ["linalg", "networks", "sums"],
     ["gaussians", "losses"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
+    ["inputs"],
     ["patches"],
     ["backbones"],
     ["training", "sampling"],

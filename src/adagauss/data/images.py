@@ -137,6 +137,11 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
         pixels = pixels.permute(0, 3, 1, 2)
     if pixels.shape[1] not in (1, 3):
         raise DataError(f"images must have 1 or 3 channels; got shape {tuple(pixels.shape)}")
+    return to_uint8(pixels)
+
+
+def to_uint8(pixels: Tensor) -> Tensor:
+    """Pixels as uint8, images along the first axis; floats must lie in 0..1, other whole numbers in 0..255."""
     if pixels.dtype == torch.uint8:
         return pixels.contiguous()
     if pixels.is_floating_point():

@@ -1,0 +1,208 @@
+"""The estimator: it reads what users give, and leaves learning and predicting to a `Learner`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from adagauss.checkpoint import load_tensors
+from adagauss.data.images import Images
+from adagauss.errors import DataError
+from adagauss.estimator.answers import Answers, Prediction, sorted_classes
+from adagauss.estimator.choices import chosen_method, progress_reporter, whole
+from adagauss.estimator.labels import LabelsLike, check_one_kind, labelled_images
+from adagauss.inputs import ImagesLike, NamedImages, Wanted, pixel_statistics, read_images
+from adagauss.learner import Learner
+from adagauss.progress import Reporter
+from adagauss.runtime import Runtime, RuntimeConfig
+
+Array = npt.NDArray[Any]
+
+UNFITTED = "this %(name)s knows no classes yet: teach it some with partial_fit (or fit, which starts anew) first"
+
+
+class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
+    """Learns image classes task by task, keeping no image of the tasks before.
+
+    Images are the path of a file or a folder, PIL images, arrays or tensors of any common layout, or lists and
+    generators of these; `adagauss.inputs` says how each is read. Images of other sizes than the first ones are brought
+    to their size, as files are. Labels are text or numbers: one per image, or one for all images; a folder with a
+    folder of images for each class needs none.
+
+    Settings take effect when learning starts, with `fit` or the first `partial_fit`; ``verbose`` and ``skip_bad`` at
+    any time.
+
+    Args:
+        method: name of a method, as `adagauss methods` lists them. None takes one that trains nothing: discriminant
+            analysis on a pretrained network (``exact-pretrained``) where the extra ``pretrained`` is installed, else
+            ridge regression on a dictionary of image patches (``exact``).
+        preset: one of its presets; None takes its default one.
+        settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
+        epochs: length of every training of a task; None leaves the method's own.
+        backbone: name of a network; None leaves the method's own.
+        image_size: side in pixels of the squares that the first images are brought to. None: images in memory that
+            all have one size of at most 224 pixels keep it; others become squares of 224 pixels, or less if they are
+            smaller.
+        skip_bad: leave out images that cannot be decoded, with one warning, instead of raising an error. Answers are
+            then of the others only; `classify` names them.
+        seed: where all randomness comes from; the same seed and data give the same classifier.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        verbose: show progress on standard error, or in the notebook.
+
+    Attributes:
+        learner_: the `Learner` at work.
+
+    >>> from sklearn.datasets import load_digits
+    >>> images, labels = load_digits().images / 16, load_digits().target
+    >>> classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 50})
+    >>> for task in ([0, 1], [2, 3]):
+    ...     chosen = np.isin(labels, task)
+    ...     classifier = classifier.partial_fit(images[chosen], labels[chosen])
+    >>> classifier.classes_.tolist()
+    [0, 1, 2, 3]
+    >>> classifier.score(images[labels < 4], labels[labels < 4]) > 0.98
+    True
+    """
+
+    def __init__(
+        self,
+        method: str | None = None,
+        preset: str | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        epochs: int | None = None,
+        backbone: str | None = None,
+        image_size: int | None = None,
+        skip_bad: bool = False,
+        seed: int = 0,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.preset = preset
+        self.settings = settings
+        self.epochs = epochs
+        self.backbone = backbone
+        self.image_size = image_size
+        self.skip_bad = skip_bad
+        self.seed = seed
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
+        """Start anew with one task; what was learned before is forgotten."""
+        return self._learn(None, images, labels)
+
+    def partial_fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
+        """Learn the next task, of new classes only; on any error the classifier stays as it was."""
+        return self._learn(getattr(self, "learner_", None), images, labels)
+
+    def predict(self, images: ImagesLike) -> Array:
+        """The class of each image; of a folder, of all images in it and below, sorted by path."""
+        return self._answers(self._read(images).images).labels
+
+    def predict_proba(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+        """(N, C) class probabilities, columns as in ``classes_``."""
+        return self._answers(self._read(images).images).probabilities
+
+    def classify(self, images: ImagesLike, top: int = 3) -> list[Prediction]:
+        """One answer per image: its name, the most probable class, and the ``top`` classes with probabilities."""
+        read = self._read(images)
+        return self._answers(read.images).predictions(read.names, whole("top", top, least=1))
+
+    def score(
+        self, images: ImagesLike, labels: LabelsLike | None = None, sample_weight: npt.ArrayLike | None = None
+    ) -> float:
+        """Share of images whose class is predicted rightly."""
+        learner = self._fitted()
+        data = labelled_images(images, labels, self._wanted(learner))
+        known = set(learner.classes)
+        unknown = [label for label in data.classes if label not in known]
+        if unknown:
+            raise DataError(f"class {unknown[0]!r} was never taught, so no prediction of it can be right: leave it out")
+        guesses = self._answers(data.images).labels.tolist()
+        hits = [guess == truth for guess, truth in zip(guesses, data.labels, strict=True)]
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return float(np.average(hits, weights=weights))
+
+    def save(self, path: Path | str) -> None:
+        """Write all that is needed to predict and to go on learning into one file; no image is in it."""
+        parameters = json.loads(json.dumps(self.get_params(deep=False), default=_json_ready))
+        self._fitted().save(path, about={"estimator": parameters})
+
+    @classmethod
+    def load(cls, path: Path | str, device: str = "auto") -> Self:
+        """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`."""
+        _, facts = load_tensors(Path(path), "learner")
+        classifier = cls(**{"seed": facts["seed"], **facts["about"].get("estimator", {}), "device": device})
+        classifier.learner_ = Learner.load(path, classifier._runtime())
+        return classifier
+
+    @property
+    def classes_(self) -> Array:
+        """The classes learned so far, sorted; the columns of `predict_proba`."""
+        return sorted_classes(self.learner_.knowledge)[1]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "learner_") and bool(self.learner_.classes)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
+        if learner is None:  # settings are checked before images are read
+            method = chosen_method(self.method, self.preset, self.settings, self.backbone, self.epochs, images)
+        data = labelled_images(images, labels, self._wanted(learner))
+        if learner is None:
+            statistics = pixel_statistics(data.images, self._reporter())
+            learner = Learner(method, data.images.shape, *statistics, self._runtime())
+        check_one_kind([*learner.classes, *data.classes])
+        with self._reporting(learner):
+            learner.learn(data)
+        self.learner_ = learner
+        return self
+
+    def _fitted(self) -> Learner:
+        check_is_fitted(self, msg=UNFITTED)
+        return self.learner_
+
+    def _read(self, images: ImagesLike) -> NamedImages:
+        return read_images(images, self._wanted(self._fitted()))
+
+    def _answers(self, images: Images) -> Answers:
+        return Answers.of(self.learner_, images, self._reporter())
+
+    def _wanted(self, learner: Learner | None) -> Wanted:
+        size = None if self.image_size is None else whole("image_size", self.image_size, least=1)
+        shape = None if learner is None else learner.shape
+        return Wanted(shape, size, skip_bad=self.skip_bad, reporter=self._reporter())
+
+    def _runtime(self) -> Runtime:
+        return Runtime(RuntimeConfig.of({"device": self.device}), whole("seed", self.seed))
+
+    def _reporter(self) -> Reporter:
+        return progress_reporter(self.verbose)
+
+    @contextmanager
+    def _reporting(self, learner: Learner) -> Iterator[None]:
+        """Shows progress meanwhile; a terminal is not kept, so that the classifier can be pickled."""
+        learner.runtime.reporter = self._reporter()
+        try:
+            yield
+        finally:
+            learner.runtime.reporter = Reporter()
+
+
+def _json_ready(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
