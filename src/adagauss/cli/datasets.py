@@ -9,6 +9,8 @@ import typer
 
 from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, given_options, make_reporter
+from adagauss.cli.stopping import stoppable
+from adagauss.names import visible
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
@@ -82,7 +84,9 @@ def fetch(
     """Download a dataset, check it and unpack it below the data root."""
     from adagauss.data.fetch import fetch as download
 
-    typer.echo(f"{name} is at {download(name, _root(context, data_root), reporter=make_reporter(quiet=False))}")
+    with stoppable(f"{name} is not complete: the same command begins again"):
+        place = download(name, _root(context, data_root), reporter=make_reporter(quiet=False))
+    typer.echo(visible(f"{name} is at {place}"))
 
 
 @app.command(epilog="**Example:** `adagauss datasets clean --data-root data`")

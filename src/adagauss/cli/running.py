@@ -144,7 +144,7 @@ def run(
     typer.echo(visible(f"Run folder: {out}"))
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
         figures = write_figures(RunFolder(out))
-        typer.echo(visible(f"Figures, in its folder figures: {', '.join(path.name for path in figures)}"))
+        typer.echo(visible(f"Figures there: {', '.join(path.name for path in figures)}"))
 
 
 def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, ReadOptions]:
