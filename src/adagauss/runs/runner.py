@@ -44,7 +44,8 @@ def run(
     reporter = reporter or Reporter()
     folder = RunFolder(path)
     # User errors are checked first: a refused run leaves no folder behind.
-    dataset = dataset or load_dataset(config.stream.dataset, options)
+    wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
+    dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
     stream = make_stream(config, dataset)
     snapshots = FileSnapshots(folder.path / "snapshots")
     runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots)
