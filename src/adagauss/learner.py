@@ -62,8 +62,7 @@ class Learner:
         self.shape = shape
         self.mean, self.std = tuple(mean), tuple(std)
         self.runtime = runtime or Runtime()
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            torch.manual_seed(self.runtime.seed_for("network"))
+        with self.runtime.seeded("network"):
             extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
@@ -100,8 +99,7 @@ class Learner:
         self._check(data)
         self.method.memory.check(data)
         before = self.knowledge
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            after, report = self._learned(before, data)
+        after, report = self._learned(before, data)
         if self.knowledge is not before:
             raise DataError("another task was learned in the meantime, so this one is dropped: teach one at a time")
         self.knowledge = after

@@ -54,8 +54,8 @@ class SampledLinear(LinearClassifier):
         return frozenset({Need.MEANS, Need.COVARIANCES})
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
-        torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
-        head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
+        with now.runtime.seeded(now.name, "linear initialisation"):
+            head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
         train(HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
         return LinearScorer(head.weight.detach(), head.bias.detach())
