@@ -1,7 +1,7 @@
 """Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
 
 The dictionary comes from the first ten classes, whatever the number of tasks; every image is looked at once, with its
-mirror image, and then only sums are kept. The ridge's strength is chosen on training images held out as they arrive.
+mirror image, and then only sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import RidgeChoice, RidgeSums, hold_out
+from adagauss.sums import Choice, FeatureSums, Rules
 
 from .real_data import read
 
@@ -85,23 +85,21 @@ def between(part: LabelledImages, start: int, stop: int) -> LabelledImages:
 class Exact:
     """Everything that is kept between tasks, and the test images' features, which are only asked."""
 
-    def __init__(self, extraction: Extraction, strengths: list[float], share: float, seed: int) -> None:
+    def __init__(self, extraction: Extraction, strengths: list[float], judged: int, seed: int) -> None:
         self.extraction = extraction
-        self.sums = RidgeSums(extraction.features.width)
-        self.choice = RidgeChoice(strengths)
-        self.share = share
+        self.sums = FeatureSums(extraction.features.width)
+        self.choice = Choice(Rules(tuple(strengths)))
+        self.judged = judged
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
 
     def learn(self, train: LabelledImages, test: LabelledImages, stop: int) -> tuple[float, float]:
         """Take in the images of classes up to ``stop``; λ and the accuracy over all test images so far."""
         views, targets = self.extraction.views(train, "train"), train.targets
-        held = hold_out(targets, self.share, self.generator)
         for view in views:
-            self.sums.add_(view[~held], targets[~held], stop)
-        self.choice.observe(self.sums, views[:, held].mean(0), targets[held])
-        for view in views:
-            self.sums.add_(view[held], targets[held])
+            self.sums.add_(view, targets, stop)
+        judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
+        self.choice.observe(self.sums, views[:, judges], targets[judges])
         self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
         classifier = self.choice.solve(self.sums)
         strength = float(self.choice.strengths[self.choice.best]) / int(self.sums.images)
@@ -136,7 +134,7 @@ def main() -> None:
     claim(options.keep, f"{settings!r}, seed {options.seed}, {options.images} images, validate={options.validate}")
     features = fit_patches(between(train, 0, FIRST).images, settings, torch.Generator().manual_seed(options.seed))
     print(f"{settings!r}: {features.width} features, dictionary after {time.monotonic() - started:.0f} s", flush=True)
-    exact = Exact(Extraction(features, options.workers, options.keep), options.strengths, options.share, options.seed)
+    exact = Exact(Extraction(features, options.workers, options.keep), options.strengths, options.judged, options.seed)
     bounds = [round(task * options.classes / options.tasks) for task in range(options.tasks + 1)]
     accuracies: list[float] = []
     for start, stop in itertools.pairwise(bounds):
@@ -145,7 +143,7 @@ def main() -> None:
         seconds = time.monotonic() - started
         hits = " ".join(f"{100 * float(hit) / int(exact.choice.images):.2f}" for hit in exact.choice.hits)
         print(
-            f"{stop:3d} classes: {accuracy:.2f}  (λ {strength:.5f}; held out {hits}; {seconds:.0f} s)",
+            f"{stop:3d} classes: {accuracy:.2f}  (λ {strength:.5f}; left out {hits}; {seconds:.0f} s)",
             flush=True,
         )
     kept = sum(tensor.nbytes for module in (features, exact.sums) for tensor in module.state_dict().values())
@@ -170,7 +168,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--images", type=int, default=500, help="training images per class")
     parser.add_argument("--validate", action="store_true", help="test on training images 400 to 500 of each class")
-    parser.add_argument("--share", type=float, default=0.1, help="share of arriving images that chooses the strength")
+    parser.add_argument(
+        "--judged", type=int, default=500, help="images per task that choose the strength, left out in turn"
+    )
     parser.add_argument("--strengths", type=float, nargs="+", default=[30.0, 100.0, 300.0, 1000.0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from adagauss.linalg import solve_ridge
-from adagauss.sums import RidgeSums
+from adagauss.sums import FeatureSums, Ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds
 
@@ -22,27 +22,27 @@ def run() -> list[Ratio]:
         torch.randn(IMAGES, WIDTH, generator=generator) + torch.randn(CLASSES, WIDTH, generator=generator)[targets]
     )
     gram = torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
-    sums = RidgeSums(WIDTH, CLASSES).add_(features, targets)
+    sums = FeatureSums(WIDTH, CLASSES).add_(features, targets)
     exact = features.double()
     whole, right = exact.mT @ exact, sums.cross
     shift = STRENGTH * float(whole.diagonal().mean())
     expected = solve_ridge(whole, right, shift)
-    difference = sums.solve(STRENGTH).weight - expected
+    difference = Ridge(STRENGTH).solve(sums).weight - expected
     assert difference.norm() < 1e-3 * expected.norm()
 
     def add_whole() -> Tensor:
         return gram.addmm_(exact.mT, exact)
 
-    def add_strips() -> RidgeSums:
+    def add_strips() -> FeatureSums:
         return spare.add_(features, targets)
 
     def solve_whole() -> Tensor:
         return solve_ridge(whole, right, shift)
 
     def solve_strips() -> Tensor:
-        return sums.solve(STRENGTH).weight
+        return Ridge(STRENGTH).solve(sums).weight
 
-    spare = RidgeSums(WIDTH, CLASSES)
+    spare = FeatureSums(WIDTH, CLASSES)
     add_slow, add_fast = best_times([add_whole, add_strips], rounds=3)
     solve_slow, solve_fast = best_times([solve_whole, solve_strips], rounds=3)
     return [

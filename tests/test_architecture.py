@@ -22,7 +22,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["knowledge", "learner", "bayes", "estimator"],
+    ["knowledge", "upkeep", "learner", "bayes", "estimator"],
     ["runs"],
     ["analysis"],
     ["cli"],

@@ -14,29 +14,30 @@ from adagauss.errors import ConfigError
 from adagauss.methods import make_method, methods
 from adagauss.runs import make_config
 from adagauss.runs.protocols import PROTOCOLS
-from adagauss.sums import RidgeChoice, RidgeSums
+from adagauss.sums import Choice, FeatureSums
 from tests.contracts.toy import learner_of, quick_method, toy_tasks
 
 EXACT = [name for name, info in methods().items() if info.family == "exact"]
 
 
-def test_strengths_are_compared_on_images_that_are_not_yet_in_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("judged", "expected"), [(5, 5), (100_000, None)])
+def test_arriving_images_judge_when_all_are_in_the_sums(
+    monkeypatch: pytest.MonkeyPatch, judged: int, expected: int | None
+) -> None:
     compared: list[tuple[int, int]] = []
-    observe = RidgeChoice.observe
+    observe = Choice.observe
 
-    def spy(self: RidgeChoice, sums: RidgeSums, features: Tensor, targets: Tensor, groups: Any = None) -> None:
+    def spy(self: Choice, sums: FeatureSums, views: Tensor, targets: Tensor, groups: Any = None) -> Any:
         compared.append((int(sums.images), len(targets)))
-        observe(self, sums, features, targets, groups)
+        return observe(self, sums, views, targets, groups)
 
-    monkeypatch.setattr(RidgeChoice, "observe", spy)
-    learner = learner_of(quick_method("exact"))
+    monkeypatch.setattr(Choice, "observe", spy)
+    learner = learner_of(quick_method("exact", None, **{"classifier.judged": judged}))
     before = 0
     for task in toy_tasks()[:2]:
         learner.learn(task)
-        in_sums, held_out = compared[-1]
-        assert held_out >= len(task) // 20
-        assert in_sums == before + len(task) - held_out
         before += len(task)
+        assert compared[-1] == (before, expected or len(task))
 
 
 @pytest.mark.parametrize("protocol", sorted(PROTOCOLS))

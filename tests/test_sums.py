@@ -14,7 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from adagauss.errors import ConfigError, DataError
-from adagauss.sums import Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out, oas_shrinkage
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Ridge, Rule, Rules, oas_shrinkage
 
 WIDTH, CLASSES = 7, 4
 
@@ -46,8 +46,8 @@ def assert_same(found: Linear, expected: Linear) -> None:
 @pytest.mark.parametrize("strength", [1e-4, 0.1, 10.0])
 def test_sums_solve_the_regression_of_all_images(strength: float, intercept: bool) -> None:
     features, targets = data()
-    sums = RidgeSums(WIDTH).add_(features, targets, CLASSES)
-    assert_same(sums.solve(strength, intercept), one_shot(features, targets, strength, CLASSES, intercept))
+    sums = FeatureSums(WIDTH).add_(features, targets, CLASSES)
+    assert_same(Ridge(strength, intercept).solve(sums), one_shot(features, targets, strength, CLASSES, intercept))
 
 
 @given(
@@ -58,12 +58,12 @@ def test_sums_solve_the_regression_of_all_images(strength: float, intercept: boo
 @settings(max_examples=40, deadline=None)
 def test_neither_order_nor_division_of_the_images_matters(order: list[int], cuts: list[int], seed: int) -> None:
     features, targets = data(24, seed)
-    sums = RidgeSums(WIDTH)
+    sums = FeatureSums(WIDTH)
     bounds = [0, *sorted(cuts), 24]
     for start, stop in pairwise(bounds):
         some = torch.tensor(order[start:stop], dtype=torch.long)
         sums.add_(features[some], targets[some])
-    assert_same(sums.solve(0.01), one_shot(features, targets, 0.01, CLASSES))
+    assert_same(Ridge(0.01).solve(sums), one_shot(features, targets, 0.01, CLASSES))
 
 
 @given(member=st.lists(st.booleans(), min_size=30, max_size=30), seed=st.integers(0, 50))
@@ -71,9 +71,9 @@ def test_neither_order_nor_division_of_the_images_matters(order: list[int], cuts
 def test_merged_sums_equal_sums_over_everything(member: list[bool], seed: int) -> None:
     features, targets = data(30, seed)
     mask = torch.tensor(member)
-    halves = [RidgeSums(WIDTH).add_(features[part], targets[part]) for part in (mask, ~mask)]
+    halves = [FeatureSums(WIDTH).add_(features[part], targets[part]) for part in (mask, ~mask)]
     merged = halves[0].copy().merge_(halves[1])
-    together = RidgeSums(WIDTH).add_(features, targets)
+    together = FeatureSums(WIDTH).add_(features, targets)
     for name, value in together.state_dict().items():
         torch.testing.assert_close(merged.state_dict()[name], value, atol=1e-4, rtol=1e-5)
 
@@ -83,8 +83,8 @@ def test_merged_sums_equal_sums_over_everything(member: list[bool], seed: int) -
 def test_removed_images_leave_no_trace(member: list[bool], seed: int) -> None:
     features, targets = data(30, seed)
     mask = torch.tensor(member)
-    kept = RidgeSums(WIDTH, CLASSES).add_(features[~mask], targets[~mask])
-    forgot = RidgeSums(WIDTH, CLASSES).add_(features, targets).remove_(features[mask], targets[mask])
+    kept = FeatureSums(WIDTH, CLASSES).add_(features[~mask], targets[~mask])
+    forgot = FeatureSums(WIDTH, CLASSES).add_(features, targets).remove_(features[mask], targets[mask])
     for name, value in kept.state_dict().items():
         torch.testing.assert_close(forgot.state_dict()[name], value, atol=1e-4, rtol=1e-5)
 
@@ -93,68 +93,83 @@ def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     features, targets = data()
     late = targets >= 2
     late[:4] = True
-    sums = RidgeSums(WIDTH).add_(features[~late], targets[~late])
+    sums = FeatureSums(WIDTH).add_(features[~late], targets[~late])
     assert sums.classes == 2
     sums.add_(features[late], targets[late])
-    assert_same(sums.solve(0.1), one_shot(features, targets, 0.1, CLASSES))
+    assert_same(Ridge(0.1).solve(sums), one_shot(features, targets, 0.1, CLASSES))
 
 
 def test_a_copy_does_not_change_with_the_original() -> None:
     features, targets = data()
-    sums = RidgeSums(WIDTH).add_(features, targets)
+    sums = FeatureSums(WIDTH).add_(features, targets)
     before = sums.copy()
     sums.add_(features, targets)
     assert int(before.images) == 60
-    assert_same(before.solve(0.1), one_shot(features, targets, 0.1, CLASSES))
+    assert_same(Ridge(0.1).solve(before), one_shot(features, targets, 0.1, CLASSES))
 
 
-def test_a_dropped_class_leaves_the_columns_of_the_others_as_they_were() -> None:
+def test_a_dropped_class_leaves_only_the_scatter_about_its_mean() -> None:
     features, targets = data()
-    sums = RidgeSums(WIDTH).add_(features, targets)
-    full = sums.solve(0.1, intercept=True)
-    left = sums.copy().drop_(1).solve(0.1, intercept=True)
+    sums = FeatureSums(WIDTH).add_(features.double(), targets).drop_(1)
+    own = features[targets == 1].double()
+    rest = FeatureSums(WIDTH).add_(features[targets != 1].double(), targets[targets != 1])
+    scatter = FeatureSums(WIDTH).add_(own - own.mean(0), torch.zeros(len(own), dtype=torch.long))
+    torch.testing.assert_close(sums.gram, rest.gram + scatter.gram)
+    torch.testing.assert_close(sums.total, rest.total)
+    torch.testing.assert_close(sums.cross, rest.cross[:, [0, 2, 3]])
+    assert (sums.counts.tolist(), int(sums.images)) == ([15, 15, 15], 60)
+
+
+def test_discriminants_of_the_other_classes_stay_when_one_is_dropped() -> None:
+    features, targets = data()
+    sums = FeatureSums(WIDTH).add_(features.double(), targets)
+    full, left = Discriminant(0.2).solve(sums), Discriminant(0.2).solve(sums.copy().drop_(1))
     assert_same(left, Linear(full.weight[:, [0, 2, 3]], full.bias[[0, 2, 3]]))
 
 
 def test_sums_survive_a_trip_through_their_state() -> None:
     features, targets = data()
-    sums = RidgeSums(WIDTH).add_(features, targets)
-    loaded = RidgeSums(0)
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    loaded = FeatureSums(0)
     loaded.load_state_dict(sums.state_dict())
-    assert torch.equal(loaded.solve(0.1).weight, sums.solve(0.1).weight)
+    assert torch.equal(Ridge(0.1).solve(loaded).weight, Ridge(0.1).solve(sums).weight)
     assert torch.equal(loaded.counts, sums.counts)
 
 
 def test_float32_sums_take_half_the_memory_and_solve_nearly_the_same() -> None:
     features, targets = data()
-    small, large = (RidgeSums(WIDTH, dtype=dtype).add_(features, targets) for dtype in (torch.float32, torch.float64))
+    small, large = (FeatureSums(WIDTH, dtype=dtype).add_(features, targets) for dtype in (torch.float32, torch.float64))
     assert 2 * small.gram.nbytes == large.gram.nbytes
-    torch.testing.assert_close(small.solve(0.1).weight, large.solve(0.1).weight, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(Ridge(0.1).solve(small).weight, Ridge(0.1).solve(large).weight, atol=1e-5, rtol=1e-4)
 
 
 def test_float64_takes_over_where_a_float32_factor_does_not_exist() -> None:
     features, targets = data()
     # Two features are equal but for a part that float32 cannot hold beside them.
     features = torch.cat([1e4 + features[:, :1], 1e4 + features[:, :1] + features[:, 1:2]], 1).double()
-    sums = RidgeSums(2).add_(features, targets)
+    sums = FeatureSums(2).add_(features, targets)
     expected = one_shot(features, targets, 1e-13, CLASSES)
-    torch.testing.assert_close(sums.solve(1e-13).weight.double(), expected.weight, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(Ridge(1e-13).solve(sums).weight.double(), expected.weight, atol=1e-4, rtol=1e-2)
 
 
 def test_refining_reaches_what_float32_alone_does_not() -> None:
     features, targets = data(200, width=40)
     features = features * torch.logspace(0, -2.5, 40) + 3
-    sums = RidgeSums(40).add_(features.double(), targets)
+    sums = FeatureSums(40).add_(features.double(), targets)
     expected = one_shot(features, targets, 1e-7, CLASSES).weight
-    rough, fine = ((sums.solve(1e-7, refine=r).weight - expected).norm() / expected.norm() for r in (False, True))
-    assert fine < 1e-4 < rough
+    rough = torch.linalg.solve(
+        whole(sums).float() + 1e-7 * whole(sums).diagonal().mean().float() * torch.eye(40), sums.cross.float()
+    )
+    fine = Ridge(1e-7).solve(sums).weight
+    rough_error, fine_error = ((found - expected).norm() / expected.norm() for found in (rough, fine))
+    assert fine_error < 1e-4 < rough_error
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 0.3, 1.0])
 def test_shared_covariance_scores_as_scikit_learn(shrinkage: float) -> None:
     features, targets = data(61)
     oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(features.double().numpy(), targets)
-    scores = SharedCovariance(WIDTH).add_(features.double(), targets).solve(shrinkage)(features)
+    scores = Discriminant(shrinkage, priors=True).solve(FeatureSums(WIDTH).add_(features.double(), targets))(features)
     expected = torch.from_numpy(oracle.decision_function(features.double().numpy()))
     torch.testing.assert_close(scores.double(), expected, atol=1e-3, rtol=1e-3)
 
@@ -173,45 +188,113 @@ def test_shared_covariance_without_shrinkage_given_takes_the_oracles() -> None:
     means = torch.stack([features[targets == c].double().mean(0) for c in range(CLASSES)])
     within = features.double() - means[targets]
     chosen = float(oas(within.numpy(), assume_centered=True)[1])
-    sums = SharedCovariance(WIDTH).add_(features.double(), targets)
+    sums = FeatureSums(WIDTH).add_(features.double(), targets)
     assert 0 < chosen < 1
-    assert_same(sums.solve(), sums.solve(chosen))
+    assert_same(Discriminant().solve(sums), Discriminant(chosen).solve(sums))
 
 
 def test_equal_priors_undo_uneven_counts_in_the_bias_only() -> None:
     features, targets = data(61)
-    sums = SharedCovariance(WIDTH).add_(features, targets)
-    with_priors, without = sums.solve(0.1), sums.solve(0.1, priors=False)
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    with_priors, without = (Discriminant(0.1, priors).solve(sums) for priors in (True, False))
     torch.testing.assert_close(with_priors.bias - without.bias, (sums.counts / 61).log().float())
     assert torch.equal(with_priors.weight, without.weight)
 
 
-def test_held_out_images_are_a_share_of_each_class_and_never_all_of_one() -> None:
-    targets = torch.tensor([0] * 20 + [1] * 10 + [2] + [3] * 2)
-    mask = hold_out(targets, 0.9, torch.Generator().manual_seed(0))
-    assert torch.bincount(targets[mask], minlength=4).tolist() == [18, 9, 0, 1]
+def without(sums: FeatureSums, views: Tensor, targets: Tensor, image: int) -> FeatureSums:
+    """The sums as if they had never seen an image."""
+    return sums.copy().remove_(views[:, image], targets[image].expand(len(views)))
 
 
-def test_the_choice_falls_on_the_strength_with_most_hits_on_held_out_images() -> None:
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_an_image_left_out_of_a_ridge_scores_as_if_it_had_never_come(
+    views: int, weighed: bool, intercept: bool
+) -> None:
+    shown = torch.stack([data(30, seed)[0] for seed in range(views)]).double()
+    targets = torch.arange(30) % CLASSES
+    sums = FeatureSums(WIDTH, CLASSES)
+    for view in shown:
+        sums.add_(view, targets)
+    scale = torch.linspace(0.3, 2.0, WIDTH) if weighed else None
+    found = Ridge(0.05, intercept).left_out(sums, shown, targets, scale)
+    squares = torch.ones(WIDTH) if scale is None else scale.square()
+    for image in range(0, 30, 7):
+        rest = without(sums, shown, targets, image)
+        # λ is relative to the mean diagonal; the penalty itself stays as it is when an image leaves.
+        ratio = float((whole(sums).diagonal() * squares).sum() / (whole(rest).diagonal() * squares).sum())
+        expected = Ridge(0.05 * ratio, intercept).solve(rest, scale)(shown[:, image]).mean(0)
+        torch.testing.assert_close(found[image], expected.double(), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("priors", [False, True])
+def test_an_image_left_out_of_discriminant_analysis_scores_as_if_it_had_never_come(views: int, priors: bool) -> None:
+    shown = torch.stack([data(30, seed)[0] for seed in range(views)]).double()
+    targets = torch.arange(30) % CLASSES
+    sums = FeatureSums(WIDTH, CLASSES)
+    for view in shown:
+        sums.add_(view, targets)
+    found = Discriminant(0.2, priors).left_out(sums, shown, targets)
+    everything = scatter_within(sums)
+    for image in range(0, 30, 7):
+        rest = without(sums, shown, targets, image)
+        # Number of images, shrinkage and what it shrinks to are those of everything.
+        spread = 0.8 * scatter_within(rest) / (30 * views)
+        spread += 0.2 * everything.diagonal().mean() / (30 * views) * torch.eye(WIDTH)
+        means = rest.cross / rest.counts
+        weight = torch.linalg.solve(spread, means)
+        scores = shown[:, image] @ weight - (means * weight).sum(0) / 2
+        if priors:
+            scores = scores + (sums.counts.double() / sums.counts.sum()).log()
+        torch.testing.assert_close(found[image], scores.mean(0), atol=1e-6, rtol=1e-6)
+
+
+def whole(sums: FeatureSums) -> Tensor:
+    """The matrix A."""
+    full = torch.zeros(sums.width, sums.width, dtype=torch.float64)
+    start = 0
+    for strip in sums.strips():
+        full[start : start + len(strip), start:] = strip
+        start += len(strip)
+    return full.triu() + full.triu(1).mT
+
+
+def scatter_within(sums: FeatureSums) -> Tensor:
+    """Σ over classes of the scatter about their means."""
+    return whole(sums) - (sums.cross / sums.counts) @ sums.cross.mT
+
+
+def test_the_choice_falls_on_the_strength_with_most_hits_on_images_left_out() -> None:
     generator = torch.Generator().manual_seed(0)
     # As many images as features, most of them without meaning: a weak ridge fits the noise.
-    targets = torch.arange(400) % 2
-    features = torch.randn(400, 60, generator=generator)
+    targets = torch.arange(60) % 2
+    features = torch.randn(60, 60, generator=generator)
     features[:, :5] += 2.0 * targets.unsqueeze(1) - 1
-    sums = RidgeSums(60).add_(features[:60], targets[:60])
-    choice = RidgeChoice([0.06, 60.0])
-    choice.observe(sums, features[60:], targets[60:])
-    weak, strong = (int((sums.solve(s)(features[60:]).argmax(1) == targets[60:]).sum()) for s in (0.001, 1.0))
-    assert choice.hits.tolist() == [weak, strong]
-    assert strong > weak + 20
+    sums = FeatureSums(60).add_(features, targets)
+    choice = Choice(Rules((0.06, 60.0)))
+    choice.observe(sums, features.unsqueeze(0), targets)
+    assert float(choice.hits[1]) > float(choice.hits[0]) + 5
     assert float(choice.strengths[choice.best]) == 60.0
 
 
+def test_the_best_candidates_scores_come_back_at_its_temperature() -> None:
+    features, targets = data(41)
+    targets[-1] = CLASSES  # alone in its class: it judges nothing
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    choice = Choice(Rules((5.0,)))
+    scores, judged = choice.observe(sums, features.unsqueeze(0), targets)
+    assert torch.equal(judged, targets[:-1])
+    expected = Ridge(5.0 / 41).left_out(sums, features[:-1].unsqueeze(0), judged) / choice.temperature
+    torch.testing.assert_close(scores, expected)
+
+
 def test_evidence_adds_up_over_tasks() -> None:
-    choice = RidgeChoice([1.0, 10.0, 100.0])
+    choice = Choice(Rules((1.0, 10.0, 100.0)))
     for seed in (0, 1):
-        features, targets = data(60, seed)
-        choice.observe(RidgeSums(WIDTH).add_(features[:40], targets[:40]), features[40:], targets[40:])
+        features, targets = data(20, seed)
+        choice.observe(FeatureSums(WIDTH).add_(features, targets), features.unsqueeze(0), targets)
     assert int(choice.images) == 40
     assert choice.hits.max() <= 40
     choice.hits[:] = torch.tensor([5.0, 7.0, 7.0])
@@ -220,14 +303,14 @@ def test_evidence_adds_up_over_tasks() -> None:
 
 
 def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
-    features, targets = data(400)
-    choice = RidgeChoice([1.0, 1e9])
+    features, targets = data(100)
+    choice = Choice(Rules((1.0, 1e9)))
     choice.hits[:] = torch.tensor([0.0, -1000.0])
-    sums = RidgeSums(WIDTH).add_(features[:300], targets[:300])
-    choice.observe(sums, features[300:], targets[300:])
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    choice.observe(sums, features.unsqueeze(0), targets)
     assert choice.tried.tolist() == [True, False]
     before = choice.hits.clone()
-    choice.observe(sums, features[300:], targets[300:])
+    choice.observe(sums, features.unsqueeze(0), targets)
     assert (choice.hits > before).tolist() == [True, False]
     choice.hits[1] = 1e6
     assert choice.best == 0
@@ -244,7 +327,7 @@ def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     ],
 )
 def test_rows_that_cannot_be_added_leave_the_sums_as_they_were(features: Tensor, targets: Tensor, words: str) -> None:
-    sums = RidgeSums(WIDTH, CLASSES)
+    sums = FeatureSums(WIDTH, CLASSES)
     with pytest.raises(DataError, match=words):
         sums.add_(features, targets, CLASSES)
     assert int(sums.images) == 0
@@ -253,31 +336,35 @@ def test_rows_that_cannot_be_added_leave_the_sums_as_they_were(features: Tensor,
 
 def test_what_was_never_added_cannot_be_removed() -> None:
     features, targets = data()
-    sums = RidgeSums(WIDTH).add_(features[:8], targets[:8])
+    sums = FeatureSums(WIDTH).add_(features[:8], targets[:8])
     with pytest.raises(DataError, match="fewer images"):
         sums.remove_(features[:20], targets[:20])
 
 
 def test_nothing_can_be_solved_from_nothing() -> None:
     with pytest.raises(DataError, match="add images"):
-        RidgeSums(WIDTH).solve(0.1)
+        Ridge(0.1).solve(FeatureSums(WIDTH))
     with pytest.raises(DataError, match="add images"):
-        SharedCovariance(WIDTH).solve(0.1)
+        Discriminant(0.1).solve(FeatureSums(WIDTH))
     with pytest.raises(ConfigError, match="positive"):
-        RidgeSums(WIDTH).add_(*data()).solve(0)
+        Ridge(0).solve(FeatureSums(WIDTH).add_(*data()))
     with pytest.raises(DataError, match="zero"):
-        RidgeSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)).solve(0.1)
+        Ridge(0.1).solve(FeatureSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)))
 
 
-def test_without_anything_held_out_the_strength_is_the_middle_one() -> None:
-    assert RidgeChoice((10.0, 100.0, 1000.0)).best == 1
+def test_without_anything_to_judge_by_the_strength_is_the_middle_one() -> None:
+    choice = Choice(Rules((10.0, 100.0, 1000.0)))
+    features, targets = torch.eye(3), torch.arange(3)
+    scores, judged = choice.observe(FeatureSums(3).add_(features, targets), features.unsqueeze(0), targets)
+    assert (scores.shape, len(judged), choice.best) == ((0, 3), 0, 1)
 
 
-def test_a_weight_is_the_same_as_scaled_features() -> None:
+@pytest.mark.parametrize("rule", [Ridge(0.1), Ridge(0.1, intercept=True), Discriminant(), Discriminant(0.2)])
+def test_a_weight_is_the_same_as_scaled_features(rule: Rule) -> None:
     features, targets = data()
     scale = torch.linspace(0.2, 2.0, WIDTH)
-    weighed = RidgeSums(WIDTH).add_(features, targets).solve(0.1, scale=scale)
-    scaled = RidgeSums(WIDTH).add_(features * scale, targets).solve(0.1)
+    weighed = rule.solve(FeatureSums(WIDTH).add_(features, targets), scale)
+    scaled = rule.solve(FeatureSums(WIDTH).add_(features * scale, targets))
     torch.testing.assert_close(weighed(features), scaled(features * scale), atol=1e-4, rtol=1e-4)
 
 
@@ -287,20 +374,32 @@ def test_a_group_of_noise_is_weighed_down_and_probabilities_are_truthful() -> No
     useful = torch.eye(3)[targets] + 0.6 * torch.randn(600, 3, generator=generator)
     noise = 3 * torch.randn(600, 200, generator=generator)
     features = torch.cat([useful, noise], 1)
-    sums = RidgeSums(203).add_(features[:300], targets[:300])
-    choice = RidgeChoice((10.0, 100.0), ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
-    choice.observe(sums, features[300:], targets[300:], (3, 200))
+    sums = FeatureSums(203).add_(features[:300], targets[:300])
+    choice = Choice(Rules((10.0, 100.0)), ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
+    choice.observe(sums, features[:300].unsqueeze(0), targets[:300], (3, 200))
     assert choice.weights[choice.best].tolist() == [1.0, 0.0]
     probabilities = torch.softmax(choice.solve(sums, (3, 200))(features[300:]), dim=1)
     confidence, guess = probabilities.max(1)
     assert abs(float(confidence.mean() - (guess == targets[300:]).float().mean())) < 0.05
 
 
-def test_all_held_out_images_right_is_no_reason_to_be_certain() -> None:
+def test_discriminant_analysis_wins_where_classes_are_spread_in_unlike_ways() -> None:
     generator = torch.Generator().manual_seed(0)
-    targets = torch.arange(60) % 3
-    features = torch.eye(3)[targets] + 0.05 * torch.randn(60, 3, generator=generator)
-    choice = RidgeChoice((1.0,))
-    choice.observe(RidgeSums(3).add_(features[:30], targets[:30]), features[30:], targets[30:])
+    targets = torch.arange(300) % 3
+    # Three means on a line, which a regression on one-hot labels masks: the middle one is never the largest.
+    features = targets.float().unsqueeze(1) * 4 + torch.randn(300, 1, generator=generator)
+    sums = FeatureSums(1).add_(features, targets)
+    choice = Choice(Rules((1.0,), True, Discriminant()))
+    choice.observe(sums, features.unsqueeze(0), targets)
+    assert float(choice.strengths[choice.best]) == 0
+    assert (choice.solve(sums)(features).argmax(1) == targets).float().mean() > 0.9
+
+
+def test_all_images_right_is_no_reason_to_be_certain() -> None:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(30) % 3
+    features = torch.eye(3)[targets] + 0.05 * torch.randn(30, 3, generator=generator)
+    choice = Choice(Rules((1.0,)))
+    choice.observe(FeatureSums(3).add_(features, targets), features.unsqueeze(0), targets)
     assert int(choice.hits[0]) == 30
     assert choice.temperature > 1 / 64

@@ -99,6 +99,11 @@ class Part(Config):
         """What other parts may rely on if this one is used."""
         return frozenset()
 
+    @property
+    def against_known_classes(self) -> str | None:
+        """Why a task may not bring more images of a class that is known already; None: it may."""
+        return None
+
     def empty_state(self) -> Learned | None:
         """An empty module of the kind that this part returns after a task; None if it learns nothing."""
         return None

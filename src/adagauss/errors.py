@@ -25,6 +25,10 @@ class CheckpointError(AdagaussError):
     """A saved learner or run folder that cannot be read or written."""
 
 
+class UnsupportedError(AdagaussError):
+    """Something that a method cannot do, with the reason and what can be done instead."""
+
+
 class NumericalError(AdagaussError):
     """Numbers that became unusable: a NaN loss, a covariance that is not finite."""
 

@@ -35,7 +35,10 @@ class Predictor(nn.Module):
 
 
 class Knowledge(nn.Module):
-    """What is known after some tasks. It is never changed: a further task makes a new one.
+    """What is known after some tasks. It is never changed: a further task, or a change of the classes, makes a new one.
+
+    ``tasks`` are the classes that each task brought, of those that are still known: a task may bring a class again, and
+    is empty if all of its classes were forgotten.
 
     Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts beside the
     tensors.
@@ -56,8 +59,8 @@ class Knowledge(nn.Module):
 
     @property
     def classes(self) -> list[Label]:
-        """Every class, in the order of the score columns."""
-        return [label for task in self.tasks for label in task]
+        """Every class, in the order of the score columns: that in which tasks first brought them."""
+        return list(dict.fromkeys(label for task in self.tasks for label in task))
 
     @property
     def states(self) -> dict[str, Learned]:
@@ -103,12 +106,12 @@ class Knowledge(nn.Module):
     def check(self) -> None:
         """Raise where the tensors, the labels and the classes do not belong together."""
         classes, memory = self.classes, self.memory
-        if len(set(classes)) != len(classes):
-            raise ValueError("a class is named twice")
+        if any(len(set(task)) != len(task) for task in self.tasks):
+            raise ValueError("a class is named twice in a task")
         memory.check()
-        if len(memory) and set(memory.labels) != set(classes):
+        if len(memory) and memory.labels != classes:
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
-        if self.tasks:
+        if classes:
             with torch.inference_mode():
                 columns = self.scorer(torch.zeros(1, memory.size, device=memory.means.device)).shape[1]
             if columns != len(classes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
 from adagauss.training import History
+from adagauss.upkeep import blank, check_known, forgotten, joined, merged, on_device, renamed
 
 
 @dataclass
@@ -93,17 +94,76 @@ class Learner:
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1.
 
+        A task brings new classes, more images of known ones, or both. Statistics and sums of a known class count the
+        new images beside the old ones; a method that relies on one trained output for each class takes new ones only.
+
         Either the whole task is learned or, on any error, the learner is as it was before. The caller's random
         numbers are left alone.
         """
-        self._check(data)
-        self.method.memory.check(data)
         before = self.knowledge
+        self._check(data, before.classes)
+        self.method.memory.check(data, before.classes)
+        classes = len({*before.classes, *data.classes})
+        self.method.classifier.check(before.network, classes, self.runtime)
         after, report = self._learned(before, data)
-        if self.knowledge is not before:
-            raise DataError("another task was learned in the meantime, so this one is dropped: teach one at a time")
-        self.knowledge = after
+        self._replace(before, after)
         return report
+
+    def forget(self, labels: Sequence[Label], data: LabelledImages | None = None) -> None:
+        """Forget classes: they are never predicted again, and nothing that is kept of one class alone remains.
+
+        Means, covariances, counts, outputs and columns of these classes go, and are not in the file of a later `save`.
+        Trained weights keep what training on their images left in them, and what was measured over all classes together
+        (importance of weights, how well settings did) stays. From the sums of exact methods the mean and the count of a
+        class go, and the scatter of its images about their mean stays in that of all classes; ACIL's sums keep them as
+        images of no class. With ``data``, their images given again, these are taken out of the sums, which are then as
+        if they had never come. Other methods need no images.
+        """
+        if data is not None:
+            self.of_shape(data.images)
+        self._change(lambda before: forgotten(self.method, before, labels, self.runtime, data))
+
+    def rename(self, old: Label, new: Label) -> None:
+        """Call a class otherwise."""
+        self._change(lambda before: renamed(before, old, new))
+
+    def merge_classes(self, into: Label, others: Sequence[Label]) -> None:
+        """Make one class of several, as if they had always been one; ``into`` is a known class or a new name."""
+        self._change(lambda before: joined(self.method, before, into, others, self.runtime))
+
+    def merge(self, other: Learner) -> None:
+        """Take in what another learner with the same features knows, as if one had learned all of it.
+
+        Classes that both know get the images of both. To teach in two places, give the second the `blank` of the first:
+        both then have the same features, and nothing is counted twice. The other learner stays as it is.
+        """
+        if other.method != self.method or other.shape != self.shape:
+            raise DataError("these learners differ in their settings or in the shape of their images: both must agree")
+        theirs = on_device(other.knowledge, self.runtime)
+        self._change(lambda before: merged(self.method, before, theirs, self.runtime))
+
+    def blank(self) -> Learner:
+        """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
+        if not self.tasks:
+            raise DataError("there are no features yet: they are prepared or trained with the first task")
+        other = copy.copy(self)
+        other.about = {}
+        other._change(lambda before: blank(self.method, before, self.runtime))
+        return other
+
+    def _change(self, change: Callable[[Knowledge], Knowledge]) -> None:
+        before = self.knowledge
+        with self.runtime.seeded("upkeep"):  # a smaller head draws weights, which are replaced
+            after = change(before)
+        self._replace(before, after)
+
+    def _replace(self, before: Knowledge, after: Knowledge) -> None:
+        """The only place where what is known changes, whole."""
+        if self.knowledge is not before:
+            raise DataError(
+                "something else was learned in the meantime, so this is dropped: change one thing at a time"
+            )
+        self.knowledge = after
 
     def _learned(self, before: Knowledge, data: LabelledImages) -> tuple[Knowledge, TaskReport]:
         """What is known after a task. The images are held by ``now`` alone, and die with it."""
@@ -112,7 +172,8 @@ class Learner:
         previous = before.network.frozen_copy() if before.tasks else None
         of_terms = before.states_below("representation/")
         shared = method.representation.shares(of_terms)
-        now = CurrentTask(len(before.tasks), data, network, previous, method.augmentation, self.runtime, shared)
+        known, index = tuple(before.classes), len(before.tasks)
+        now = CurrentTask(index, data, network, previous, method.augmentation, self.runtime, shared, known)
         report = TaskReport()
         states: dict[str, Learned | None] = {}
 
@@ -140,8 +201,8 @@ class Learner:
             states["classifier"] = method.classifier.fit(memory, now, before.states.get("classifier"))
 
         with _clock(report, "representation"):
-            known = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
-            states.update({f"representation/{name}": state for name, state in known.items()})
+            left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
+            states.update({f"representation/{name}": state for name, state in left.items()})
 
         kept = {name: state for name, state in states.items() if state is not None}
         return Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes))), report
@@ -211,17 +272,11 @@ class Learner:
             )
         return images
 
-    def _check(self, data: LabelledImages) -> None:
+    def _check(self, data: LabelledImages, known: Sequence[Label]) -> None:
         if not len(data):
             raise DataError("the task has no images")
         self.of_shape(data.images)
-        known = set(self.classes)
-        again = [label for label in data.classes if label in known]
-        if again:
-            raise DataError(
-                f"class {again[0]!r} was learned in an earlier task: a task may hold new classes only "
-                f"({len(again)} of its {len(data.classes)} are known already)"
-            )
+        check_known(self.method, [label for label in data.classes if label in known])
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:
             raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")

@@ -5,7 +5,7 @@ Matrices are in the last two axes; any number of batch axes may come before them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -103,6 +103,11 @@ def shrink_off_diagonal(covariance: Tensor, amount: float) -> Tensor:
     entries = covariance * off
     mean_off = entries.sum((-2, -1)) / (entries != 0).sum((-2, -1)).clamp_min(1)
     return covariance + amount * mean_off[..., None, None] * off
+
+
+def summed_columns(matrix: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
+    """Columns Σ_{i in g} m_i, one for each group g; a group of one column is that column, to the bit."""
+    return torch.stack([matrix[..., list(group)].sum(-1) for group in groups], -1)
 
 
 def tukey(points: Tensor, power: float) -> Tensor:

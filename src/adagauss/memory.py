@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor
 
 from adagauss.config import Part
-from adagauss.data.images import LabelledImages
+from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.needs import Need
-from adagauss.state import Learned
+from adagauss.state import Groups, Learned
 from adagauss.task import CurrentTask
 
 
@@ -37,8 +39,8 @@ class Memory(Part):
         """An empty bank."""
         return ClassGaussians(size, "none", device)
 
-    def check(self, data: LabelledImages) -> None:
-        """Refuse, before any training, a task whose classes could not be stored."""
+    def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
+        """Refuse, before any training, a task whose classes could not be stored; ``known`` are stored already."""
 
     def update(self, bank: ClassGaussians, now: CurrentTask, before: Learned | None) -> Remembered:
         """A new bank with the current classes added; ``before`` is the state returned after the last task."""
@@ -51,6 +53,25 @@ class Memory(Part):
     def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:
         """The bank to store after the drift has moved old classes."""
         return moved
+
+    def joined(self, bank: ClassGaussians, other: ClassGaussians) -> ClassGaussians:
+        """A new bank with the classes of both; statistics of a class in both are merged, weighted by its counts."""
+        larger = bank.copy()
+        larger.merge(other)
+        return larger
+
+    def regrouped(self, bank: ClassGaussians, groups: Groups) -> ClassGaussians:
+        """A new bank after classes were forgotten or joined: by the law of total covariance, as if always one."""
+        if not len(bank):
+            return bank
+        labels = [bank.labels[group[0]] for group in groups]
+        smaller = bank.select(labels)
+        for label, group in zip(labels, groups, strict=True):
+            for column in group[1:]:
+                one = bank.select([bank.labels[column]])
+                one.labels = [label]
+                smaller = self.joined(smaller, one)
+        return smaller
 
 
 class NoMemory(Memory):
@@ -74,9 +95,7 @@ class MeanMemory(Memory):
         return frozenset({Need.MEANS})
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        larger = bank.copy()
-        larger.merge(self.estimate(bank, now))
-        return larger
+        return self.joined(bank, self.estimate(bank, now))
 
     def estimate(self, bank: ClassGaussians, now: CurrentTask, power: float | None = None) -> ClassGaussians:
         """Statistics of the current classes, from features raised to ``power`` if given."""
@@ -114,12 +133,11 @@ class GaussianMemory(MeanMemory):
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         return ClassGaussians(size, self.covariance, device)
 
-    def check(self, data: LabelledImages) -> None:
-        counts = data.counts()
-        if int(counts.min()) < 2:
-            single = data.classes[int(counts.argmin())]
+    def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
+        counts = zip(data.classes, data.counts().tolist(), strict=True)
+        if single := [label for label, count in counts if count < 2 and label not in known]:
             raise DataError(
-                f"class {single!r} has a single image, and a covariance needs two: give more images, "
+                f"class {single[0]!r} has a single image, and a covariance needs two: give more images, "
                 "or use a method that stores only means (memory.kind=means)"
             )
 
@@ -127,8 +145,26 @@ class GaussianMemory(MeanMemory):
         new = self.estimate(bank, now)
         if self.tukey is not None:
             new = new.with_statistics(new.means, self.estimate(bank, now, self.tukey).covariances)
-        larger = bank.copy()
-        larger.merge(self.shrunk(new))
+        return self.joined(bank, self.shrunk(new))
+
+    def joined(self, bank: ClassGaussians, other: ClassGaussians) -> ClassGaussians:
+        """As if a class had been stored once: the spread between its two means is shrunk as covariances are.
+
+        With ``tukey`` the spread is that between μ^λ, which is where the classifier places means: those of f^λ are not
+        kept.
+        """
+        larger = super().joined(bank, other)
+        both = [label for label in other.labels if label in bank]
+        if not both or (self.tukey is None and self.shrinkage == self.off_diagonal_shrinkage == 0):
+            return larger
+        one, two = bank.select(both), other.select(both)
+        known, new = one.counts.double(), two.counts.double()
+        weight = (known * new / (known + new) / (known + new - 1)).view(-1, 1, 1)
+        wanted, plain = self._shrunk(_spread(one.means, two.means, self.tukey)), _spread(one.means, two.means)
+        joined = larger.select(both)
+        joined = joined.with_statistics(joined.means, joined.covariances + weight * (wanted - plain))
+        for row, label in enumerate(both):
+            larger.packed[larger.labels.index(label)] = joined.packed[row]
         return larger
 
     def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:
@@ -139,5 +175,13 @@ class GaussianMemory(MeanMemory):
         """A bank with every covariance shrunk to the identity, and its off-diagonal entries to their mean."""
         if self.shrinkage == self.off_diagonal_shrinkage == 0:
             return bank
-        shrunk = shrink_to_identity(bank.covariances, self.shrinkage)
-        return bank.with_statistics(bank.means, shrink_off_diagonal(shrunk, self.off_diagonal_shrinkage))
+        return bank.with_statistics(bank.means, self._shrunk(bank.covariances))
+
+    def _shrunk(self, matrices: Tensor) -> Tensor:
+        return shrink_off_diagonal(shrink_to_identity(matrices, self.shrinkage), self.off_diagonal_shrinkage)
+
+
+def _spread(one: Tensor, other: Tensor, power: float | None = None) -> Tensor:
+    """(C, S, S) products δδᵀ of the differences of two means of each class, raised to ``power`` first if given."""
+    delta = other - one if power is None else tukey(other, power) - tukey(one, power)
+    return delta.unsqueeze(2) * delta.unsqueeze(1)

@@ -44,6 +44,10 @@ class Need(Enum):
         return self.value[1]
 
 
+SECOND_OUTPUT = "needs one trained output for each class, and a class that comes again would get a second one"
+"""Why parts that rely on the outputs of every task take no images of known classes."""
+
+
 class Needy(Protocol):
     """The interface that `check_needs` uses."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import torch
@@ -80,6 +82,20 @@ def reduced_precision_works() -> bool:
     return not (killed_by_signal or ended_by_windows)
 
 
+def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes of main memory that a program can still get, as the system says; None where it does not."""
+    try:
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+        # Linux counts what it can take back from caches, which free pages do not.
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS no count of free pages
+        return None
+
+
 class Runtime:
     """Device, precision, seed, progress and snapshots of one learner."""
 
@@ -132,6 +148,13 @@ class Runtime:
     def seeded_devices(self) -> list[torch.device]:
         """Devices besides the CPU whose random state must be restored for the caller."""
         return [self.device] if self.device.type == "cuda" else []
+
+    @property
+    def free_memory(self) -> int | None:
+        """Bytes that the device can still give out; None where it does not say."""
+        if self.device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self.device)[0])
+        return available_memory() if self.device.type == "cpu" else None
 
     @property
     def memory_format(self) -> torch.memory_format:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from torch import nn
+
+from adagauss.errors import UnsupportedError
+
+Groups = tuple[tuple[int, ...], ...]
+"""A change of the classes: for each score column after it, the columns before it that it is made of.
+
+A column in no group belongs to a class that is forgotten; a group of several is several classes that become one.
+"""
 
 
 class Learned(nn.Module):
@@ -43,6 +51,34 @@ class Learned(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+
+    def regrouped(self, groups: Groups) -> Self:
+        """A state in which classes were forgotten or joined; this one stays as it is."""
+        names = "forgotten" if all(len(group) == 1 for group in groups) else "joined"
+        raise UnsupportedError(
+            f"classes cannot be {names}: {type(self).__name__} holds something of them that cannot be taken apart; "
+            "start anew with the classes you want"
+        )
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        """This state with what another learner, with the same features, has learned; neither is changed.
+
+        ``columns`` says where the classes of the other are among those of both together.
+        """
+        raise UnsupportedError(
+            f"two learners of this method cannot be merged: {type(self).__name__} of one does not fit the other; "
+            "teach one of them the classes of the other instead"
+        )
+
+
+class Common(Learned):
+    """A state of all classes together, such as the importance of weights: upkeep of classes leaves it as it is."""
+
+    def regrouped(self, groups: Groups) -> Self:
+        return self
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        return self
 
 
 Kind = TypeVar("Kind", bound=Learned)

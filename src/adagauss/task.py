@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from adagauss.data.augment import Augmentation, horizontal_flip, to_float
 from adagauss.data.images import Images, Label, LabelledImages
 from adagauss.errors import NumericalError
 from adagauss.runtime import Runtime
+from adagauss.state import Groups
 from adagauss.training import batch_bounds
 
 Transform = Callable[[Tensor], Tensor]
@@ -79,11 +81,23 @@ class ImageBatches:
             yield pixels.contiguous(memory_format=self.runtime.memory_format), self.data.targets[chosen].to(device)
 
 
+class Occasion(Protocol):
+    """When a classifier is made from the memory: after a task, or after a change of the classes."""
+
+    network: Network
+    runtime: Runtime
+
+    @property
+    def name(self) -> str:
+        """Part of the seeds of whatever is random."""
+
+
 @dataclass
 class CurrentTask:
     """Task ``index``: the data that the parts of a method may use, and their only access to images.
 
-    ``data`` holds only the images of the current task; the object is discarded after the task.
+    ``data`` holds only the images of the current task; the object is discarded after the task. Its classes are new, or
+    known already: ``targets`` count within the task, `columns` says where its classes are among all.
     """
 
     index: int
@@ -94,6 +108,8 @@ class CurrentTask:
     runtime: Runtime
     shared: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors of earlier tasks that one part shares with others, by name."""
+    known: tuple[Label, ...] = ()
+    """Classes known before the task, in the order of the score columns."""
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
 
     @property
@@ -105,12 +121,28 @@ class CurrentTask:
         return self.data.classes
 
     @property
+    def all_classes(self) -> tuple[Label, ...]:
+        """Classes known after the task, in the order of the score columns: new ones come last."""
+        return tuple(dict.fromkeys((*self.known, *self.classes)))
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The score column of each class of the task."""
+        position = {label: column for column, label in enumerate(self.all_classes)}
+        return tuple(position[label] for label in self.classes)
+
+    @property
     def first(self) -> bool:
         return self.index == 0
 
     @property
     def targets(self) -> Tensor:
         return self.data.targets.to(self.runtime.device)
+
+    @property
+    def column_targets(self) -> Tensor:
+        """The score column of each image's class."""
+        return torch.tensor(self.columns, device=self.runtime.device)[self.targets]
 
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
         """Features of all images under the current (or previous) network, computed once per view.
@@ -172,3 +204,19 @@ class CurrentTask:
             return lambda pixels: to_float(horizontal_flip(pixels))
         generator = self.runtime.generator(self.name, "view", view)
         return lambda pixels: self.augmentation(pixels, generator)
+
+
+@dataclass
+class Upkeep:
+    """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
+
+    groups: Groups
+    network: Network
+    runtime: Runtime
+    tasks: int
+    removed: CurrentTask | None = None
+    """Images of the classes that are forgotten, if they are given again."""
+
+    @property
+    def name(self) -> str:
+        return f"after task {self.tasks}"

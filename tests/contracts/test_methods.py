@@ -16,7 +16,6 @@ from torch import Tensor
 from adagauss.config import plain
 from adagauss.data.dataset import dataset_info
 from adagauss.data.images import Images, LabelledImages, Subset
-from adagauss.errors import DataError
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
@@ -155,15 +154,6 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_pat
     resumed.learn(toy_tasks()[2])
     assert same(state(resumed), state(taught(name)))
     assert torch.equal(scores(resumed), scores(taught(name)))
-
-
-@every_method
-def test_refuses_a_known_class_and_stays_as_it_was(name: str) -> None:
-    learner = taught(name, tasks=1)
-    before = scores(learner)
-    with pytest.raises(DataError, match="'one' was learned in an earlier task"):
-        learner.learn(toy_images().of_classes(["one", "five"]))
-    assert torch.equal(scores(learner), before)
 
 
 @every_method

@@ -96,7 +96,9 @@ def replay(
             network = learner.network
             previous = before.network.frozen_copy() if before else None
             shared = method.representation.shares(before.states_below("representation/")) if before else {}
-            now = CurrentTask(index, stream[index].train, network, previous, method.augmentation, runtime, shared)
+            known = tuple(before.classes) if before else ()
+            train = stream[index].train
+            now = CurrentTask(index, train, network, previous, method.augmentation, runtime, shared, known)
             labels = stream.seen(index)
             test = dataset.test.of_classes(labels)
             features = extract_features(network.extractor, test.images, runtime)

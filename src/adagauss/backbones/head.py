@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -69,6 +70,18 @@ class IncrementalHead(nn.Module):
         """Remove the auxiliary outputs."""
         self.auxiliary = nn.ModuleList(nn.Identity() for _ in self.auxiliary)
 
+    def select(self, rows: Sequence[Sequence[int]]) -> IncrementalHead:
+        """A new head with some outputs of each block; a block that loses one loses its auxiliary outputs as well."""
+        chosen = copy.deepcopy(self)
+        chosen.clear()
+        for block, auxiliary, kept in zip(self.blocks, self.auxiliary, rows, strict=True):
+            assert isinstance(block, nn.Linear)
+            if not kept:
+                continue
+            chosen.blocks.append(_rows_of(block, kept))
+            chosen.auxiliary.append(auxiliary if len(kept) == block.out_features else nn.Identity())
+        return chosen
+
     def class_parameters(self, detach: bool = True) -> tuple[Tensor, Tensor]:
         """Weights (C, S) and biases (C,) of the class outputs of every task; a loss needs ``detach=False``."""
         linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
@@ -116,3 +129,13 @@ class Network(nn.Module):
 
 def _outputs(module: nn.Module) -> int:
     return module.out_features if isinstance(module, nn.Linear) else 0
+
+
+def _rows_of(layer: nn.Linear, rows: Sequence[int]) -> nn.Linear:
+    """Some outputs of a layer."""
+    smaller = type(layer)(layer.in_features, len(rows), layer.bias is not None).to(layer.weight)
+    with torch.no_grad():
+        smaller.weight.copy_(layer.weight[list(rows)])
+        if layer.bias is not None:
+            smaller.bias.copy_(layer.bias[list(rows)])
+    return smaller.requires_grad_(layer.weight.requires_grad)

@@ -26,6 +26,13 @@ class PatchTrunk(Trunk):
         channels = shape[0]
         self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
 
+    def narrower(self, width: int) -> str:
+        return f"backbone.options.filters={self.filters_within(width)}"
+
+    def filters_within(self, width: int) -> int:
+        """How many filters make at most ``width`` features; one at least."""
+        return max(1, width * self.features.settings.filters // self.width)
+
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         seen = ResizedImages(images, self.input_size)
         self.features = fit_patches(seen, self.features.settings, generator, self.features.mean.device)

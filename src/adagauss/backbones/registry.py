@@ -39,6 +39,10 @@ class Trunk(nn.Module):
         """Sizes of the groups of features that belong together; one group for most trunks."""
         return (self.width,)
 
+    def narrower(self, width: int) -> str:
+        """What to set for at most ``width`` features."""
+        return f"a network (backbone.name) with at most {width} features, or backbone.features={width},"
+
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""
         return list(self.children())

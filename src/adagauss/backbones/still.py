@@ -63,6 +63,12 @@ class StillTrunk(Trunk):
     def groups(self) -> tuple[int, ...]:
         return (self.dictionary.width,) + ((self.network.width,) if self.network is not None else ())
 
+    def narrower(self, width: int) -> str:
+        own = width - (self.width - self.dictionary.width)
+        if own > 0:
+            return f"backbone.options.patches.filters={self.dictionary.filters_within(own)}"
+        return super().narrower(width)
+
     def blocks(self) -> list[nn.Module]:
         return []
 

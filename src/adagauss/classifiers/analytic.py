@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +11,12 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import solve_ridge
+from adagauss.linalg import solve_ridge, summed_columns
 from adagauss.needs import Need
-from adagauss.state import Learned, recalled
-from adagauss.task import CurrentTask
+from adagauss.state import Groups, Learned, recalled
+from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""
@@ -42,7 +44,7 @@ def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: T
 class RidgeStream(Learned):
     """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: the same as with all data at once.
 
-    Each new class adds a column to C in its task; images of other tasks have zeros there, so no column ever changes.
+    Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
     """
 
     def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
@@ -60,15 +62,29 @@ class RidgeStream(Learned):
         nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
         return cls(torch.zeros(size, size, dtype=torch.float64, device=device), nothing, nothing)
 
-    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float) -> RidgeStream:
-        """The sums after one more task, from blocks of inputs and of targets over its own classes, with W solved."""
+    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float, sign: int = 1) -> RidgeStream:
+        """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved.
+
+        With ``sign`` −1 the images are taken out of the sums.
+        """
         gram = self.gram
-        cross = self.cross.new_zeros(len(self.cross), classes)
+        cross = F.pad(self.cross, (0, classes - self.cross.shape[1])).clone()
         for inputs, targets in rows:
             # The first block makes the new matrix, the others add to it: the old sums stay as they are.
-            gram = torch.addmm(gram, inputs.T, inputs) if gram is self.gram else gram.addmm_(inputs.T, inputs)
-            cross.addmm_(inputs.T, targets)
-        cross = torch.cat([self.cross, cross], 1)
+            gram = gram.clone() if gram is self.gram else gram
+            gram.addmm_(inputs.T, inputs, alpha=sign)
+            cross.addmm_(inputs.T, targets, alpha=sign)
+        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
+
+    def regrouped(self, groups: Groups) -> Self:
+        """W is linear in C: columns of both add up alike."""
+        return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
+
+    def plus(self, other: RidgeStream, columns: Sequence[int], gamma: float) -> RidgeStream:
+        """The sums of both, with W solved; ``columns`` are those of the other's classes."""
+        cross = F.pad(self.cross, (0, max(0, max(columns) + 1 - self.cross.shape[1]))).clone()
+        cross[:, list(columns)] += other.cross
+        gram = self.gram + other.gram
         return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
 
@@ -84,11 +100,18 @@ class AnalyticScorer(Scorer):
     def forward(self, features: Tensor) -> Tensor:
         return (features.to(self.expansion) @ self.expansion).relu() @ self.main.weight
 
+    @property
+    def class_sums(self) -> Tensor:
+        return self.main.cross
+
     def blocks(self, features: Tensor, targets: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Z = f·B before any activation, and one-hot labels, in blocks of rows."""
+        """Z = f·B before any activation, and one-hot labels over all classes, in blocks of rows."""
         one_hot = F.one_hot(targets, classes).double()
         for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
             yield some.to(self.expansion) @ self.expansion, labels
+
+    def regrouped(self, groups: Groups) -> Self:
+        return type(self)(self.expansion, self.main.regrouped(groups))
 
 
 def random_expansion(features: int, size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
@@ -123,9 +146,37 @@ class Analytic(Classifier):
         if known is None:
             generator = now.runtime.generator("analytic expansion")
             known = self.start(now.network.extractor.size, generator, now.runtime.device)
-        return self.after(known, now.features("test"), now.targets, len(now.classes))
+        return self.after(known, now.features("test"), now.targets, now.columns)
 
-    def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int) -> AnalyticScorer:
-        """The scorer after one more task with ``classes`` new classes; ``targets`` count from 0 within the task."""
+    def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, columns: Sequence[int]) -> AnalyticScorer:
+        """The scorer after one more task; ``targets`` count from 0 within it, ``columns`` are those of its classes."""
+        classes = max(known.main.cross.shape[1], max(columns) + 1)
+        labels = torch.tensor(columns, device=targets.device)[targets]
+        return AnalyticScorer(known.expansion, self._changed(known, features, labels, classes, 1))
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+        known = recalled(before, AnalyticScorer)
+        assert known is not None
+        if now.removed is not None:
+            known = self.without(known, now.removed.features("test"), now.removed.column_targets)
+        return known.regrouped(now.groups)
+
+    def without(self, known: AnalyticScorer, features: Tensor, targets: Tensor) -> AnalyticScorer:
+        """The scorer of one who never saw these images; ``targets`` are their score columns."""
+        return AnalyticScorer(known.expansion, self._changed(known, features, targets, known.main.cross.shape[1], -1))
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> AnalyticScorer:
+        mine, theirs = recalled(one, AnalyticScorer), recalled(other, AnalyticScorer)
+        assert mine is not None
+        assert theirs is not None
+        if not torch.equal(mine.expansion, theirs.expansion):
+            raise DataError("these learners have different random expansions: make both with the same seed")
+        return AnalyticScorer(mine.expansion, mine.main.plus(theirs.main, columns, self.gamma))
+
+    def _changed(
+        self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int, sign: int
+    ) -> RidgeStream:
         rows = ((z.relu(), labels) for z, labels in known.blocks(features, targets, classes))
-        return AnalyticScorer(known.expansion, known.main.after(rows, classes, self.gamma))
+        return known.main.after(rows, classes, self.gamma, sign)

@@ -6,10 +6,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from adagauss.backbones import Network
 from adagauss.config import Part
 from adagauss.gaussians import ClassGaussians
+from adagauss.runtime import Runtime
 from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.task import CurrentTask, Occasion, Upkeep
 
 
 class Scorer(Learned):
@@ -18,6 +20,11 @@ class Scorer(Learned):
     def forward(self, features: Tensor) -> Tensor:
         """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
         raise TypeError(f"{type(self).__name__} must define forward")
+
+    @property
+    def class_sums(self) -> Tensor | None:
+        """(width, C) sums over the images of each class, if the scorer keeps such sums."""
+        return None
 
 
 class Classifier(Part):
@@ -37,3 +44,41 @@ class Classifier(Part):
         ``before`` is the scorer after the last task. It must not be changed: other threads may still predict with it.
         """
         raise TypeError(f"{type(self).__name__} must define fit")
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        """Refuse, before anything is computed, what could not be fitted for so many classes."""
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+        """The scorer after classes were forgotten or joined, which ``memory`` has followed already.
+
+        ``before`` must not be changed. A classifier that keeps sums over images takes ``now.removed`` out of them.
+        """
+        return before.regrouped(now.groups)
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> Scorer:
+        """The scorer of two learners with the same features as one; ``memory`` holds the classes of both.
+
+        ``columns`` says where the classes of the other are. Neither scorer must be changed.
+        """
+        return one.merged(other, columns)
+
+
+class MemoryClassifier(Classifier):
+    """A classifier that is a function of the memory, whatever led to it."""
+
+    def of_memory(self, memory: ClassGaussians, now: Occasion) -> Scorer:
+        """The scorer of the remembered classes."""
+        raise TypeError(f"{type(self).__name__} must define of_memory")
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+        return self.of_memory(memory, now)
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+        return self.of_memory(memory, now)
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> Scorer:
+        return self.of_memory(memory, now)

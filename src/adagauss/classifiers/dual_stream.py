@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
+from adagauss.classifiers.base import Scorer
+from adagauss.errors import UnsupportedError
+from adagauss.gaussians import ClassGaussians
+from adagauss.state import Groups
+from adagauss.task import Occasion
 
 
 class DualStreamScorer(AnalyticScorer):
@@ -23,12 +29,16 @@ class DualStreamScorer(AnalyticScorer):
         z = features.to(self.expansion) @ self.expansion
         return z.relu() @ self.main.weight + self.amount * (z.tanh() @ self.compensation.weight)
 
+    def regrouped(self, groups: Groups) -> Self:
+        streams = (self.main.regrouped(groups), self.compensation.regrouped(groups))
+        return type(self)(self.expansion, *streams, self.amount)
+
 
 class DualStream(Analytic):
     """argmax of ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp, with Z = f·B.
 
     The compensation stream learns the residual Y − ReLU(Z)·W_main of each task, with the main weights after that task,
-    only in the columns of the task's own classes (columns of older classes are set to zero). It is computed in a second
+    only in the columns of the task's own classes (columns of other classes are set to zero). It is computed in a second
     pass over the task, so it depends neither on the order of the images nor on the batches.
     """
 
@@ -46,14 +56,34 @@ class DualStream(Analytic):
         main, beside = (RidgeStream.empty(self.expansion_size, device) for _ in range(2))
         return DualStreamScorer(expansion, main, beside, self.compensation)
 
-    def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int) -> DualStreamScorer:
+    def after(
+        self, known: AnalyticScorer, features: Tensor, targets: Tensor, columns: Sequence[int]
+    ) -> DualStreamScorer:
         assert isinstance(known, DualStreamScorer)
-        main = super().after(known, features, targets, classes).main
-        newest = main.weight[:, -classes:]
+        main = super().after(known, features, targets, columns).main
+        own, classes = list(columns), main.cross.shape[1]
+        labels = torch.tensor(columns, device=targets.device)[targets]
 
         def residuals() -> Iterator[tuple[Tensor, Tensor]]:
-            for z, labels in known.blocks(features, targets, classes):
-                yield z.tanh(), labels - z.relu() @ newest
+            for z, one_hot in known.blocks(features, labels, classes):
+                residual = torch.zeros_like(one_hot)
+                residual[:, own] = one_hot[:, own] - z.relu() @ main.weight[:, own]
+                yield z.tanh(), residual
 
         beside = known.compensation.after(residuals(), classes, self.gamma_compensation)
         return DualStreamScorer(known.expansion, main, beside, self.compensation)
+
+    def without(self, known: AnalyticScorer, features: Tensor, targets: Tensor) -> AnalyticScorer:
+        raise UnsupportedError(
+            f"images cannot be taken out of classifier {self.kind!r}: its second stream learned what the first left "
+            "over at the time, which nobody knows any more; forget the class without its images"
+        )
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> AnalyticScorer:
+        raise UnsupportedError(
+            f"two learners with classifier {self.kind!r} cannot be merged: the second stream of each learned what its "
+            "own first stream left over, not what that of both leaves over; teach one the classes of the other, or use "
+            "classifier.kind=analytic"
+        )

@@ -1,30 +1,32 @@
 """Exact classifiers: ridge regression and discriminant analysis of everything seen, from running sums that only add up.
 
 As long as the features stand still, the sums do not depend on the order of the classes or their division into tasks.
-Neither does the solution at a given strength; the strength itself is chosen on images held out as they arrive.
+Neither does the solution by a given rule; the rule itself is chosen on arriving images, each left out in turn.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
+from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier, Scorer
-from adagauss.errors import ConfigError
+from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
+from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Calibration, FeatureSums, Linear, RidgeChoice, RidgeSums, SharedCovariance, hold_out
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Rules
 from adagauss.sums.choice import IMAGES
-from adagauss.task import CurrentTask
+from adagauss.sums.memory import check_fits
+from adagauss.task import CurrentTask, Occasion, Upkeep
 
-MOST_HELD_OUT = 4000
-"""Images held out per task at the most: more tell strengths apart no better, and their features wait in memory."""
+WEIGHTS = tuple[NonNegativeFloat, ...]
 
 
 class RandomFeatures(Learned):
@@ -60,14 +62,17 @@ class RandomFeatures(Learned):
             errors.append("this torch draws other random features from the seed than the one that saved the learner")
 
 
-class SumsScorer(Scorer):
-    """xW + b with x the features or random features of them, and the sums that W and b were solved from."""
+class ExactScorer(Scorer):
+    """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
-    def __init__(self, sums: FeatureSums, random: RandomFeatures | None, solution: Linear | None = None) -> None:
+    def __init__(
+        self, sums: FeatureSums, random: RandomFeatures | None, choice: Choice, solution: Linear | None = None
+    ) -> None:
         super().__init__()
         weight, bias = solution or (torch.zeros(0, 0), torch.zeros(0))
         self.sums = sums
         self.random = random
+        self.choice = choice
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
         self.weight: Tensor
@@ -77,36 +82,12 @@ class SumsScorer(Scorer):
         """What the sums are over."""
         return features if self.random is None else self.random(features)
 
+    @property
+    def class_sums(self) -> Tensor:
+        return self.sums.cross
+
     def forward(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
-
-
-class RidgeScorer(SumsScorer):
-    """A ridge regression with what was found out about its strength."""
-
-    def __init__(
-        self,
-        sums: RidgeSums,
-        random: RandomFeatures | None,
-        choice: RidgeChoice,
-        solution: Linear | None = None,
-    ) -> None:
-        super().__init__(sums, random, solution)
-        self.choice = choice
-
-
-class LDAScorer(SumsScorer):
-    """Discriminant functions with what was found out about their truthfulness as log-probabilities."""
-
-    def __init__(
-        self,
-        sums: SharedCovariance,
-        random: RandomFeatures | None,
-        calibration: Calibration,
-        solution: Linear | None = None,
-    ) -> None:
-        super().__init__(sums, random, solution)
-        self.calibration = calibration
 
 
 class ExactClassifier(Classifier):
@@ -116,39 +97,94 @@ class ExactClassifier(Classifier):
     """Count the mirror image of an image as an image of its class."""
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the arriving images that settings and the temperature of probabilities are chosen on."""
+    judged: PositiveInt = 1000
+    """Images per task that judge rules and temperatures, each left out in turn; their features wait in memory."""
 
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.STILL_FEATURES})
 
-    def _random(self, now: CurrentTask) -> RandomFeatures | None:
-        if self.random_features is None:
-            return None
-        # 63 bits of a seed fit a tensor of whole numbers.
-        seed = now.runtime.seed_for("random features")
-        return RandomFeatures(seed, now.network.extractor.size, self.random_features).to(now.runtime.device)
+    @property
+    def rules(self) -> Rules:
+        """What is compared."""
+        raise TypeError(f"{type(self).__name__} must define rules")
 
-    def _no_random(self) -> RandomFeatures | None:
-        return RandomFeatures() if self.random_features is not None else None
+    def empty_state(self) -> ExactScorer:
+        random = RandomFeatures() if self.random_features is not None else None
+        return ExactScorer(FeatureSums(0), random, Choice(self.rules))
 
-    def take_in(self, known: SumsScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
-        """Add the current images to the sums, but for a share of them: features of every view of these, and targets."""
-        waiting = _Waiting()
-        offset, classes = sums.classes, sums.classes + len(now.classes)
-        share = min(self.held_out, MOST_HELD_OUT / len(now.data))
-        held = hold_out(now.data.targets, share, now.runtime.generator(now.name, "held out"))
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> ExactScorer:
+        known = recalled(before, ExactScorer)
+        groups = self._groups(now.network)
+        if known is None:
+            known = self._nothing(now, groups).to(now.runtime.device)
+        sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
+        views, targets = self._take_in(known, sums, now)
+        choice.observe(sums, views, targets, groups)
+        return ExactScorer(sums, known.random, choice, choice.solve(sums, groups))
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        width = self.random_features or network.extractor.size
+
+        def setting(most: int) -> str:
+            if self.random_features is not None:
+                return f"classifier.random_features={most}"
+            return network.extractor.trunk.narrower(most)
+
+        check_fits(width, classes, runtime.free_memory, setting)
+
+    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> ExactScorer:
+        assert isinstance(before, ExactScorer)
+        sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
+        if now.removed is not None:
+            columns = torch.tensor(now.removed.columns)
+            for rows, views in now.removed.blocks(self.flips):
+                for view in views:
+                    sums.remove_(before.expanded(view), columns[now.removed.data.targets[rows]])
+        sums.regroup_(now.groups)
+        return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def merged(
+        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> ExactScorer:
+        assert isinstance(one, ExactScorer)
+        assert isinstance(other, ExactScorer)
+        if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
+            raise DataError("these learners have different random features: make both with the same seed")
+        sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
+        return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def _groups(self, network: Network) -> tuple[int, ...]:
+        """Sizes of the groups of features that the sums are over."""
+        return network.extractor.groups if self.random_features is None else (self.random_features,)
+
+    def _nothing(self, now: CurrentTask, groups: Sequence[int]) -> ExactScorer:
+        """What is known before the first task."""
+        size, random = now.network.extractor.size, None
+        if self.random_features is not None:
+            # 63 bits of a seed fit a tensor of whole numbers.
+            random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
+        return ExactScorer(FeatureSums(self.random_features or size), random, self._choice(groups))
+
+    def _choice(self, groups: Sequence[int]) -> Choice:
+        return Choice(self.rules)
+
+    def _take_in(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
+        """Add the current images to the sums: the features of every view of those that judge, and their targets."""
+        columns, classes = torch.tensor(now.columns), len(now.all_classes)
+        judges = torch.zeros(len(now.data), dtype=torch.bool)
+        order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
+        judges[order[: self.judged]] = True
+        waiting: list[Tensor] = []
+        labels: list[Tensor] = []
         for rows, views in now.blocks(self.flips):
-            targets, out = now.data.targets[rows] + offset, held[rows]
+            targets, chosen = columns[now.data.targets[rows]], judges[rows]
             expanded = torch.stack([known.expanded(view) for view in views])
             for view in expanded:
-                sums.add_(view[~out], targets[~out], classes)
-            waiting.append(expanded[:, out], targets[out])
-        return waiting.joined()
-
-    def _width(self, now: CurrentTask) -> int:
-        return self.random_features or now.network.extractor.size
+                sums.add_(view, targets, classes)
+            waiting.append(expanded[:, chosen])
+            labels.append(targets[chosen])
+        return torch.cat(waiting, 1), torch.cat(labels)
 
 
 class ExactLDA(ExactClassifier):
@@ -160,41 +196,23 @@ class ExactLDA(ExactClassifier):
     priors: bool = False
     """Weigh classes by their number of training images; off: all alike."""
 
-    def empty_state(self) -> LDAScorer:
-        return LDAScorer(SharedCovariance(0), self._no_random(), Calibration())
-
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LDAScorer:
-        known = recalled(before, LDAScorer)
-        if known is None:
-            nothing = SharedCovariance(self._width(now)).to(now.runtime.device)
-            known = LDAScorer(nothing, self._random(now), Calibration().to(now.runtime.device))
-        sums, calibration = known.sums.copy(), copy.deepcopy(known.calibration)
-        assert isinstance(sums, SharedCovariance)
-        late, labels = self.take_in(known, sums, now)
-        if sums.has_covariance and len(labels):
-            calibration.observe(sums.solve(self.shrinkage, self.priors)(late.mean(0)), labels)
-        for view in late:
-            sums.add_(view, labels)
-        solution = sums.solve(self.shrinkage, self.priors)
-        return LDAScorer(sums, known.random, calibration, solution.divided_by(calibration.temperature))
+    @property
+    def rules(self) -> Rules:
+        return Rules((), discriminant=Discriminant(self.shrinkage, self.priors))
 
 
 class ExactRidge(ExactClassifier):
     """Ridge regression of one-hot labels on the features of all images ever seen.
 
-    How strong the ridge is, is chosen on a share of the arriving images that is held out first and added afterwards;
-    what was found in earlier tasks counts as well.
+    How strong the ridge is, is chosen on arriving images that are left out in turn; what was found in earlier tasks
+    counts as well.
     """
 
     kind = "exact_ridge"
     strengths: tuple[PositiveFloat, ...] = IMAGES
     """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
-
     intercept: bool = False
     """Regress centred labels on centred features, so that a constant in the features does not count."""
-    group_weights: tuple[tuple[NonNegativeFloat, ...], ...] | None = None
-    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
-    where there is one group."""
 
     @field_validator("strengths")
     @classmethod
@@ -203,53 +221,39 @@ class ExactRidge(ExactClassifier):
             raise ValueError("name one strength at least")
         return strengths
 
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.strengths, self.intercept)
+
+
+class ExactBest(ExactRidge):
+    """Ridge regressions and discriminant analysis of groups of features: whichever answers best for images left out."""
+
+    kind = "exact_best"
+    intercept: bool = True
+    discriminant: bool = True
+    """Try discriminant analysis beside the ridge regressions."""
+    group_weights: tuple[WEIGHTS, ...] | None = None
+    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
+    where there is one group."""
+
     @field_validator("group_weights")
     @classmethod
-    def _as_many_each(cls, weights: tuple[tuple[float, ...], ...] | None) -> tuple[tuple[float, ...], ...] | None:
+    def _as_many_each(cls, weights: tuple[WEIGHTS, ...] | None) -> tuple[WEIGHTS, ...] | None:
         if weights is not None and (not weights or len({len(one) for one in weights}) != 1):
             raise ValueError("give as many weights in each choice as there are groups of features")
         return weights
 
-    def empty_state(self) -> RidgeScorer:
-        return RidgeScorer(RidgeSums(0), self._no_random(), RidgeChoice(self.strengths, intercept=self.intercept))
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.strengths, self.intercept, Discriminant() if self.discriminant else None)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> RidgeScorer:
-        known = recalled(before, RidgeScorer)
-        groups = now.network.extractor.groups if self.random_features is None else (self.random_features,)
-        if known is None:
-            nothing = RidgeSums(self._width(now)).to(now.runtime.device)
-            known = RidgeScorer(nothing, self._random(now), self._choice(groups).to(now.runtime.device))
-        sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
-        assert isinstance(sums, RidgeSums)
-        late, labels = self.take_in(known, sums, now)
-        choice.observe(sums, late.mean(0), labels, groups)
-        for view in late:
-            sums.add_(view, labels)
-        return RidgeScorer(sums, known.random, choice, choice.solve(sums, groups))
-
-    def _choice(self, groups: Sequence[int]) -> RidgeChoice:
+    def _choice(self, groups: Sequence[int]) -> Choice:
         if len(groups) == 1 or self.group_weights is None:
-            return RidgeChoice(self.strengths, intercept=self.intercept)
+            return Choice(self.rules)
         if len(groups) != len(self.group_weights[0]):
             raise ConfigError(
                 f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
                 f"{len(self.group_weights[0])}: give one weight for each group"
             )
-        return RidgeChoice(self.strengths, self.group_weights, self.intercept)
-
-
-class _Waiting:
-    """Features of the images that are held out, of every view."""
-
-    def __init__(self) -> None:
-        self._views: list[Tensor] = []
-        self._targets: list[Tensor] = []
-
-    def append(self, views: Tensor, targets: Tensor) -> Self:
-        self._views.append(views)
-        self._targets.append(targets)
-        return self
-
-    def joined(self) -> tuple[Tensor, Tensor]:
-        """(views, N, width) features and (N,) targets."""
-        return torch.cat(self._views, 1), torch.cat(self._targets)
+        return Choice(self.rules, self.group_weights)

@@ -10,14 +10,13 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss import linalg
-from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.classifiers.base import MemoryClassifier, Scorer
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.task import Occasion
 
 
-class NearestMean(Classifier):
+class NearestMean(MemoryClassifier):
     """argmin_c ‖x − μ_c‖², on unit vectors if ``normalize``."""
 
     kind = "nearest_mean"
@@ -30,7 +29,7 @@ class NearestMean(Classifier):
     def empty_state(self) -> NearestMeanScorer:
         return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> NearestMeanScorer:
+    def of_memory(self, memory: ClassGaussians, now: Occasion) -> NearestMeanScorer:
         means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
         return NearestMeanScorer(means.float(), self.normalize)
 
@@ -56,7 +55,7 @@ class NearestMeanScorer(Scorer):
         return 2 * points @ means.T - lengths
 
 
-class Bayes(Classifier):
+class Bayes(MemoryClassifier):
     """argmax_c log p(x | c) + log p(c) over N(μ_c, Σ_c) (eq. 5), all classes in one matrix product.
 
     The covariances pass, in this order, through shrinkage to the mean covariance, shrinkage to the identity, that of
@@ -92,7 +91,7 @@ class Bayes(Classifier):
         nothing = linalg.Whitening(torch.zeros(0, 0, 0), torch.zeros(0, 0), torch.zeros(0))
         return BayesScorer(nothing, torch.zeros(0), self.tukey, self.normalize)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> BayesScorer:
+    def of_memory(self, memory: ClassGaussians, now: Occasion) -> BayesScorer:
         return self.scorer(memory)
 
     def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.classifiers.base import Classifier, MemoryClassifier, Scorer
+from adagauss.errors import UnsupportedError
 from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
+from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.sampling import Sampler
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.state import Groups, Learned
+from adagauss.task import CurrentTask, Occasion
 from adagauss.training import Objective, Recipe, batch_bounds, train
 
 
@@ -33,6 +36,23 @@ class LinearScorer(Scorer):
         points = F.normalize(features, dim=1) if self.normalize else features
         return F.linear(points.to(self.weight), self.weight, self.bias)
 
+    def regrouped(self, groups: Groups) -> Self:
+        if any(len(group) > 1 for group in groups):
+            raise UnsupportedError(
+                "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "
+                "forget them, and teach the images of all of them as one class"
+            )
+        kept = [column for (column,) in groups]
+        fewer = copy.deepcopy(self)
+        fewer.weight, fewer.bias = self.weight[kept], self.bias[kept]
+        return fewer
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        raise UnsupportedError(
+            "two learners of this method cannot be merged: the outputs of each were trained without the classes of the "
+            "other; teach one of them the classes of the other"
+        )
+
 
 class LinearClassifier(Classifier):
     """A classifier whose scorer is linear."""
@@ -41,7 +61,7 @@ class LinearClassifier(Classifier):
         return LinearScorer(torch.zeros(0, 0), torch.zeros(0))
 
 
-class SampledLinear(LinearClassifier):
+class SampledLinear(LinearClassifier, MemoryClassifier):
     """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
 
     kind = "sampled_linear"
@@ -53,7 +73,7 @@ class SampledLinear(LinearClassifier):
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.MEANS, Need.COVARIANCES})
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):
             head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
@@ -69,6 +89,10 @@ class LearnedHead(LinearClassifier):
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
+
+    @property
+    def against_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         return LinearScorer(*now.network.head.class_parameters())

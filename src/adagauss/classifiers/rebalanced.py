@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
 from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
+from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.sampling import Sampler
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
@@ -40,6 +40,10 @@ class Rebalanced(LinearClassifier):
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.COVARIANCES, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+
+    @property
+    def against_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         head = now.network.head

@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from adagauss.classifiers.base import MemoryClassifier
 from adagauss.classifiers.linear import LinearClassifier, LinearScorer
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import mean_diagonal, solve_ridge
 from adagauss.needs import Need
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.task import Occasion
 
 
 def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:
@@ -25,7 +25,7 @@ def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool =
     return solve_ridge(gram, right, gamma * float(mean_diagonal(gram)) if relative else gamma)
 
 
-class Ridge(LinearClassifier):
+class Ridge(LinearClassifier, MemoryClassifier):
     """argmax_c f·w_c, with unit columns w_c if ``normalize_columns``, and no bias."""
 
     kind = "ridge"
@@ -39,7 +39,7 @@ class Ridge(LinearClassifier):
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.MEANS, Need.COVARIANCES})
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
         weight = ridge_from_statistics(memory, self.gamma, self.relative).T
         if self.normalize_columns:
             weight = F.normalize(weight, dim=1)

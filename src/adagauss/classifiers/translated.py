@@ -112,8 +112,7 @@ class TranslatedLinear(LinearClassifier):
 
 
 def _all_classes(memory: ClassGaussians, now: CurrentTask, similarity: Similarity) -> tuple[Tensor, Tensor]:
-    """Features and targets of every seen class: pseudo-features of old classes, then current features."""
-    old = len(memory) - len(now.classes)
+    """Features and score columns of every seen class: pseudo-features of classes known before, then current ones."""
     new = now.features("test").double()
-    pseudo, owners = pseudo_features(new, now.targets, memory.means[:old], similarity)
-    return torch.cat([pseudo, new]), torch.cat([owners, now.targets + old])
+    pseudo, owners = pseudo_features(new, now.targets, memory.means[: len(now.known)], similarity)
+    return torch.cat([pseudo, new]), torch.cat([owners, now.column_targets])

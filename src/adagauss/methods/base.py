@@ -37,11 +37,19 @@ class Method(Config):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Method:
-        # If later tasks are not trained, the needs of the terms do not matter.
-        frozen = self.representation.later is None
-        acting = [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
-        check_needs(acting, self.given())
+        check_needs(self.acting(), self.given())
         return self
+
+    def acting(self) -> list[Part]:
+        """The parts that act in later tasks: if these are not trained, the terms do not."""
+        frozen = self.representation.later is None
+        return [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
+
+    @property
+    def against_known_classes(self) -> str | None:
+        """Why a task may not bring more images of a class that is known already; None: it may."""
+        reasons = ((part, part.against_known_classes) for part in self.acting())
+        return next((f"{part.role} {part.kind!r} {reason}" for part, reason in reasons if reason), None)
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Every part that may learn something, with the name of its state."""

@@ -3,7 +3,7 @@
     task 1: a dictionary of whitened patches of its images, without labels        backbone (patches)
     every task, with x the pooled answers of the dictionary to an image:
         A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well       classifier (sums)
-        λ from images held out as they arrive                                     classifier (strength)
+        λ from arriving images, each left out in turn                             classifier (strength)
         W = (A + λ·mean(diag A)·I)⁻¹C                                             classifier (one factorisation)
     predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
 

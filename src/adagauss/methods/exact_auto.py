@@ -1,10 +1,10 @@
-"""Exact-auto: patches and a pretrained network, both standing still, weighed by held-out images.
+"""Exact-auto: patches and a pretrained network, both standing still, weighed by images left out in turn.
 
     task 1: a dictionary of whitened patches, without labels; the pretrained network as it is   backbone (still)
     every task, with x the features of both kinds, each scaled to weigh alike:
         A ← A + xxᵀ,  C ← [C, Σx of each new class]                                             classifier (sums)
-        λ and the weight of each kind from images held out as they arrive                       classifier (choice)
-        W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², d the weight of feature i's kind            classifier
+        rule, λ and the weight d of each kind from arriving images, each left out in turn       classifier (choice)
+        ridge: W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², or discriminant analysis of x·d      classifier
     predict argmax_c (xW)_c
 
 Mirror images (``classifier.flips``, ``backbone.mirror``) would double the time. Neither kind of features is best
@@ -17,7 +17,7 @@ from __future__ import annotations
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.still import StillOptions
-from adagauss.classifiers.exact import ExactRidge
+from adagauss.classifiers.exact import ExactBest
 from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
@@ -46,5 +46,5 @@ def exact_auto() -> Method:
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=ExactRidge(intercept=True, strengths=STRENGTHS, group_weights=WEIGHTS),
+        classifier=ExactBest(strengths=STRENGTHS, group_weights=WEIGHTS),
     )

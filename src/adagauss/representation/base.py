@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from adagauss.backbones import Network
+from adagauss.backbones import IncrementalHead, Network
 from adagauss.backbones.head import HeadKind
 from adagauss.config import Part, part_of
+from adagauss.data.images import Label
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
@@ -106,6 +107,19 @@ class Representation(Part):
             if (state := before.get(f"terms/{name}")) is not None:
                 shared.update(term.shares(state))
         return shared
+
+    def head_of(
+        self, head: IncrementalHead, tasks: Sequence[Sequence[Label]], kept: Collection[Label]
+    ) -> IncrementalHead:
+        """A new head after a change of the classes of ``tasks``, of which ``kept`` are left.
+
+        Where outputs are kept, those of the other classes go: there is one block for each task that has classes.
+        Otherwise no output is used after its task, and all go.
+        """
+        if self.heads == "discard" or self.later is None:
+            return head.select([()] * len(head.blocks))
+        classes = [task for task in tasks if task]
+        return head.select([[row for row, label in enumerate(task) if label in kept] for task in classes])
 
     def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> Trained:
         """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""

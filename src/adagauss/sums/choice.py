@@ -1,33 +1,26 @@
-"""How strong a ridge should be: chosen on images that are held out while they arrive, and added afterwards."""
+"""Which rule to solve the sums by: chosen on the arriving images, each left out in turn."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import product
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import ConfigError
-from adagauss.state import Learned
-from adagauss.sums.ridge import Linear, RidgeSums
+from adagauss.state import Groups, Learned
+from adagauss.sums.discriminant import Discriminant
+from adagauss.sums.linear import Linear, Rule
+from adagauss.sums.ridge import Ridge
+from adagauss.sums.totals import FeatureSums
 
 IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
 TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-16, 17))
 """From 1/256, for regressions on one-hot labels, whose scores a softmax makes too equal, to 256."""
-
-
-def hold_out(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A mask, true for about ``share`` of the images of each class: one at least where there are two, and never all."""
-    if not 0 < share < 1:
-        raise ConfigError(f"the share of images held out lies between 0 and 1; got {share}")
-    mask = torch.zeros(len(targets), dtype=torch.bool)
-    for target in torch.unique(targets).tolist():
-        members = (targets == target).nonzero().flatten()
-        number = min(max(1, int(share * len(members) + 0.5)), len(members) - 1)
-        mask[members[torch.randperm(len(members), generator=generator)[:number]]] = True
-    return mask
 
 
 def surprises(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,56 +43,45 @@ def best_temperature(right: Tensor, spread: Tensor, images: int) -> float:
     return float(TEMPERATURES[int((right + spread / max(1, images)).argmin())]) if images else 1.0
 
 
-class Calibration(Learned):
-    """How truthful scores are as probabilities at each temperature, on held-out images of all tasks so far."""
+class Rules(NamedTuple):
+    """What is compared: ridge regressions of several strengths, discriminant analysis, or both."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("surprise", torch.zeros(len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("spread", torch.zeros(len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("images", torch.zeros((), dtype=torch.long))
-        self.surprise: Tensor
-        self.spread: Tensor
-        self.images: Tensor
+    strengths: tuple[float, ...] = IMAGES
+    intercept: bool = False
+    discriminant: Discriminant | None = None
 
-    @torch.no_grad()
-    def observe(self, scores: Tensor, targets: Tensor) -> None:
-        """Take in the scores of images that were held out when the weights were solved."""
-        right, spread = surprises(scores, targets)
-        self.surprise += right.to(self.surprise)
-        self.spread += spread.to(self.spread)
-        self.images += len(targets)
+    def numbers(self) -> list[float]:
+        """A number for each rule: ν of a ridge regression, zero for discriminant analysis."""
+        numbers = sorted(self.strengths) + [0.0] * (self.discriminant is not None)
+        if not numbers or min(self.strengths, default=1.0) <= 0:
+            raise ConfigError(f"strengths are positive numbers, one at least; got {list(self.strengths)}")
+        return numbers
 
-    @property
-    def temperature(self) -> float:
-        """The best one; 1 where nothing was held out."""
-        return best_temperature(self.surprise, self.spread, int(self.images))
+    def rule(self, number: float, images: int) -> Rule:
+        """The rule of a number after so many images."""
+        if number:
+            return Ridge(number / max(1, images), self.intercept)
+        assert self.discriminant is not None
+        return self.discriminant
 
 
-class RidgeChoice(Learned):
-    """Candidates for how a ridge regression is set, and how well each did on held-out images of all tasks so far.
+class Choice(Learned):
+    """Candidates for how scores are solved from the sums, and how well each did on the images of all tasks so far.
 
-    A candidate is a strength and a weight for each group of features. The strength is a number of images ν: λ = ν/n
-    after n images, so that ρ = λ·mean(diag A) stays what it is while A grows. The best ν hardly moves between tasks,
-    and evidence adds up. A candidate that trails the best by more hits than √(images held out so far) is tried no more:
-    of two candidates that disagree on a tenth of the images, that is three standard deviations of the
-    difference, and every candidate costs a factorisation per task.
+    A candidate is a rule and a weight for each group of features. The strength of a ridge is a number of images ν:
+    λ = ν/n after n images, so that ρ = λ·mean(diag A) stays what it is while A grows. The best ν hardly moves between
+    tasks, and evidence adds up. A candidate that trails the best by more hits than √(images judged so far) is tried no
+    more: of two candidates that disagree on a tenth of the images, that is three standard deviations of the difference,
+    and every candidate costs a factorisation per task.
 
-    Scores become probabilities by a softmax at a temperature, which is chosen alike: by the likelihood of the held-out
-    images under the candidate.
+    Scores become probabilities by a softmax at a temperature, which is chosen alike: by the likelihood of the images
+    that were left out.
     """
 
-    def __init__(
-        self,
-        strengths: Sequence[float] = IMAGES,
-        weights: Sequence[Sequence[float]] = ((1.0,),),
-        intercept: bool = False,
-    ) -> None:
+    def __init__(self, rules: Rules | None = None, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
-        self.intercept = intercept
-        if not strengths or min(strengths) <= 0:
-            raise ConfigError(f"strengths are positive numbers, one at least; got {list(strengths)}")
-        pairs = list(product(sorted(strengths), weights))
+        self.rules = rules or Rules()
+        pairs = list(product(self.rules.numbers(), weights))
         number = len(pairs)
         self.register_buffer("strengths", torch.tensor([strength for strength, _ in pairs], dtype=torch.float64))
         self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
@@ -117,21 +99,44 @@ class RidgeChoice(Learned):
         self.images: Tensor
 
     @torch.no_grad()
-    def observe(self, sums: RidgeSums, features: Tensor, targets: Tensor, groups: Sequence[int] | None = None) -> None:
-        """Try every candidate that is left, solved from ``sums``, on images that are not in them.
+    def observe(
+        self, sums: FeatureSums, views: Tensor, targets: Tensor, groups: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Try every candidate that is left on images that are in the sums, each left out in turn.
 
-        ``groups`` are the sizes of the groups of features, in their order; None: all are one group.
+        ``views`` are (V, N, width) features; ``groups`` the sizes of the groups of features, in their order (None: all
+        are one group). Images that are alone in their class are passed over: without them it is not known. Returned
+        are the scores of the others under the candidate that is now the best, at its temperature, and their targets.
         """
+        others = sums.counts.cpu()[targets] > len(views)
+        views, targets = views[:, others], targets[others]
         if len(targets) == 0:
-            return
+            return views.new_zeros(0, sums.classes), targets
+        found = {}
         for index in self.tried.nonzero().flatten().tolist():
-            scores = self._solved(index, sums, groups, refine=False)(features).double()
+            rule = self.rules.rule(float(self.strengths[index]), int(sums.images))
+            scores = rule.left_out(sums, views, targets, self._scale(index, sums, groups))
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
             right, spread = surprises(scores, targets)
             self.surprise[index] += right.to(self.surprise)
             self.spread[index] += spread.to(self.spread)
+            found[index] = scores
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
+        return found[self.best] / self.temperature, targets
+
+    def regrouped(self, groups: Groups) -> Self:
+        """What was found out is about all classes together."""
+        return self
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        """Evidence of both adds up; candidates that either gave up are tried no more, if any are left."""
+        both = copy.deepcopy(self)
+        for name in ("hits", "surprise", "spread", "images"):
+            both.get_buffer(name).add_(other.get_buffer(name).to(both.hits.device))
+        left = self.tried & other.tried.to(self.tried.device)
+        both.tried = left if bool(left.any()) else self.tried.clone()
+        return both
 
     @property
     def best(self) -> int:
@@ -144,19 +149,17 @@ class RidgeChoice(Learned):
 
     @property
     def temperature(self) -> float:
-        """At which the best candidate's scores are most truthful as probabilities; 1 where nothing was held out."""
+        """At which the best candidate's scores are most truthful as probabilities; 1 where nothing was judged."""
         best = self.best
         return best_temperature(self.surprise[best], self.spread[best], int(self.images))
 
-    def solve(self, sums: RidgeSums, groups: Sequence[int] | None = None) -> Linear:
-        """The regression of the best candidate, its scores divided by the temperature."""
-        return self._solved(self.best, sums, groups, refine=True).divided_by(self.temperature)
+    def solve(self, sums: FeatureSums, groups: Sequence[int] | None = None) -> Linear:
+        """The scores of the best candidate, divided by the temperature."""
+        best = self.best
+        rule = self.rules.rule(float(self.strengths[best]), int(sums.images))
+        return rule.solve(sums, self._scale(best, sums, groups)).divided_by(self.temperature)
 
-    def _solved(self, index: int, sums: RidgeSums, groups: Sequence[int] | None, refine: bool) -> Linear:
-        strength = float(self.strengths[index]) / int(sums.images)
-        return sums.solve(strength, self.intercept, refine, self._scale(index, sums, groups))
-
-    def _scale(self, index: int, sums: RidgeSums, groups: Sequence[int] | None) -> Tensor | None:
+    def _scale(self, index: int, sums: FeatureSums, groups: Sequence[int] | None) -> Tensor | None:
         weights = self.weights[index]
         if len(weights) == 1:
             return None

@@ -91,8 +91,8 @@ def factorise(matrix: list[Tensor]) -> bool:
     return True
 
 
-def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
-    """A⁻¹·V from the strips of U: Uᵀy = V downwards, then Ux = y upwards."""
+def solve_lower(factor: list[Tensor], right: Tensor) -> Tensor:
+    """U⁻ᵀ·V from the strips of U, downwards."""
     solution = right.clone()
     start = 0
     for strip in factor:
@@ -101,6 +101,13 @@ def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
         solution[start:stop] = torch.linalg.solve_triangular(upper.mT, solution[start:stop], upper=False)
         solution[stop:] -= strip[:, len(strip) :].mT @ solution[start:stop]
         start = stop
+    return solution
+
+
+def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
+    """A⁻¹·V from the strips of U: Uᵀy = V downwards, then Ux = y upwards."""
+    solution = solve_lower(factor, right)
+    start = len(solution)
     for strip in reversed(factor):
         stop, start = start, start - len(strip)
         known = solution[start:stop] - strip[:, len(strip) :] @ solution[stop:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import torch
@@ -9,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import DataError
-from adagauss.state import Learned
+from adagauss.linalg import summed_columns
+from adagauss.state import Groups, Learned
 from adagauss.sums.packed import add_products, packed_numbers, strips
 
 ROWS = 4096
@@ -18,6 +20,8 @@ ROWS = 4096
 
 class FeatureSums(Learned):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
+
+    ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
 
     Adding is exact up to rounding and knows no order: tasks may come in any order and division, and sums of several
     machines are merged by adding them. Methods that change the sums end in ``_`` and return them; ``copy()`` first if
@@ -83,24 +87,43 @@ class FeatureSums(Learned):
         return self._change(features, targets, -1)
 
     @torch.no_grad()
-    def merge_(self, other: FeatureSums) -> Self:
-        """Add what another learner has summed over the same features and classes."""
+    def merge_(self, other: FeatureSums, columns: Sequence[int] | None = None) -> Self:
+        """Add what another learner has summed over the same features; ``columns`` are those of its classes here."""
         if other.width != self.width:
             raise DataError(f"sums over {other.width} features cannot be added to sums over {self.width}")
-        self._grow(other.classes)
+        place = list(range(other.classes) if columns is None else columns)
+        self._grow(max(place, default=-1) + 1)
         self.gram += other.gram.to(self.gram)
-        self.cross[:, : other.classes] += other.cross.to(self.cross)
-        self.counts[: other.classes] += other.counts.to(self.counts)
+        self.cross[:, place] += other.cross.to(self.cross)
+        self.counts[place] += other.counts.to(self.counts)
         self.total += other.total.to(self.total)
         self.images += other.images.to(self.images)
         return self
 
     def drop_(self, target: int) -> Self:
-        """Take class ``target`` out of the answers; its images stay in A, as images of no class."""
+        """Forget class ``target`` as far as that goes without its images.
+
+        Its sum and its number of images go, and with them its mean from A. What remains in A is the scatter of its
+        images about their mean, mixed with that of all other classes. Given its images, `remove_` leaves nothing.
+        """
         if not 0 <= target < self.classes:
             raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
+        if int(self.counts[target]):
+            own = self.cross[:, target]
+            add_products(self.strips(), (own / self.counts[target].double().sqrt()).to(self.gram).unsqueeze(0), -1)
+            self.total -= own
         kept = [index for index in range(self.classes) if index != target]
         self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
+        return self
+
+    def regroup_(self, groups: Groups) -> Self:
+        """Drop the classes in no group, and make one class of each group."""
+        kept = sorted(column for group in groups for column in group)
+        for column in reversed(range(self.classes)):
+            if column not in kept:
+                self.drop_(column)
+        left = [[kept.index(column) for column in group] for group in groups]
+        self.cross, self.counts = summed_columns(self.cross, left), summed_columns(self.counts, left)
         return self
 
     def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:

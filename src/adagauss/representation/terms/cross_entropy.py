@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
-from adagauss.needs import Need
+from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.representation.step import Step, Term
 
 
@@ -26,6 +26,10 @@ class CrossEntropy(Term):
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.KEPT_HEADS} if self.over == "seen" else ())
+
+    @property
+    def against_known_classes(self) -> str | None:
+        return SECOND_OUTPUT if self.over == "seen" else None
 
     def loss(self, step: Step) -> Tensor:
         logits, targets = self.outputs(step)

@@ -9,7 +9,7 @@ from torch import Tensor
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.representation.step import LiveTerm, Step, Term
-from adagauss.state import Learned, recalled
+from adagauss.state import Common, Learned, recalled
 from adagauss.task import CurrentTask
 
 
@@ -56,8 +56,8 @@ class FeatureMatrix(Term):
         return {"feature_matrix": before.matrix} if isinstance(before, MeasuredMatrix) else {}
 
 
-class MeasuredMatrix(Learned):
-    """E as it was measured at the end of a task."""
+class MeasuredMatrix(Common):
+    """E as it was measured at the end of a task, over all outputs there were then."""
 
     def __init__(self, matrix: Tensor | None = None) -> None:
         super().__init__()

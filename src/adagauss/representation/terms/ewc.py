@@ -16,7 +16,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets
-from adagauss.state import Learned, recalled
+from adagauss.state import Common, Learned, recalled
 from adagauss.task import CurrentTask, ImageBatches
 
 
@@ -90,7 +90,7 @@ class ElasticWeights(Term):
                 yield images, drawn.flatten().to(images.device)
 
 
-class Importance(Learned):
+class Importance(Common):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
     def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:

@@ -10,7 +10,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
+from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.sampling import Sampler
 from adagauss.state import Learned
@@ -32,6 +32,10 @@ class PrototypeRehearsal(Term):
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.COVARIANCES, Need.KEPT_HEADS})
+
+    @property
+    def against_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
         return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm.without_effect()

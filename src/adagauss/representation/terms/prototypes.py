@@ -8,9 +8,9 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
+from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.representation.step import LiveTerm, Step, Term
-from adagauss.state import Learned, recalled
+from adagauss.state import Common, Learned, recalled
 from adagauss.task import CurrentTask
 
 
@@ -31,6 +31,10 @@ class PrototypeReplay(Term):
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.MEANS, Need.KEPT_HEADS})
 
+    @property
+    def against_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
+
     def empty_state(self) -> Radius:
         return Radius()
 
@@ -38,7 +42,7 @@ class PrototypeReplay(Term):
         return _Replay(self, recalled(before, Radius))
 
 
-class Radius(Learned):
+class Radius(Common):
     """r, one number."""
 
     def __init__(self, radius: Tensor | None = None) -> None:

@@ -8,7 +8,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
+from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.prototypes import draw_classes
 from adagauss.state import Learned
@@ -31,6 +31,10 @@ class SemanticAugmentation(Term):
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.COVARIANCES, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+
+    @property
+    def against_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
         return _Semantic(self, memory) if len(memory) else LiveTerm.without_effect()

@@ -1,0 +1,43 @@
+"""Whether sums fit into memory, asked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from adagauss.errors import ConfigError
+from adagauss.sums.packed import packed_numbers
+
+NUMBER = 8
+"""Bytes of a float64 number."""
+
+
+def needed_bytes(width: int, classes: int) -> int:
+    """Memory that a task takes at its peak with ``width`` features.
+
+    The sums before and after it (the old ones stay until the task is done) and one factor of them, all packed, in the
+    worst case in float64; and a column for each class in the sums before and after, the right-hand side and W.
+    """
+    return NUMBER * (3 * packed_numbers(width) + 4 * width * classes)
+
+
+def widest(classes: int, available: int) -> int:
+    """The largest number of features whose sums take at most ``available`` bytes."""
+    low, high = 0, 1
+    while needed_bytes(high, classes) <= available:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if needed_bytes(middle, classes) <= available else (low, middle)
+    return low
+
+
+def check_fits(width: int, classes: int, available: int | None, setting: Callable[[int], str]) -> None:
+    """Refuse sums that do not fit; ``setting`` names what makes at most so many features, None cannot be checked."""
+    if available is None or needed_bytes(width, classes) <= available:
+        return
+    most = widest(classes, available)
+    need, have = (f"{number / 2**30:.1f} GiB" for number in (needed_bytes(width, classes), available))
+    raise ConfigError(
+        f"sums over {width} features and {classes} classes take {need} of memory, and {have} are available: "
+        f"{setting(most)} would fit"
+    )
