@@ -65,8 +65,7 @@ class Learner:
         self.shape = shape
         self.mean, self.std = tuple(mean), tuple(std)
         self.runtime = runtime or Runtime()
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            torch.manual_seed(self.runtime.seed_for("network"))
+        with self.runtime.seeded("network"):
             extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
@@ -108,8 +107,7 @@ class Learner:
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            after, report = self._learned(before, data)
+        after, report = self._learned(before, data)
         self._replace(before, after)
         return report
 
@@ -157,7 +155,7 @@ class Learner:
 
     def _change(self, change: Callable[[Knowledge], Knowledge]) -> None:
         before = self.knowledge
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
+        with self.runtime.seeded("upkeep"):  # a smaller head draws weights, which are replaced
             after = change(before)
         self._replace(before, after)
 

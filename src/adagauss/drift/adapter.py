@@ -68,8 +68,8 @@ class Adapter(Drift):
     def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
         """ψ, trained on the features of the current images before and after."""
         size = old.shape[1]
-        torch.manual_seed(now.runtime.seed_for(now.name, "adapter initialisation"))
-        network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
+        with now.runtime.seeded(now.name, "adapter initialisation"):
+            network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
         objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
         batches = ViewBatches(old, new, max(1, self.views), self.recipe)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")

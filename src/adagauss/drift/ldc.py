@@ -58,8 +58,8 @@ class TrainedLDC(Drift):
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         size = old.shape[1]
-        torch.manual_seed(now.runtime.seed_for(now.name, "linear map initialisation"))
-        layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
+        with now.runtime.seeded(now.name, "linear map initialisation"):
+            layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
         batches = ViewBatches(old, new, self.views, self.adam)
         train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
         return _transported(memory, layer.weight.detach().T.double())

@@ -33,7 +33,7 @@ class Stored(BaseModel):
             return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise CheckpointError(f"{path} does not exist: {remedy}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} is damaged, or of another version ({_reason(error)}): {remedy}") from error
 
 
