@@ -26,6 +26,7 @@ LAYERS = [
     ["knowledge", "upkeep", "learner", "bayes", "estimator"],
     ["runs"],
     ["analysis"],
+    ["serve"],
     ["cli"],
     ["__main__"],
 ]

@@ -162,7 +162,9 @@ def asked(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None])
 
 def test_requests_that_wait_are_classified_together_and_get_their_own_answers() -> None:
     model = Counting()
-    answers = asked(Batcher(100, Metrics(), together=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)])
+    answers = asked(
+        Batcher(100, Metrics(), together=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)]
+    )
     assert answers == [[value, value + 1] for value in range(0, 12, 2)]
     sizes = [size for size, _ in model.batches]
     assert sum(sizes) == 12
