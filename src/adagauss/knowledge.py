@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,24 +15,55 @@ from adagauss.backbones import Extractor, Network
 from adagauss.classifiers import Scorer
 from adagauss.data.images import Images, Label
 from adagauss.errors import DataError
+from adagauss.evidence import Evidence, Typicality
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import extract_features
+from adagauss.temperature import Calibration
+
+
+class Answers(NamedTuple):
+    """What is said about some images."""
+
+    scores: Tensor
+    """(N, C): a softmax makes them truthful probabilities."""
+    typicality: Tensor
+    """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
 
 
 class Predictor(nn.Module):
-    """Images in 0..1 to scores: extractor and scorer as one module, to be exported, served or measured."""
+    """Images in 0..1 to scores, whose softmax are truthful probabilities: one module to export, serve or measure.
 
-    def __init__(self, extractor: Extractor, scorer: Scorer) -> None:
+    `answers` also says how typical the images are of what is known.
+    """
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        scorer: Scorer,
+        calibration: Calibration = Calibration(),  # noqa: B008 - immutable
+        typical: Typicality | None = None,
+    ) -> None:
         super().__init__()
         self.extractor = extractor
         self.scorer = scorer
+        self.calibration = calibration
+        self.typical = typical if typical is not None else Typicality()
 
     def forward(self, images: Tensor) -> Tensor:
-        scores: Tensor = self.scorer(self.extractor.for_prediction(images))
-        return scores
+        return self.calibration(self.scorer(self.extractor.for_prediction(images)))
+
+    def answers(self, images: Tensor) -> Answers:
+        """Scores and typicality."""
+        return self.judge(self.extractor.for_prediction(images))
+
+    def judge(self, features: Tensor) -> Answers:
+        """The same from features."""
+        scores: Tensor = self.scorer(features)
+        typicality: Tensor = self.typical(features, scores)
+        return Answers(self.calibration(scores), typicality)
 
 
 class Knowledge(nn.Module):
@@ -82,16 +114,51 @@ class Knowledge(nn.Module):
     @property
     def predictor(self) -> Predictor:
         """What turns images into scores, whole."""
-        return Predictor(self.network.extractor, self.scorer).eval()
+        return self._predictor
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        # What is known never changes, so this is found once; it is no part of what is saved.
+        typical = Typicality.of(self.memory, self.scorer.power)
+        return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, typical).eval()
+
+    def _apply(self, *args: Any, **settings: Any) -> Knowledge:
+        """Torch's way to another device or memory order, on which the predictor is made anew."""
+        self.__dict__.pop("_predictor", None)
+        super()._apply(*args, **settings)
+        return self
+
+    @property
+    def evidence(self) -> Evidence:
+        """What images that were left out have shown."""
+        evidence = self.states.get("evidence")
+        return evidence if isinstance(evidence, Evidence) else Evidence(len(self.classes))
 
     def features(self, images: Images, runtime: Runtime) -> Tensor:
         """(N, S) features."""
         return extract_features(self.network.extractor, images, runtime, prediction=True)
 
     def scores(self, features: Tensor) -> Tensor:
-        """(N, C) scores of features, columns in the order of `classes`."""
+        """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""
         with torch.inference_mode():
-            return linalg.by_rows(self.scorer, features)
+            return self.evidence.calibration(linalg.by_rows(self.scorer, features))
+
+    def answers(self, features: Tensor) -> Answers:
+        """Scores, and how typical each image is of what is known."""
+        with torch.inference_mode():
+            blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
+        return Answers(torch.cat([one.scores for one in blocks]), torch.cat([one.typicality for one in blocks]))
+
+    def unknownness(self, features: Tensor) -> Tensor:
+        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
+        return self.evidence.unknownness(self.answers(features).typicality)
+
+    def sets(self, features: Tensor, coverage: float) -> list[list[Label]]:
+        """For each image, the classes among which the right one is with this probability, likeliest first."""
+        scores, classes = self.scores(features), self.classes
+        inside = self.evidence.sets(scores, coverage).sum(1).tolist()
+        order = scores.argsort(1, descending=True).tolist()
+        return [[classes[column] for column in row[:number]] for row, number in zip(order, inside, strict=True)]
 
     @property
     def bytes_per_class(self) -> int:

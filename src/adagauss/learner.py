@@ -15,9 +15,12 @@ from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.classifiers import Scorer
 from adagauss.config import plain
 from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
+from adagauss.evidence import ClassSummary
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
@@ -34,7 +37,15 @@ class TaskReport:
 
     history: History = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of each stage: representation, drift, memory, classifier."""
+    """Wall time of each stage: representation, drift, memory, classifier, evidence."""
+    warnings: list[str] = field(default_factory=list)
+    """Sentences on what went wrong, each with a remedy."""
+
+    def warn(self, text: str | None, runtime: Runtime) -> None:
+        """Note a warning, and say it."""
+        if text is not None:
+            self.warnings.append(text)
+            runtime.reporter.message(text)
 
 
 class Learner:
@@ -179,10 +190,13 @@ class Learner:
         report = TaskReport()
         states: dict[str, Learned | None] = {}
 
+        trains = (method.representation.first if now.first else method.representation.later) is not None
+        seen = method.evidence.seen(now, trains)
+
         with _clock(report, "representation"):
             if now.first:
                 network.extractor.prepare(data.images, self.runtime.generator("unlabelled"))
-            trained = method.representation.fit(now, before.memory, of_terms)
+            trained = method.representation.fit(seen, before.memory, of_terms)
             report.history = trained.history
             now.forget_features()
             if now.first:
@@ -193,14 +207,30 @@ class Learner:
         with _clock(report, "drift"):
             states["drift"] = before.states.get("drift")
             if previous is not None and method.representation.later is not None:
-                moved = method.drift.update(memory, now, before.states.get("drift"))
+                moved = method.drift.update(memory, seen, before.states.get("drift"))
                 memory, states["drift"] = method.memory.after_drift(memory, moved.memory), moved.state
+                report.warn(moved.warning, self.runtime)
 
+        old = memory
         with _clock(report, "memory"):
-            memory, states["memory"] = method.memory.update(memory, now, before.states.get("memory"))
+            memory, states["memory"] = method.memory.update(old, now, before.states.get("memory"))
+            if old is not before.memory:
+                report.warn(collapse_warning(now.name, old, memory), self.runtime)
 
         with _clock(report, "classifier"):
-            states["classifier"] = method.classifier.fit(memory, now, before.states.get("classifier"))
+            fitted = method.classifier.update(memory, now, before.states.get("classifier"))
+            states["classifier"] = fitted.scorer
+
+        with _clock(report, "evidence"):
+
+            def trial(part: CurrentTask) -> tuple[ClassGaussians, Scorer]:
+                bank = method.memory.update(old, part, before.states.get("memory")).bank
+                return bank, method.classifier.fit(bank, part, before.states.get("classifier"))
+
+            possible = trial if seen is not now or (not trains and method.classifier.cheap) else None
+            states["evidence"] = method.evidence.update(
+                before.states.get("evidence"), now, seen, possible, fitted, memory
+            )
 
         with _clock(report, "representation"):
             left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
@@ -228,6 +258,21 @@ class Learner:
         known = self.knowledge
         scores = known.scores(known.features(self.of_shape(images), self.runtime))
         return torch.softmax(scores.double(), dim=1)
+
+    def predict_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
+        """For each image, the classes among which the right one is with this probability, likeliest first."""
+        known = self.knowledge
+        return known.sets(known.features(self.of_shape(images), self.runtime), coverage)
+
+    def unknownness(self, images: Images) -> Tensor:
+        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
+        known = self.knowledge
+        return known.unknownness(known.features(self.of_shape(images), self.runtime))
+
+    def summary(self) -> list[ClassSummary]:
+        """What is known about the answers for each class."""
+        known = self.knowledge
+        return known.evidence.summary(known.classes)
 
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
         """Write everything needed to go on: one safetensors file, replaced atomically. No image is in it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
 from adagauss.data.augment import Augmentation, horizontal_flip, to_float
-from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.data.images import Images, Label, LabelledImages, Subset
 from adagauss.errors import NumericalError
 from adagauss.runtime import Runtime
 from adagauss.state import Groups
@@ -110,11 +110,15 @@ class CurrentTask:
     """Tensors of earlier tasks that one part shares with others, by name."""
     known: tuple[Label, ...] = ()
     """Classes known before the task, in the order of the score columns."""
+    whole: CurrentTask | None = None
+    """The task that this is a part of, made of its images ``rows``."""
+    rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return f"task {self.index + 1}"
+        # Part of seeds and of the names of snapshots: what is fitted to a part must not be taken for the task's.
+        return f"task {self.index + 1}" + (" without some images" if self.whole is not None else "")
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -150,6 +154,8 @@ class CurrentTask:
         A view is ``test`` (images as they are), ``flip`` (mirrored) or a number: the n-th random augmentation, which is
         the same for both networks.
         """
+        if self.whole is not None:
+            return self.whole.features(view, previous)[self.rows.to(self.runtime.device)]
         key = (previous, view)
         if key not in self._features:
             network = self.previous if previous else self.network
@@ -186,6 +192,18 @@ class CurrentTask:
         new = torch.cat([self.features(view) for view in chosen])
         return old, new, self.targets.repeat(len(chosen))
 
+    def part(self, rows: Tensor) -> CurrentTask:
+        """The task with some of its images only; features are those of the whole task, computed once."""
+        data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
+        return replace(self, data=data, whole=self, rows=rows, _features={})
+
+    def prediction_features(self, rows: Tensor) -> Tensor:
+        """Features of some images as a prediction has them."""
+        extractor = self.network.extractor
+        if (False, "test") in self._features and not extractor.mirror:
+            return self.features()[rows.to(self.runtime.device)]
+        return extract_features(extractor, Subset(self.data.images, rows), self.runtime, prediction=True)
+
     def _check_finite(self, features: Tensor) -> None:
         if not bool(torch.isfinite(features).all()):
             raise NumericalError(
@@ -196,6 +214,8 @@ class CurrentTask:
     def forget_features(self) -> None:
         """Clear cached features, after the network has changed."""
         self._features.clear()
+        if self.whole is not None:
+            self.whole.forget_features()
 
     def _transform(self, view: str | int) -> Transform:
         if view == "test":

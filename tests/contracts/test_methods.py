@@ -164,8 +164,8 @@ def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: 
     def fail(*args: object) -> None:
         raise ZeroDivisionError
 
-    # The classifier is last: the network has been trained, and the memory written, when it fails.
-    monkeypatch.setattr(type(learner.method.classifier), "fit", fail)
+    # The network has been trained, and the memory written, when the classifier fails.
+    monkeypatch.setattr(type(learner.method.classifier), "update", fail)
     with pytest.raises(ZeroDivisionError):
         learner.learn(toy_tasks()[1])
     assert learner.knowledge is knowledge

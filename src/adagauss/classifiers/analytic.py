@@ -125,6 +125,7 @@ class Analytic(Classifier):
     """argmax_c (XW)_c with X = ReLU(f·B), B random and fixed, W the ridge regression of all tasks' one-hot labels."""
 
     kind = "analytic"
+    cheap = False
     expansion_size: PositiveInt = 8192
     """Columns of B; the sums have this number squared of float64 values (512 MiB for 8192)."""
     gamma: PositiveFloat = 0.1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -22,9 +22,30 @@ class Scorer(Learned):
         raise TypeError(f"{type(self).__name__} must define forward")
 
     @property
+    def power(self) -> float | None:
+        """λ of Tukey's transform, if features enter as f^λ."""
+        return None
+
+    @property
     def class_sums(self) -> Tensor | None:
         """(width, C) sums over the images of each class, if the scorer keeps such sums."""
         return None
+
+
+class LeftOut(NamedTuple):
+    """Answers to images of the current task by a scorer that was made without them."""
+
+    scores: Tensor
+    """(N, C), over all classes and on the scale of the scorer that was returned."""
+    targets: Tensor
+    """The column of each image's class."""
+
+
+class Fitted(NamedTuple):
+    """A scorer and, where the classifier finds them by itself, the answers to images that were left out."""
+
+    scorer: Scorer
+    left_out: LeftOut | None = None
 
 
 class Classifier(Part):
@@ -33,6 +54,8 @@ class Classifier(Part):
     role: ClassVar[str] = "classifier"
     changes_network: ClassVar[bool] = False
     """Whether fitting changes the network, so that it cannot be repeated on the network of a finished run."""
+    cheap: ClassVar[bool] = True
+    """Whether it may be fitted a second time per task, without some images, to learn how truthful its scores are."""
 
     def empty_state(self) -> Scorer:
         """A scorer that knows no class yet, with this classifier's settings."""
@@ -44,6 +67,10 @@ class Classifier(Part):
         ``before`` is the scorer after the last task. It must not be changed: other threads may still predict with it.
         """
         raise TypeError(f"{type(self).__name__} must define fit")
+
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Fitted:
+        """As `fit`, with the answers to images that were left out if the classifier has them for nothing."""
+        return Fitted(self.fit(memory, now, before))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         """Refuse, before anything is computed, what could not be fitted for so many classes."""

@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.classifiers.base import Classifier, Fitted, LeftOut, Scorer
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
@@ -113,15 +113,18 @@ class ExactClassifier(Classifier):
         random = RandomFeatures() if self.random_features is not None else None
         return ExactScorer(FeatureSums(0), random, Choice(self.rules))
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> ExactScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+        return self.update(memory, now, before).scorer
+
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Fitted:
         known = recalled(before, ExactScorer)
         groups = self._groups(now.network)
         if known is None:
             known = self._nothing(now, groups).to(now.runtime.device)
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
         views, targets = self._take_in(known, sums, now)
-        choice.observe(sums, views, targets, groups)
-        return ExactScorer(sums, known.random, choice, choice.solve(sums, groups))
+        left_out = LeftOut(*choice.observe(sums, views, targets, groups))
+        return Fitted(ExactScorer(sums, known.random, choice, choice.solve(sums, groups)), left_out)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         width = self.random_features or network.extractor.size

@@ -135,6 +135,10 @@ class BayesScorer(Scorer):
         self.offsets: Tensor
         self.bias: Tensor
 
+    @property
+    def power(self) -> float | None:
+        return self.tukey
+
     def forward(self, features: Tensor) -> Tensor:
         points = _placed(features, self.tukey, self.normalize)
         whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)

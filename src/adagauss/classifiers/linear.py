@@ -65,6 +65,7 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
 
     kind = "sampled_linear"
+    cheap = False
     samples: PositiveInt = 10_000
     """Draws per epoch."""
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))

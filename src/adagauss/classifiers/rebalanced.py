@@ -26,6 +26,7 @@ class Rebalanced(LinearClassifier):
     """
 
     kind = "rebalanced"
+    cheap = False
     changes_network = True
     recipe: Recipe = Field(
         default_factory=lambda: Recipe(

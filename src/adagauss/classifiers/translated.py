@@ -62,6 +62,7 @@ class TranslatedSVM(Classifier):
     """Support vector machines for all seen classes on unit vectors, fitted per task from old means and new features."""
 
     kind = "translated_svm"
+    cheap = False
     similarity: Similarity = "euclidean"
     """How near a new class is to an old one: distance of means (the paper) or cosine (later implementations)."""
     cost: PositiveFloat = 1.0
@@ -84,6 +85,7 @@ class TranslatedLinear(LinearClassifier):
     """A layer trained with cross-entropy on new features, and on translated ones in place of the old classes."""
 
     kind = "translated_linear"
+    cheap = False
     similarity: Similarity = "euclidean"
     """How near a new class is to an old one: distance of means (the paper) or cosine (later implementations)."""
     recipe: Recipe = Field(

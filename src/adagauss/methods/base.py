@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from adagauss.assessment import Assessment
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
 from adagauss.classifiers import Classifier
@@ -34,6 +35,7 @@ class Method(Config):
     memory: Annotated[Memory, part_of("memory")]
     drift: Annotated[Drift, part_of("drift")]
     classifier: Annotated[Classifier, part_of("classifier")]
+    evidence: Annotated[Assessment, part_of("evidence")] = Field(default_factory=Assessment)
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Method:
@@ -59,6 +61,7 @@ class Method(Config):
         yield "memory", self.memory
         yield "drift", self.drift
         yield "classifier", self.classifier
+        yield "evidence", self.evidence
 
     @property
     def trains(self) -> bool:

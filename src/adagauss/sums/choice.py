@@ -8,7 +8,6 @@ from itertools import product
 from typing import NamedTuple, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import ConfigError
@@ -17,30 +16,9 @@ from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
+from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 
 IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
-TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-16, 17))
-"""From 1/256, for regressions on one-hot labels, whose scores a softmax makes too equal, to 256."""
-
-
-def surprises(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over images of −log p, one for each temperature: p of the right class, and the mean over all classes."""
-    right, spread = [], []
-    labels = targets.to(scores.device)
-    for temperature in TEMPERATURES:
-        log_p = torch.log_softmax(scores.double() / temperature, dim=1)
-        right.append(F.nll_loss(log_p, labels, reduction="sum"))
-        spread.append(-log_p.mean(1).sum())
-    return torch.stack(right), torch.stack(spread)
-
-
-def best_temperature(right: Tensor, spread: Tensor, images: int) -> float:
-    """The temperature at which scores are most truthful as probabilities, from sums of `surprises`.
-
-    One image of a class drawn at random counts beside those held out: where all of these are right, the likelihood
-    alone would ask for certainty.
-    """
-    return float(TEMPERATURES[int((right + spread / max(1, images)).argmin())]) if images else 1.0
 
 
 class Rules(NamedTuple):
@@ -74,8 +52,8 @@ class Choice(Learned):
     more: of two candidates that disagree on a tenth of the images, that is three standard deviations of the difference,
     and every candidate costs a factorisation per task.
 
-    Scores become probabilities by a softmax at a temperature, which is chosen alike: by the likelihood of the images
-    that were left out.
+    Scores are divided by a temperature, which is chosen alike, so that those of all rules have one scale and a change
+    of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
     """
 
     def __init__(self, rules: Rules | None = None, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
@@ -87,14 +65,14 @@ class Choice(Learned):
         self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
         self.register_buffer("hits", torch.zeros(number, dtype=torch.float64))
         self.register_buffer("surprise", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
-        self.register_buffer("spread", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
+        self.register_buffer("second", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
         self.register_buffer("tried", torch.ones(number, dtype=torch.bool))
         self.register_buffer("images", torch.zeros((), dtype=torch.long))
         self.strengths: Tensor
         self.weights: Tensor
         self.hits: Tensor
         self.surprise: Tensor
-        self.spread: Tensor
+        self.second: Tensor
         self.tried: Tensor
         self.images: Tensor
 
@@ -117,9 +95,9 @@ class Choice(Learned):
             rule = self.rules.rule(float(self.strengths[index]), int(sums.images))
             scores = rule.left_out(sums, views, targets, self._scale(index, sums, groups))
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
-            right, spread = surprises(scores, targets)
-            self.surprise[index] += right.to(self.surprise)
-            self.spread[index] += spread.to(self.spread)
+            right, second = surprises(scores, targets)
+            self.surprise[index] += right.sum(0).to(self.surprise)
+            self.second[index] += second.sum(0).to(self.second)
             found[index] = scores
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
@@ -132,7 +110,7 @@ class Choice(Learned):
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
         """Evidence of both adds up; candidates that either gave up are tried no more, if any are left."""
         both = copy.deepcopy(self)
-        for name in ("hits", "surprise", "spread", "images"):
+        for name in ("hits", "surprise", "second", "images"):
             both.get_buffer(name).add_(other.get_buffer(name).to(both.hits.device))
         left = self.tried & other.tried.to(self.tried.device)
         both.tried = left if bool(left.any()) else self.tried.clone()
@@ -151,7 +129,9 @@ class Choice(Learned):
     def temperature(self) -> float:
         """At which the best candidate's scores are most truthful as probabilities; 1 where nothing was judged."""
         best = self.best
-        return best_temperature(self.surprise[best], self.spread[best], int(self.images))
+        if int(self.images) == 0:
+            return 1.0
+        return best_temperature(self.surprise[best], self.second[best], int(self.images))[0]
 
     def solve(self, sums: FeatureSums, groups: Sequence[int] | None = None) -> Linear:
         """The scores of the best candidate, divided by the temperature."""

@@ -1,0 +1,254 @@
+"""Evidence: what images showed that were not used for the answers to them, in a few numbers per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.errors import ConfigError
+from adagauss.evidence.bins import BINS, bin_of, largest_with, share_above, smallest_with
+from adagauss.state import Groups, Learned
+from adagauss.temperature import RELATIVE, TEMPERATURES, Calibration, best_temperature, surprises
+
+FADING = 4
+"""Evidence found among few classes counts (classes then / classes now)^4: of more classes, more are confused."""
+NEAREST = 3
+"""Confusions that a summary names."""
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """What is known about the answers for one class."""
+
+    label: object
+    images: int
+    """How many were learned."""
+    expected_accuracy: float | None
+    """Share of its images that were recognised while left out, when they came; None where none was left out."""
+    confused_with: tuple[tuple[object, float], ...]
+    """The classes that most of its images were taken for, and the share."""
+
+
+class Evidence(Learned):
+    """Per class: surprises at each temperature, confusions, and histograms for sets of answers and strangeness.
+
+    Whatever is asked of all classes together is a sum of rows, so that a class which is forgotten leaves nothing. Rows
+    of images that the classifier was fitted on (``fitted``) count only while there are no others: they flatter.
+    """
+
+    def __init__(self, classes: int = 0) -> None:
+        super().__init__()
+        for name, width, dtype in _ROWS:
+            shape = (classes,) if width == 0 else (classes, width)
+            self.register_buffer(name, torch.zeros(shape, dtype=dtype))
+        self.register_buffer("confusions", torch.zeros(classes, classes, dtype=torch.int32))
+        self.learned: Tensor
+        self.images: Tensor
+        self.fitted: Tensor
+        self.among: Tensor
+        self.surprise: Tensor
+        self.second: Tensor
+        self.gaps: Tensor
+        self.typical: Tensor
+        self.confusions: Tensor
+
+    @property
+    def classes(self) -> int:
+        return len(self.images)
+
+    def count(self, targets: Tensor, classes: int) -> None:
+        """Note that images were learned: the column of each one's class, and how many classes there are now."""
+        self._grow(classes)
+        self.learned += torch.bincount(targets.to(self.learned.device), minlength=classes)
+
+    @torch.no_grad()
+    def observe(self, scores: Tensor, targets: Tensor, typicality: Tensor | None = None, left_out: bool = True) -> None:
+        """Take in the answers to some images: (N, C) scores over all classes, and the column of each one's class.
+
+        Args:
+            scores: as the scorer gives them.
+            targets: columns of the right classes.
+            typicality: see `Typicality`; None where it is not known.
+            left_out: whether the scorer was made without these images.
+        """
+        self._grow(scores.shape[1])
+        home = self.images.device
+        scores, targets = scores.detach().to(home), targets.to(home)
+        usable = torch.isfinite(scores).all(1)
+        if not left_out:
+            usable &= self.fitted[targets] | (self.images[targets] == 0)
+        scores, targets = scores[usable], targets[usable]
+        if scores.shape[1] < 2 or len(targets) == 0:
+            return  # one class alone is always right
+        seen = torch.unique(targets)
+        if left_out:
+            self._clear(seen[self.fitted[seen]])
+        self.fitted[seen] = not left_out
+        self.among[seen] = scores.shape[1]
+        self.images += torch.bincount(targets, minlength=self.classes)
+        found = [surprises(scores, targets), surprises(scores, targets, relative=True)]
+        self.surprise.index_add_(0, targets, torch.cat([right for right, _ in found], 1))
+        self.second.index_add_(0, targets, torch.cat([second for _, second in found], 1))
+        _count(self.confusions, targets, scores.argmax(1))
+        _count(self.gaps, targets, bin_of(_gaps(self.calibration(scores), targets)))
+        if typicality is not None:
+            _count(self.typical, targets, bin_of(typicality.detach().to(home)[usable]))
+
+    @property
+    def calibration(self) -> Calibration:
+        """What makes scores most truthful as log-probabilities; nothing where no image was ever seen."""
+        weights = self._weights()
+        total = float((weights * self.images).sum())
+        if total == 0:
+            return Calibration()
+        right, second = (weights @ rows for rows in (self.surprise, self.second))
+        split = len(TEMPERATURES)
+        plain, plain_surprise = best_temperature(right[:split], second[:split], total)
+        relative, relative_surprise = best_temperature(right[split:], second[split:], total, relative=True)
+        better = relative_surprise < plain_surprise
+        return Calibration(relative, True) if better else Calibration(plain, False)
+
+    @property
+    def temperature(self) -> float:
+        """That of `calibration`."""
+        return self.calibration.temperature
+
+    @property
+    def honest(self) -> bool:
+        """Whether all of it comes from images that were left out."""
+        return bool((self.images > 0).any()) and not bool(self.fitted[self._weights() > 0].any())
+
+    def gap(self, coverage: float) -> float:
+        """How far below the best a log-probability may be for its class to be in a set that holds the right one.
+
+        Split conformal: the ⌈(n + 1)·coverage⌉-th smallest gap between the best and the right class of n images.
+        """
+        _check_share("coverage", coverage)
+        weights = self._weights()
+        histogram = weights @ self.gaps.double()
+        return smallest_with(histogram, coverage, float(histogram.sum()) + 1)
+
+    def sets(self, scores: Tensor, coverage: float) -> Tensor:
+        """(N, C) whether each class is in the set; ``scores`` are calibrated. No set is empty."""
+        return scores.amax(1, keepdim=True) - scores <= self.gap(coverage)
+
+    def unknownness(self, typicality: Tensor) -> Tensor:
+        """The share of known images that are more typical: near 1 for images of no known class."""
+        histogram = self._weights() @ self.typical.double()
+        total = float(histogram.sum())
+        if total == 0:
+            return torch.zeros_like(typicality, dtype=torch.float64)
+        return share_above(histogram, typicality.to(histogram.device), total + 1)
+
+    def least_typicality(self, false_alarms: float) -> float:
+        """The typicality below which an image is called unknown, so that no more known ones are than this share."""
+        _check_share("the rate of false alarms", false_alarms)
+        histogram = self._weights() @ self.typical.double()
+        if not bool(histogram.any()):
+            return 0.0
+        return largest_with(histogram, false_alarms, float(histogram.sum()))
+
+    def summary(self, labels: Sequence[object]) -> list[ClassSummary]:
+        """What is known about each class; ``labels`` in the order of the columns."""
+        counts, confusions = self.images.tolist(), self.confusions.tolist()
+        found = []
+        for column, label in enumerate(labels):
+            images, row = counts[column], confusions[column]
+            judged = images > 0 and not bool(self.fitted[column])
+            others = sorted(
+                (other for other in range(len(labels)) if other != column and row[other]), key=lambda one: -row[one]
+            )
+            found.append(
+                ClassSummary(
+                    label,
+                    int(self.learned[column]),
+                    row[column] / images if judged else None,
+                    tuple((labels[other], row[other] / images) for other in others[:NEAREST]),
+                )
+            )
+        return found
+
+    def regrouped(self, groups: Groups) -> Self:
+        smaller = type(self)(len(groups)).to(self.images.device)
+        for name, _, _ in _ROWS:
+            rows = self.get_buffer(name)
+            parts = [rows[list(group)] for group in groups]
+            join = _most if name in ("fitted", "among") else _sum
+            setattr(smaller, name, torch.stack([join(part) for part in parts]).to(rows.dtype))
+        members = torch.zeros(self.classes, len(groups), dtype=torch.float64, device=self.images.device)
+        for column, group in enumerate(groups):
+            members[list(group), column] = 1
+        smaller.confusions = (members.T @ self.confusions.double() @ members).to(self.confusions.dtype)
+        return smaller
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        both = type(self)(self.classes).to(self.images.device)
+        both.load_state_dict(self.state_dict())
+        both._grow(max(self.classes, 1 + max(columns, default=-1)))
+        places = torch.tensor(columns, dtype=torch.long, device=both.images.device)
+        for name, _, _ in _ROWS:
+            mine, theirs = both.get_buffer(name), other.get_buffer(name).to(both.images.device)
+            mine[places] = torch.maximum(mine[places], theirs) if name == "among" else mine[places] + theirs
+        both.confusions[places.unsqueeze(1), places] += other.confusions.to(both.confusions)
+        return both
+
+    def _weights(self) -> Tensor:
+        """(C,) what the evidence of each class counts now."""
+        usable = self.images > 0
+        left_out = usable & ~self.fitted
+        usable = left_out if bool(left_out.any()) else usable
+        return usable * (self.among.double() / max(1, self.classes)) ** FADING
+
+    def _grow(self, classes: int) -> None:
+        new = classes - self.classes
+        if new > 0:
+            for name, width, _ in _ROWS:
+                setattr(self, name, F.pad(self.get_buffer(name), (0, new) if width == 0 else (0, 0, 0, new)))
+            self.confusions = F.pad(self.confusions, (0, new, 0, new))
+
+    def _clear(self, columns: Tensor) -> None:
+        """Drop what fitted images showed, now that others were left out."""
+        for name, _, _ in _ROWS:
+            if name != "learned":
+                self.get_buffer(name)[columns] = 0
+        self.confusions[columns] = 0
+
+
+_ROWS = (
+    ("learned", 0, torch.long),
+    ("images", 0, torch.long),
+    ("fitted", 0, torch.bool),
+    ("among", 0, torch.long),
+    ("surprise", len(TEMPERATURES) + len(RELATIVE), torch.float64),
+    ("second", len(TEMPERATURES) + len(RELATIVE), torch.float64),
+    ("gaps", BINS, torch.int32),
+    ("typical", BINS, torch.int32),
+)
+"""Name, numbers per class and type of each buffer that has a row per class."""
+
+
+def _gaps(scores: Tensor, targets: Tensor) -> Tensor:
+    """How far the right class is below the best."""
+    return scores.amax(1) - scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+
+
+def _count(table: Tensor, rows: Tensor, columns: Tensor) -> None:
+    table.index_put_((rows, columns), torch.ones_like(rows, dtype=table.dtype), accumulate=True)
+
+
+def _sum(rows: Tensor) -> Tensor:
+    return rows.sum(0)
+
+
+def _most(rows: Tensor) -> Tensor:
+    return rows.amax(0)
+
+
+def _check_share(name: str, share: float) -> None:
+    if not 0 < share < 1:
+        raise ConfigError(f"{name} lies between 0 and 1; got {share}")

@@ -1,0 +1,70 @@
+"""How much an image looks like any class that is known, from one covariance for all classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from adagauss import linalg
+from adagauss.gaussians import ClassGaussians
+from adagauss.sums import oas_shrinkage
+
+
+def typicality(scores: Tensor) -> Tensor:
+    """max_c s_c − mean_c s_c: how much better the best class explains an image than the classes do on average.
+
+    For scores of a discriminant analysis with one covariance this is the log-likelihood ratio of the best class against
+    a class at the mean of all means, up to a constant: what they have in common, and with it how far the image is from
+    everything in directions that tell no classes apart, cancels.
+    """
+    return scores.amax(1) - scores.mean(1)
+
+
+def discriminants(means: Tensor, counts: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:
+    """(S, C) weights Σ⁻¹(μ_c − m) and biases −½(μ_c + m)ᵀΣ⁻¹(μ_c − m), m the mean of the means.
+
+    Σ is the mean of the covariances weighted by images, shrunk by the oracle approximating shrinkage. The scores are
+    log-likelihood ratios of each class against one at m with the same covariance.
+    """
+    freedom = (counts.double() - 1).clamp_min(0)
+    within = (freedom.view(-1, 1, 1) * covariances).sum(0) / freedom.sum().clamp_min(1)
+    scale = linalg.mean_diagonal(within)
+    size, trace, square = len(within), float(within.trace()), float(within.square().sum())
+    shrinkage = oas_shrinkage(trace, square, size, int(counts.sum()))
+    identity = torch.eye(size, dtype=within.dtype, device=within.device)
+    factor = linalg.safe_cholesky((1 - shrinkage) * within + shrinkage * scale * identity).factor
+    centre = means.mean(0)
+    weight = torch.cholesky_solve((means - centre).T, factor)
+    bias = -((means + centre).T * weight).sum(0) / 2
+    return weight, bias
+
+
+class Typicality(nn.Module):
+    """Features and scores to how typical the image is of what is known, 0 and above.
+
+    Where covariances are remembered, the scores of a discriminant analysis with their mean take the place of the
+    classifier's: distances with a covariance for each class tell unknown images worse (docs/confidence.md).
+    """
+
+    def __init__(self, weight: Tensor | None = None, bias: Tensor | None = None, power: float | None = None) -> None:
+        super().__init__()
+        self.power = power
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.weight: Tensor | None
+        self.bias: Tensor | None
+
+    @classmethod
+    def of(cls, memory: ClassGaussians, power: float | None = None) -> Typicality:
+        """From what is remembered; ``power`` is that of Tukey's transform, if covariances are those of f^λ."""
+        if memory.covariance == "none" or len(memory) < 2 or not bool((memory.counts > 1).any()):
+            return cls()
+        means = memory.means if power is None else memory.means.clamp_min(0).pow(power)
+        weight, bias = discriminants(means, memory.counts, memory.covariances)
+        return cls(weight.float().contiguous(), bias.float(), power)
+
+    def forward(self, features: Tensor, scores: Tensor) -> Tensor:
+        if self.weight is not None and self.bias is not None:
+            points = features if self.power is None else features.clamp_min(0).pow(self.power)
+            scores = torch.addmm(self.bias, points.to(self.weight), self.weight)
+        return typicality(scores)
