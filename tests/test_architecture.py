@@ -35,7 +35,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers", "assessment"],
     ["methods"],
-    ["knowledge", "upkeep", "learner", "bayes", "estimator"],
+    ["knowledge", "upkeep", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
     ["serve"],

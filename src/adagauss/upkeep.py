@@ -47,7 +47,7 @@ def forgotten(
     """What is known without some classes; ``data`` are their images, to be taken out of sums."""
     gone = set(columns_of(known.classes, labels))
     if len(gone) == len(known.classes):
-        raise DataError("these are all classes there are: take blank(), which has the same features and no classes")
+        raise DataError("these are all classes that are known: keep one, or start with a new learner")
     if other := [label for label in (data.classes if data is not None else ()) if label not in labels]:
         raise DataError(f"there are images of {other[0]!r}, which is not to be forgotten: leave them out")
     kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
@@ -83,6 +83,7 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
 
 def blank(method: Method, known: Knowledge, runtime: Runtime) -> Knowledge:
     """The features, without any class: nothing that any class left beside the network."""
+    check_still(method)
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()
     memory = method.memory.empty(known.memory.size, runtime.device)
     # One empty task: the features are those of a learner whose first task is over.
@@ -122,11 +123,11 @@ def check_known(method: Method, again: Sequence[Label]) -> None:
 
 def check_still(method: Method) -> None:
     """Refuse to merge learners whose features differ as soon as they learn."""
-    if not method.still:
+    if method.representation.later is not None:
         raise UnsupportedError(
-            "two learners of this method cannot be merged: it trains its network in each task, so that their features "
-            "mean different things; teach one of them the classes of the other, or use a method whose features are "
-            "fixed, such as exact"
+            "learners of this method cannot be taught apart and merged: it trains its network in every task, so that "
+            "their features would mean different things; teach one learner all classes, or use a "
+            "method whose features are fixed, such as exact"
         )
 
 

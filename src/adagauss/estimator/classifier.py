@@ -19,6 +19,7 @@ from adagauss.errors import DataError
 from adagauss.estimator.answers import Answers, Prediction, sorted_classes
 from adagauss.estimator.choices import chosen_method, progress_reporter, whole
 from adagauss.estimator.labels import LabelsLike, check_one_kind, labelled_images
+from adagauss.export import export_onnx
 from adagauss.inputs import ImagesLike, NamedImages, Wanted, pixel_statistics, read_images
 from adagauss.learner import Learner
 from adagauss.progress import Reporter
@@ -137,6 +138,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Write all that is needed to predict and to go on learning into one file; no image is in it."""
         parameters = json.loads(json.dumps(self.get_params(deep=False), default=_json_ready))
         self._fitted().save(path, about={"estimator": parameters})
+
+    def export(self, path: Path | str) -> None:
+        """Write an ONNX file that predicts without this library; see `adagauss.export.export_onnx` (extra ``onnx``)."""
+        export_onnx(self._fitted(), path)
 
     @classmethod
     def load(cls, path: Path | str, device: str = "auto") -> Self:
