@@ -147,20 +147,20 @@ class Model:
         if len(labels) == len(self.names):
             raise DataError("these are all classes it knows: undo what was taught, or begin with another file")
         after = self._copy()
-        after.learner_.forget(labels)
+        after.forget(*labels)
         return self._of(after, self._reasons)
 
     def renamed(self, old: str, new: str) -> Model:
         """With another name for a class."""
         after = self._copy()
-        after.learner_.rename(self._known(old), self._label(new))
+        after.rename(self._known(old), self._label(new))
         return self._of(after, self._reasons)
 
     def cannot(self) -> dict[str, str]:
         """Actions that its method cannot do, and why; the same for all models that follow, so it is found out once."""
         if self._reasons or len(self.names) < 2:  # with fewer classes there is nothing to try it on
             return {action: reason for action, reason in self._reasons.items() if reason}
-        self._reasons["forget"] = _reason(lambda: self._copy().learner_.forget([self._known(self.names[0])]))
+        self._reasons["forget"] = _reason(lambda: self._copy().forget(self._known(self.names[0])))
         self._reasons["teach more"] = self.classifier.learner_.method.against_known_classes or ""
         self._reasons["onnx"] = "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'"
         return self.cannot()
