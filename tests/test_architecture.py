@@ -39,6 +39,7 @@ LAYERS = [
     ["knowledge", "upkeep", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
+    ["serve"],
     ["cli"],
     ["__main__"],
 ]

@@ -35,10 +35,10 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "onnx_predict.py"
 RNG = np.random.default_rng(0)
 
 
-def run(path: Path, pixels: Array) -> tuple[Array, Array]:
+def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    probabilities, best = session.run(None, {"pixels": pixels})
-    return probabilities, best
+    probabilities, best, typicality = session.run(None, {"pixels": pixels})
+    return probabilities, best, typicality
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -50,9 +50,12 @@ def check_answers(learner: Learner, path: Path) -> None:
     images = toy_images(test=True).images
     for number in (1, 2, 9, len(images)):
         levels = images.batch(torch.arange(number))
-        expected = learner.probabilities(ArrayImages(levels)).numpy()
+        features = learner.features(ArrayImages(levels))
+        answers = learner.knowledge.answers(features)
+        expected = torch.softmax(answers.scores.double(), 1).numpy()
         rgb = levels.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
-        probabilities, best = run(path, rgb)
+        probabilities, best, typicality = run(path, rgb)
+        np.testing.assert_allclose(typicality, answers.typicality.numpy(), rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(probabilities, expected, atol=1e-4)
         np.testing.assert_array_equal(best, probabilities.argmax(1))
         assert np.mean(best == expected.argmax(1)) > 0.99
@@ -89,7 +92,7 @@ def test_pictures_of_any_size_are_prepared_inside(colours: tuple[IncrementalClas
     order = [labels.index(label) for label in classifier.classes_]
     for height, width in ((12, 12), (40, 90), (40, 20), (1, 1), (7, 60)):
         some = np.ascontiguousarray(pictures[:4, :height, :width])
-        probabilities, _ = run(path, some)
+        probabilities, _, _ = run(path, some)
         expected = classifier.predict_proba([Image.fromarray(picture) for picture in some])
         np.testing.assert_allclose(probabilities[:, order], expected, atol=5e-3)
 
@@ -115,6 +118,7 @@ def test_the_file_says_what_it_holds(tmp_path: Path) -> None:
     facts = facts_of(tmp_path / "toy.onnx")
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
+    assert facts["unknown"]["0.05"] == learner.knowledge.evidence.least_typicality(0.05)
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (8, 1)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
 

@@ -21,7 +21,9 @@ from adagauss.learner import Learner
 
 FORMAT = 1
 """Version of inputs, outputs and metadata; a reader refuses others."""
-INPUT, OUTPUTS = "pixels", ("probabilities", "label_index")
+INPUT, OUTPUTS = "pixels", ("probabilities", "label_index", "typicality")
+FALSE_ALARMS = (0.01, 0.05, 0.1)
+"""Rates at which images of known classes are called unknown, for which the file holds thresholds."""
 MOST_BYTES = 2**31 - 2**20
 """Largest size of a protocol buffer, less something for its graph."""
 LEVELS = 255
@@ -33,8 +35,10 @@ def export_onnx(learner: Learner, path: Path | str) -> None:
     """Write what is known to a file that onnxruntime runs without this library.
 
     Input ``pixels``: uint8 (N, H, W, 3), any number of upright RGB pictures of any one size. Outputs ``probabilities``:
-    float32 (N, C), and ``label_index``: int64 (N,), the most probable class. The metadata hold, as JSON, ``labels`` in
-    the order of the columns, the ``format`` and ``facts`` about the learner. The file is replaced atomically.
+    float32 (N, C), ``label_index``: int64 (N,), the most probable class, and ``typicality``: float32 (N,). The metadata
+    hold, as JSON, ``labels`` in the order of the columns; ``unknown``, which gives for some rates of false alarms the
+    typicality below which a picture shows no known class; the ``format``, and ``facts`` about the learner. The file is
+    replaced atomically.
     """
     onnx = _imported()
     learner.knowledge.scorer  # noqa: B018  # raises if nothing has been learned
@@ -59,6 +63,7 @@ def metadata(learner: Learner) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "labels": learner.classes,
+        "unknown": {str(rate): learner.knowledge.evidence.least_typicality(rate) for rate in FALSE_ALARMS},
         "facts": {
             "adagauss": __version__,
             "backbone": learner.method.backbone.name,
@@ -73,7 +78,7 @@ def metadata(learner: Learner) -> dict[str, Any]:
 
 
 class DeployedPredictor(nn.Module):
-    """uint8 pictures (N, H, W, 3) of any size to probabilities and the most probable class."""
+    """uint8 pictures (N, H, W, 3) of any size to probabilities, the most probable class and typicality."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
@@ -84,12 +89,13 @@ class DeployedPredictor(nn.Module):
         self.predictor = predictor
         self.channels, self.height, self.width = learner.shape
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         levels = pixels.permute(0, 3, 1, 2)
         levels = grey(levels) if self.channels == 1 else levels.float()
         images = centre(levels, self.height, self.width) / LEVELS
-        probabilities = torch.softmax(self.predictor(images).double(), dim=1)
-        return probabilities.float(), probabilities.argmax(1)
+        scores, typicality = self.predictor.answers(images)
+        probabilities = torch.softmax(scores.double(), dim=1)
+        return probabilities.float(), probabilities.argmax(1), typicality.float()
 
 
 def grey(levels: Tensor) -> Tensor:

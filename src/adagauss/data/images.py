@@ -77,6 +77,29 @@ class Subset:
         return self.images.batch(self.indices[indices])
 
 
+class Joined:
+    """The images of several sources of one shape, one after another, without copying them."""
+
+    def __init__(self, sources: Sequence[Images]) -> None:
+        self.sources = list(sources)
+        self._starts = torch.tensor([0, *map(len, self.sources)]).cumsum(0)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.sources[0].shape
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def batch(self, indices: Tensor) -> Tensor:
+        pixels = torch.empty(len(indices), *self.shape, dtype=torch.uint8)
+        for source, start in zip(self.sources, self._starts.tolist(), strict=False):
+            inside = (indices >= start) & (indices < start + len(source))
+            if bool(inside.any()):
+                pixels[inside] = source.batch(indices[inside] - start)
+        return pixels
+
+
 @dataclass(frozen=True)
 class LabelledImages:
     """Images with their classes: image ``i`` is of class ``classes[targets[i]]``."""

@@ -1,8 +1,9 @@
-"""What a classifier answers: scores of one state of knowledge, and named predictions."""
+"""What a classifier answers about images: labels, probabilities, sets, and named predictions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,17 @@ import torch
 from torch import Tensor
 
 from adagauss.data.images import Images, Label
+from adagauss.errors import ConfigError
 from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime
 
 Array = npt.NDArray[Any]
+Unknown = bool | float | None
+"""Whether images may be of no known class: a wished rate of false alarms, or True for `FALSE_ALARMS`."""
+
+FALSE_ALARMS = 0.05
 
 
 @dataclass(frozen=True)
@@ -34,44 +40,65 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Scores of some images, from one state: a task may be learned in the meantime."""
+class Asked:
+    """Images asked about, all answers from one state of knowledge: a task may be learned in the meantime."""
 
-    classes: Array
-    """Sorted."""
-    scores: Tensor
-    """(N, C), columns as ``classes``."""
+    knowledge: Knowledge
+    features: Tensor
 
     @classmethod
-    def of(cls, learner: Learner, images: Images, reporter: Reporter) -> Answers:
-        """What the learner knows now about images."""
+    def of(cls, learner: Learner, images: Images, reporter: Reporter) -> Asked:
+        """Images put to what the learner knows now."""
         knowledge = learner.knowledge
         runtime = Runtime(learner.runtime.config, learner.runtime.seed, reporter)
-        columns, classes = sorted_classes(knowledge)
-        features = knowledge.features(learner.of_shape(images), runtime)
-        return cls(classes, knowledge.scores(features)[:, columns])
+        return cls(knowledge, knowledge.features(learner.of_shape(images), runtime))
 
-    @property
+    @cached_property
     def probabilities(self) -> npt.NDArray[np.float64]:
-        """(N, C)."""
-        return np.asarray(torch.softmax(self.scores.double(), dim=1).cpu().numpy())
+        """(N, C), columns as `sorted_classes`."""
+        scores = self.knowledge.scores(self.features)[:, sorted_classes(self.knowledge)[0]]
+        return np.asarray(torch.softmax(scores.double(), dim=1).cpu().numpy())
 
-    @property
-    def labels(self) -> Array:
-        """The most probable class of each image."""
-        winners: Array = self.classes[self.scores.argmax(1).cpu().numpy()]
-        return winners
-
-    def predictions(self, names: tuple[str, ...], top: int) -> list[Prediction]:
-        """One named answer per image, with its ``top`` classes."""
-        rows = self.probabilities
-        best = np.argsort(-rows, axis=1, kind="stable")[:, :top]
-        classes: list[Label] = self.classes.tolist()
-        answers = []
-        for name, row, columns in zip(names, rows, best, strict=True):
-            named = [(classes[column], float(row[column])) for column in columns]
-            answers.append(Prediction(name, *named[0], named))
+    def labels(self, unknown: Unknown) -> Array:
+        """The most probable class of each image; with ``unknown``, objects with None for images of no known class."""
+        _, classes = sorted_classes(self.knowledge)
+        winners: Array = classes[self.probabilities.argmax(1)]
+        rate = false_alarms(unknown)
+        if rate is None:
+            return winners
+        answers = np.array(winners.tolist(), dtype=object)
+        answers[self.strange(rate)] = None
         return answers
+
+    def strange(self, rate: float) -> npt.NDArray[np.bool_]:
+        """(N,) whether an image seems to show no known class, wrongly for this share of images that do."""
+        least = self.knowledge.evidence.least_typicality(rate)
+        return np.asarray((self.knowledge.answers(self.features).typicality < least).cpu().numpy())
+
+    def predictions(self, names: tuple[str, ...], top: int, unknown: Unknown) -> list[Prediction]:
+        """One named answer per image, with its ``top`` classes."""
+        labels: list[Label | None] = self.labels(unknown).tolist()
+        classes: list[Label] = sorted_classes(self.knowledge)[1].tolist()
+        answers = []
+        for name, label, row in zip(names, labels, self.probabilities, strict=True):
+            best = [(classes[column], float(row[column])) for column in np.argsort(-row, kind="stable")[:top]]
+            answers.append(Prediction(name, label, best[0][1], best))
+        return answers
+
+
+def false_alarms(unknown: Unknown) -> float | None:
+    """The wished rate of false alarms, or None if every image is of a known class.
+
+    >>> false_alarms(True), false_alarms(0.01), false_alarms(None)
+    (0.05, 0.01, None)
+    """
+    if unknown is None or unknown is False:
+        return None
+    if unknown is True:
+        return FALSE_ALARMS
+    if not isinstance(unknown, int | float | np.floating) or not 0 < unknown < 1:
+        raise ConfigError(f"unknown must be True or a rate of false alarms between 0 and 1; got {unknown!r}")
+    return float(unknown)
 
 
 def sorted_classes(knowledge: Knowledge) -> tuple[list[int], Array]:

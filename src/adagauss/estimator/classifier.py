@@ -14,13 +14,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from adagauss.checkpoint import load_tensors
-from adagauss.data.images import Images
+from adagauss.data.images import Label
 from adagauss.errors import DataError
-from adagauss.estimator.answers import Answers, Prediction, sorted_classes
+from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
 from adagauss.estimator.choices import chosen_method, progress_reporter, whole
-from adagauss.estimator.labels import LabelsLike, check_one_kind, labelled_images
+from adagauss.estimator.labels import LabelsLike, check_one_kind, images_of_classes, labelled_images, plain_labels
+from adagauss.evidence import ClassSummary
 from adagauss.export import export_onnx
-from adagauss.inputs import ImagesLike, NamedImages, Wanted, pixel_statistics, read_images
+from adagauss.inputs import ImagesLike, Wanted, pixel_statistics, read_images
 from adagauss.learner import Learner
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime, RuntimeConfig
@@ -103,21 +104,88 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self._learn(None, images, labels)
 
     def partial_fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
-        """Learn the next task, of new classes only; on any error the classifier stays as it was."""
+        """Learn new classes, or more images of known ones, or both; on any error the classifier stays as it was."""
         return self._learn(getattr(self, "learner_", None), images, labels)
 
-    def predict(self, images: ImagesLike) -> Array:
-        """The class of each image; of a folder, of all images in it and below, sorted by path."""
-        return self._answers(self._read(images).images).labels
+    def predict(self, images: ImagesLike, unknown: Unknown = None) -> Array:
+        """The class of each image; of a folder, of all images in it and below, sorted by path.
+
+        With ``unknown``, None stands for "none of the classes I know": True says so of 5 % of images whose class is
+        known, a number between 0 and 1 of this share. The array then holds objects.
+        """
+        return self._ask(images)[1].labels(unknown)
 
     def predict_proba(self, images: ImagesLike) -> npt.NDArray[np.float64]:
         """(N, C) class probabilities, columns as in ``classes_``."""
-        return self._answers(self._read(images).images).probabilities
+        return self._ask(images)[1].probabilities
 
-    def classify(self, images: ImagesLike, top: int = 3) -> list[Prediction]:
-        """One answer per image: its name, the most probable class, and the ``top`` classes with probabilities."""
-        read = self._read(images)
-        return self._answers(read.images).predictions(read.names, whole("top", top, least=1))
+    def predict_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
+        """For each image, the classes among which the right one is with this probability, likeliest first."""
+        asked = self._ask(images)[1]
+        return asked.knowledge.sets(asked.features, coverage)
+
+    def classify(self, images: ImagesLike, top: int = 3, unknown: Unknown = None) -> list[Prediction]:
+        """One answer per image: its name, the most probable class, and the ``top`` classes with probabilities.
+
+        With ``unknown``, as in `predict`, the label of an image of no known class is None.
+        """
+        top = whole("top", top, least=1)
+        names, asked = self._ask(images)
+        return asked.predictions(names, top, unknown)
+
+    def unknownness(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+        """(N,) how strange each image is: the share of images of known classes that look less strange."""
+        asked = self._ask(images)[1]
+        return np.asarray(asked.knowledge.unknownness(asked.features).cpu().numpy(), dtype=np.float64)
+
+    def summary(self) -> list[ClassSummary]:
+        """Of each class: images learned, share recognised while left out, and what they were taken for."""
+        known = self._fitted().knowledge
+        found = known.evidence.summary(known.classes)
+        return [found[column] for column in sorted_classes(known)[0]]
+
+    def forget(self, *classes: Label, images: Any = None) -> Self:
+        """Forget classes. What each method keeps of them, and what ``images`` of them change: see `Learner.forget`.
+
+        Args:
+            classes: the labels.
+            images: their images again, in a folder with a folder for each class, or as a mapping from each class to its
+                images; for one class, also its images alone.
+        """
+        learner = self._fitted()
+        data = None if images is None else images_of_classes(classes, images, self._wanted(learner))
+        with self._reporting(learner):
+            learner.forget(classes, data)
+        return self
+
+    def rename(self, old: Label, new: Label) -> Self:
+        """Call a class otherwise."""
+        learner = self._fitted()
+        check_one_kind([*learner.classes, *plain_labels([new])])
+        learner.rename(old, new)
+        return self
+
+    def merge_classes(self, into: Label, *others: Label) -> Self:
+        """Make one class of several; ``into`` is one of them or a new name."""
+        learner = self._fitted()
+        check_one_kind([*learner.classes, *plain_labels([into])])
+        learner.merge_classes(into, others)
+        return self
+
+    def merge(self, other: IncrementalClassifier) -> Self:
+        """Take in what another classifier with the same features knows; it stays as it is. See `Learner.merge`."""
+        learner = self._fitted()
+        if not isinstance(other, IncrementalClassifier):
+            raise DataError(f"only an IncrementalClassifier can be merged, not {type(other).__name__}")
+        check_one_kind([*learner.classes, *other._fitted().classes])
+        learner.merge(other.learner_)
+        return self
+
+    def blank(self) -> Self:
+        """Another classifier with the same features that knows no class: to be taught elsewhere, and merged."""
+        other = type(self)(**self.get_params(deep=False))
+        other.learner_ = self._fitted().blank()
+        return other
 
     def score(
         self, images: ImagesLike, labels: LabelsLike | None = None, sample_weight: npt.ArrayLike | None = None
@@ -129,7 +197,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         unknown = [label for label in data.classes if label not in known]
         if unknown:
             raise DataError(f"class {unknown[0]!r} was never taught, so no prediction of it can be right: leave it out")
-        guesses = self._answers(data.images).labels.tolist()
+        guesses = Asked.of(learner, data.images, self._reporter()).labels(None).tolist()
         hits = [guess == truth for guess, truth in zip(guesses, data.labels, strict=True)]
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         return float(np.average(hits, weights=weights))
@@ -183,11 +251,11 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_is_fitted(self, msg=UNFITTED)
         return self.learner_
 
-    def _read(self, images: ImagesLike) -> NamedImages:
-        return read_images(images, self._wanted(self._fitted()))
-
-    def _answers(self, images: Images) -> Answers:
-        return Answers.of(self.learner_, images, self._reporter())
+    def _ask(self, images: ImagesLike) -> tuple[tuple[str, ...], Asked]:
+        """Names of images, and the images put to what is known now."""
+        learner = self._fitted()
+        read = read_images(images, self._wanted(learner))
+        return read.names, Asked.of(learner, read.images, self._reporter())
 
     def _wanted(self, learner: Learner | None) -> Wanted:
         size = None if self.image_size is None else whole("image_size", self.image_size, least=1)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from adagauss.data.images import Label, LabelledImages
+from adagauss.data.images import Joined, Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.inputs import ImagesLike, Wanted, class_folder_images, read_images
 
@@ -61,3 +62,26 @@ def check_one_kind(labels: Sequence[Label]) -> None:
 
 def _is_label(labels: object) -> bool:
     return isinstance(labels, str | int | float | np.generic) or (isinstance(labels, np.ndarray) and labels.ndim == 0)
+
+
+def images_of_classes(classes: Sequence[Label], images: Any, wanted: Wanted) -> LabelledImages:
+    """Images of just these classes: a mapping from each to its images, or a folder that has a folder for each.
+
+    For one class it may also be its images alone.
+    """
+    given = images
+    if isinstance(images, str | os.PathLike):
+        folder = Path(images).expanduser()
+        if all((folder / str(label)).is_dir() for label in classes):
+            given = {label: folder / str(label) for label in classes}
+    if not isinstance(given, Mapping):
+        if len(classes) != 1:
+            raise DataError(
+                "for several classes, give images as a folder with a folder for each class, or as {class: images}"
+            )
+        given = {classes[0]: given}
+    if set(given) != set(classes):
+        raise DataError(f"images are given for {sorted(map(str, given))}, but the classes are {[*map(str, classes)]}")
+    parts = [read_images(given[label], wanted).images for label in classes]
+    targets = torch.cat([torch.full((len(part),), target) for target, part in enumerate(parts)])
+    return LabelledImages(Joined(parts), targets, tuple(classes))

@@ -147,6 +147,8 @@ class Jobs:
         job = self.get(name)
         with self._lock:
             self._jobs[name][1].cancelled.set()
+            if job.state == "waiting":
+                job.state = "cancelled"
         return job
 
     @property
@@ -168,10 +170,12 @@ class Jobs:
     def _carry_out(self, job: Job, reporter: JobReporter, work: Work) -> None:
         started = time.perf_counter()
         state: State = "failed"
-        try:
+        with self._lock:
             if reporter.cancelled.is_set():
-                raise StoppedError
+                job.state = "cancelled"
+                return
             job.state = "running"
+        try:
             job.version = work(reporter)
             job.progress, state = 1.0, "done"
         except StoppedError:

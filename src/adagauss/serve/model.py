@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -119,6 +120,7 @@ class Model:
             for prediction in found
         ]
 
+    @cached_property
     def classes(self) -> list[KnownClass]:
         """What is known about each class."""
         return [

@@ -143,7 +143,7 @@ def model(server: Served) -> ModelInfo:
         version=now.version,
         method=now.model.method,
         picture_size=size,
-        classes=now.model.classes(),
+        classes=now.model.classes,
         cannot=now.model.cannot(),
         can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
         job=next((job for job in reversed(server.jobs.all) if not job.ended), None),

@@ -54,7 +54,8 @@ class Server:
         self.store.close()
 
 
-def _server(request: Request) -> Server:
+async def _server(request: Request) -> Server:
+    # Not a plain function: FastAPI would call it in another thread, which takes longer than it does.
     server: Server = request.app.state.server
     return server
 

@@ -11,17 +11,20 @@ let info = { classes: [], cannot: {} };
 let changed = () => {};
 const drafts = []; // {name, fresh, waiting: [{file, canvas}], taught: [canvas]}
 
-export const tone = (label) => {
-  const place = info.classes.findIndex((one) => one.label === label);
-  return place < 0 ? "tone-none" : `tone-${place % TONES}`;
-};
+// Known classes have their tones in order, new ones those that follow.
+export function tone(label, draft = null) {
+  const known = info.classes.findIndex((one) => one.label === label);
+  const fresh = drafts.filter((one) => one.fresh).indexOf(draft);
+  if (known < 0 && fresh < 0) return "tone-none";
+  return `tone-${(known < 0 ? info.classes.length + fresh : known) % TONES}`;
+}
 
 export const waiting = () => drafts.filter((draft) => draft.waiting.length);
 
 export function setup(onChange) {
   changed = onChange;
   document.getElementById("add-class").addEventListener("click", () => {
-    draftOf("", true);
+    drafts.push(empty());
     render();
     [...document.querySelectorAll(".new-name")].find((field) => !field.value)?.focus();
   });
@@ -35,6 +38,8 @@ export function show(model) {
   const known = new Set(info.classes.map((one) => one.label));
   for (const draft of drafts) draft.fresh = !known.has(draft.name);
   for (const draft of drafts.filter((one) => one.fresh && one.taught.length && !one.waiting.length)) remove(draft);
+  // Who begins sees two empty cards: one class alone cannot be told from anything.
+  if (!info.classes.length && !drafts.length) drafts.push(empty(), empty());
   render();
 }
 
@@ -50,14 +55,17 @@ export function markTaught(sent) {
 function draftOf(name, fresh) {
   let draft = drafts.find((one) => one.name === name && (name || !one.waiting.length));
   if (!draft) {
-    draft = { name, fresh, waiting: [], taught: [] };
+    draft = { ...empty(), name, fresh };
     drafts.push(draft);
   }
   return draft;
 }
 
+const empty = () => ({ name: "", fresh: true, waiting: [], taught: [] });
+
 function addFolders(folders) {
   const known = new Set(info.classes.map((one) => one.label));
+  for (const draft of drafts.filter((one) => !one.name && !one.waiting.length)) remove(draft);
   for (const { folder, files } of folders) add(draftOf(folder, !known.has(folder)), files);
 }
 
@@ -93,7 +101,7 @@ function render() {
 function card(draft, known) {
   const element = document.getElementById("class-card").content.firstElementChild.cloneNode(true);
   const find = (selector) => element.querySelector(selector);
-  element.classList.add(known ? tone(known.label) : "tone-none");
+  element.classList.add(tone(known?.label, draft));
   element.dataset.label = known?.label ?? draft.name;
   find(".name").textContent = known?.label ?? "";
   find(".name").hidden = !known;

@@ -22,10 +22,12 @@ export async function show(model) {
   const empty = !model.classes.length;
   part("download-model").disabled = empty;
   part("download-onnx").disabled = empty || Boolean(model.cannot.onnx);
-  part("download-text").textContent = model.cannot.onnx ?? "";
+  note(model.cannot.onnx ?? "");
   if (model.version !== version) {
     version = model.version;
-    part("history").replaceChildren(...(await get("/api/history")).map(line));
+    const changes = await get("/api/history");
+    part("past").hidden = !changes.length;
+    part("history").replaceChildren(...changes.map(line));
   }
 }
 
@@ -45,6 +47,11 @@ function line(change) {
   return item;
 }
 
+function note(text) {
+  part("download-text").textContent = text;
+  part("download-text").hidden = !text;
+}
+
 async function undo() {
   const answer = await ask({ title: "Undo the last change?", text: info.can_undo, yes: "Undo" });
   if (!answer) return;
@@ -54,7 +61,7 @@ async function undo() {
 
 async function fetchFile(button, path, ending) {
   button.disabled = true;
-  part("download-text").textContent = path === "onnx" ? "Exporting, this takes some seconds …" : "";
+  note(path === "onnx" ? "Exporting, this takes some seconds …" : "");
   await attempt(() => download(`/api/download/${path}`, `${info.name}.${ending}`));
   show(info);
 }

@@ -76,9 +76,8 @@ function bar({ label, probability }) {
   const track = element("div", "bar");
   const fill = element("div", "fill");
   const percent = element("span", "percent", `${Math.round(100 * probability)} %`);
-  percent.classList.toggle("inside", probability > 0.93);
-  track.append(fill, percent);
-  row.append(name, track);
+  track.append(fill);
+  row.append(name, track, percent);
   requestAnimationFrame(() => (fill.style.width = `${100 * probability}%`));
   return row;
 }

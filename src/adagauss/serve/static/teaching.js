@@ -41,6 +41,7 @@ async function teach() {
   part("teach-progress").hidden = false;
   await attempt(async () => {
     const skipped = [];
+    for (const draft of waiting()) draft.name = draft.name.trim().replace(/\s+/g, " "); // as the server will call it
     for (const group of groups(waiting())) {
       job = await upload("/api/teach", formOf(group), (share) => bar(SENDING * share, "Sending pictures …"));
       job = await follow(job, (now) => bar(SENDING + (1 - SENDING) * now.progress, words(now)));
@@ -87,7 +88,7 @@ function groups(drafts) {
 function formOf(group) {
   const form = new FormData();
   for (const { draft, items } of group) {
-    form.append("label", draft.name.trim());
+    form.append("label", draft.name);
     for (const item of items) form.append("pictures", item.file);
   }
   return form;
