@@ -128,6 +128,16 @@ def test_more_images_of_known_classes_are_learned_without_harm(name: str) -> Non
         assert learner.memory.counts.tolist() == [2 * views * IMAGES] * 2
 
 
+def test_every_output_of_a_class_that_came_twice_goes_with_it() -> None:
+    learner = taught("sdc", 2)
+    learner.learn(toy_images().of_classes(["one", "three"]))
+    assert learner.network.head.sizes == [(2, 0), (1, 0), (2, 0)]
+    weight, _ = learner.network.head.class_parameters()
+    learner.forget(["one", "two"])
+    assert learner.network.head.sizes == [(1, 0), (1, 0)]
+    assert torch.equal(learner.network.head.class_parameters()[0], weight[[0, 4]])
+
+
 @every_method
 def test_a_forgotten_class_can_be_taught_anew(name: str) -> None:
     learner = taught(name)
