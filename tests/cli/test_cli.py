@@ -81,7 +81,7 @@ def test_predict_takes_a_run(adagauss: Command, run_folder: Path, tmp_path: Path
 def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
     result = adagauss("info", run_folder)
     assert result.returncode == 0, result.stderr
-    assert "4 classes in 2 tasks" in result.stdout
+    assert "4 classes, taught in 2 tasks" in result.stdout
     assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated, NoReturn
 
 import typer
@@ -85,7 +86,9 @@ def main() -> None:
         # A name that the terminal's encoding lacks is no reason to fail.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
     except stopping.Stopped as stopped:
         _stopped(str(stopped))
     except SystemExit as ended:
@@ -100,6 +103,11 @@ def main() -> None:
         _fail(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except Exception as error:
         _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
+
+
+def _warn(message: Warning | str, *where: object) -> None:
+    """A warning as a sentence: the line of code that gave it says nothing to a user."""
+    typer.secho(f"adagauss: {_harmless(str(message))}", fg="yellow", err=True)
 
 
 def _fail(sentence: str, code: int) -> NoReturn:

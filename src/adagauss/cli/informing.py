@@ -10,7 +10,7 @@ import typer
 
 from adagauss.cli import terminal
 from adagauss.cli.options import ReadableModel
-from adagauss.names import visible
+from adagauss.names import clipped, visible
 
 if TYPE_CHECKING:
     from adagauss.cli.model import Model
@@ -59,12 +59,13 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
 
     learner = classifier.learner_
     method = learner.method
-    yield "model", f"{path}: {len(learner.classes)} classes in {len(learner.tasks)} tasks"
-    parts = (method.representation, method.memory, method.drift, method.classifier)
-    named = f"{classifier.method}: " if classifier.method else ""
-    yield "method", named + ", ".join(f"{part.role} {part.kind}" for part in parts)
+    yield "model", clipped(path, terminal.width() - 9, keep_end=True)
+    yield "knows", f"{len(learner.classes)} classes, taught in {len(learner.tasks)} tasks"
+    parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
+    yield "method", f"{classifier.method}: {parts}" if classifier.method else parts
     yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
-    yield "network", f"{method.backbone.name}, {learner.network.extractor.size} features"
+    trained = "trained" if method.trains else "not trained"
+    yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
     for change in learner.about.get(HISTORY, [])[-MOST_CHANGES:]:
         counts = [f"{change[key]} {key}" for key in ("classes", "images") if key in change]
         yield "changed", f"{change['when']}  {change['action']}" + (f" ({', '.join(counts)})" if counts else "")
@@ -90,6 +91,7 @@ def kept(learner: Learner) -> Iterator[tuple[str, str]]:
         "memory": f"mean of each class, covariance: {memory.covariance}, number of images; "
         f"{learner.knowledge.bytes_per_class:,} bytes per class",
         "classifier": "sums and weights that scores are made of",
+        "evidence": "counts and histograms, per class, of answers for images while they were left out",
     }
     for group, count in sorted(sizes.items(), key=lambda item: -item[1]):
         if count:

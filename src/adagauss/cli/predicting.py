@@ -114,9 +114,8 @@ def predict(
         classes = classifier.learner_.classes
         writers: dict[bool, Writer] = {as_json: json_lines, as_csv: csv_lines}
         write = writers.get(True) or table_of(files, classes, min(top, len(classes)))
-        asked = {} if unknown is None else {"unknown": unknown}
         for start in range(0, len(files), AT_ONCE):
-            answers = classifier.classify(files[start : start + AT_ONCE], top=top, **asked)
+            answers = classifier.classify(files[start : start + AT_ONCE], top=top, unknown=unknown)
             for line in write(answers, start == 0):
                 typer.echo(line)
 

@@ -65,6 +65,7 @@ def teach(
     No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
     """
     from adagauss.cli.model import Model, changing, open_model, save, signature, size
+    from adagauss.estimator import default_method
 
     begun = signature(model)
     with changing(model):
@@ -78,7 +79,7 @@ def teach(
             classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         else:
             classifier = Model(
-                method,
+                method or default_method(),
                 preset,
                 settings=parse_settings(settings) or None,
                 epochs=epochs,
