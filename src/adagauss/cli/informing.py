@@ -67,8 +67,8 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
     for change in learner.about.get(HISTORY, [])[-MOST_CHANGES:]:
-        counts = [f"{change[key]} {key}" for key in ("classes", "images") if key in change]
-        yield "changed", f"{change['when']}  {change['action']}" + (f" ({', '.join(counts)})" if counts else "")
+        counts = [f"{key} {change[key]}" for key in ("classes", "images") if key in change]
+        yield "changed", f"{change['when']}  {change['action']}" + (f"; {', '.join(counts)}" if counts else "")
     yield from kept(learner)
     yield from _covariances(learner)
     if path.is_dir() and any(path.glob("tasks/*/real.safetensors")):
