@@ -14,6 +14,7 @@ ROOT = Path(adagauss.__file__).parent
 LAYERS = [
     [
         "errors",
+        "names",
         "needs",
         "plugins",
         "state",
@@ -38,6 +39,7 @@ LAYERS = [
     ["knowledge", "upkeep", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
+    ["serve"],
     ["cli"],
     ["__main__"],
 ]

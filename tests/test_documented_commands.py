@@ -1,4 +1,4 @@
-"""Every `adagauss` command in the documents can be said: options, and for runs protocols, methods and settings."""
+"""Every `adagauss` command in documents and help texts parses: options, and for runs methods and settings."""
 
 from __future__ import annotations
 
@@ -31,19 +31,40 @@ def _commands() -> list[str]:
     return found
 
 
+def _commands_of_the_program() -> dict[str, Any]:
+    group: Any = typer.main.get_command(app)
+    commands: dict[str, Any] = dict(group.commands)
+    return commands
+
+
+def _examples() -> list[str]:
+    """Commands in the help texts; a pipe before one is not its own."""
+    texts = [command.epilog or "" for command in _commands_of_the_program().values()]
+    texts.append(app.registered_callback.epilog if app.registered_callback else "")
+    quoted = [example for text in texts for example in re.findall(r"`([^`]+)`", text)]
+    return [example[example.index("adagauss ") :] for example in quoted if "adagauss " in example]
+
+
 def _parsed(line: str) -> dict[str, Any]:
     _, name, *arguments = shlex.split(line)
-    group: Any = typer.main.get_command(app)
-    parameters: dict[str, Any] = group.commands[name].make_context(name, arguments).params
+    parameters: dict[str, Any] = _commands_of_the_program()[name].make_context(name, arguments).params
     return parameters
 
 
-@pytest.mark.parametrize("line", _commands())
+def test_every_command_has_help_with_an_example_of_its_own() -> None:
+    for name, command in _commands_of_the_program().items():
+        assert f"adagauss {name}" in (command.epilog or ""), name
+        assert command.help
+
+
+@pytest.mark.parametrize("line", [*_commands(), *_examples()])
 def test_a_documented_command_parses(line: str) -> None:
     assert _parsed(line) is not None, "click would have refused it"
 
 
-@pytest.mark.parametrize("line", [line for line in _commands() if line.split()[1] in ("run", "compare")])
+@pytest.mark.parametrize(
+    "line", [line for line in [*_commands(), *_examples()] if line.split()[1] in ("run", "compare")]
+)
 def test_the_methods_of_a_documented_command_take_its_settings(line: str) -> None:
     given = _parsed(line)
     chosen = given.get("methods") or given["method"]

@@ -59,6 +59,17 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, m
     _sync_folder(path.parent)
 
 
+def move_atomically(source: Path, target: Path) -> None:
+    """Put a complete file, already forced to disk, in the place of another of the same folder tree."""
+    try:
+        source.replace(target)
+    except OSError as error:
+        raise CheckpointError(f"{target} could not be replaced ({error.strerror}); it is unchanged") from error
+    _sync_folder(target.parent)
+    if source.parent != target.parent:
+        _sync_folder(source.parent)
+
+
 def _create(path: Path, mode: int) -> BufferedWriter:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
 

@@ -198,7 +198,7 @@ class Knowledge(nn.Module):
     ) -> Knowledge:
         """What was saved, given knowledge of nothing with a network of the same kind."""
         network = copy.deepcopy(self.network)
-        with torch.random.fork_rng(devices=runtime.seeded_devices):
+        with runtime.seeded("restored"):
             for classes, auxiliary in facts["head"]:
                 network.head.grow(classes, auxiliary)
         parts = dict(method.parts())

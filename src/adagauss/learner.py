@@ -18,6 +18,7 @@ from adagauss.checkpoint import load_tensors, save_tensors
 from adagauss.classifiers import Scorer
 from adagauss.config import plain
 from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.evidence import ClassSummary
 from adagauss.gaussians import ClassGaussians
@@ -37,6 +38,14 @@ class TaskReport:
     history: History = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of each stage: representation, drift, memory, classifier, evidence."""
+    warnings: list[str] = field(default_factory=list)
+    """Sentences on what went wrong, each with a remedy."""
+
+    def warn(self, text: str | None, runtime: Runtime) -> None:
+        """Note a warning, and say it."""
+        if text is not None:
+            self.warnings.append(text)
+            runtime.reporter.message(text)
 
 
 class Learner:
@@ -65,8 +74,7 @@ class Learner:
         self.shape = shape
         self.mean, self.std = tuple(mean), tuple(std)
         self.runtime = runtime or Runtime()
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            torch.manual_seed(self.runtime.seed_for("network"))
+        with self.runtime.seeded("network"):
             extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
@@ -108,8 +116,7 @@ class Learner:
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
-            after, report = self._learned(before, data)
+        after, report = self._learned(before, data)
         self._replace(before, after)
         return report
 
@@ -157,7 +164,7 @@ class Learner:
 
     def _change(self, change: Callable[[Knowledge], Knowledge]) -> None:
         before = self.knowledge
-        with torch.random.fork_rng(devices=self.runtime.seeded_devices):
+        with self.runtime.seeded("upkeep"):  # a smaller head draws weights, which are replaced
             after = change(before)
         self._replace(before, after)
 
@@ -200,10 +207,13 @@ class Learner:
             if previous is not None and method.representation.later is not None:
                 moved = method.drift.update(memory, seen, before.states.get("drift"))
                 memory, states["drift"] = method.memory.after_drift(memory, moved.memory), moved.state
+                report.warn(moved.warning, self.runtime)
 
         old = memory
         with _clock(report, "memory"):
             memory, states["memory"] = method.memory.update(old, now, before.states.get("memory"))
+            if old is not before.memory:
+                report.warn(collapse_warning(now.name, old, memory), self.runtime)
 
         with _clock(report, "classifier"):
             fitted = method.classifier.update(memory, now, before.states.get("classifier"))

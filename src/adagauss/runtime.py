@@ -6,6 +6,9 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
+
+_GLOBAL_RANDOMNESS = threading.RLock()
+"""Held while torch's own generator is used: there is one for all threads, and layers draw from no other."""
 
 
 class RuntimeConfig(Config):
@@ -167,6 +173,17 @@ class Runtime:
     def seed_for(self, *parts: object) -> int:
         """A seed for one purpose within this run."""
         return derive_seed(self.seed, *parts)
+
+    @contextmanager
+    def seeded(self, *parts: object) -> Iterator[None]:
+        """Torch's own generator, seeded for one purpose and afterwards as it was before.
+
+        Initial weights and dropout draw from it. Other threads that do the same wait, so keep what is done here short;
+        everything else draws from `generator`.
+        """
+        with _GLOBAL_RANDOMNESS, torch.random.fork_rng(devices=self.seeded_devices):
+            torch.manual_seed(self.seed_for(*parts))
+            yield
 
     def generator(self, *parts: object) -> torch.Generator:
         """A CPU generator for one purpose within this run."""

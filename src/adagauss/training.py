@@ -148,7 +148,6 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
             advance("resumed")
         for epoch in range(start, recipe.epochs):
             generator = runtime.generator(stage, "epoch", epoch)
-            torch.manual_seed(runtime.seed_for(stage, "global", epoch))
             wrapped.train()
             objective.begin_epoch(epoch, generator)
             sums: dict[str, Tensor] = {}
@@ -156,7 +155,8 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
                 factor = rate_factor(recipe, epoch, (epoch * len(batches) + step) / total_steps)
                 for group, rate in zip(bare.param_groups, base_rates, strict=True):
                     group["lr"] = rate * factor
-                losses: dict[str, Tensor] = wrapped(*batch)
+                with runtime.seeded(stage, "global", epoch, step):
+                    losses: dict[str, Tensor] = wrapped(*batch)
                 loss = torch.stack([term.float() for term in losses.values()]).sum()
                 optimizer.zero_grad()
                 if loss.requires_grad:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from adagauss.analysis.figures import gaussians_figure, save_figure
+from adagauss.analysis.figures import gaussians_figure
+from adagauss.analysis.plotting import save_figure
 from adagauss.gaussians import ClassGaussians
 
 

@@ -104,5 +104,5 @@ def test_the_table_gives_the_spread_over_seeds(replayed: Replay) -> None:
 
 def test_figures_are_drawn_from_the_folder_alone(folder: RunFolder) -> None:
     paths = write_figures(folder)
-    assert {path.name for path in paths} == {"accuracy.png", "matrix.png", "gaussians.png"}
+    assert {path.name for path in paths} == {"accuracy.png", "confusion.png", "gaussians.png", "matrix.png"}
     assert all(Path(path).stat().st_size > 5000 for path in paths)

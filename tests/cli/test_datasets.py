@@ -44,6 +44,7 @@ def test_the_list_fits_80_columns_without_breaking_words(tmp_path: Path) -> None
 
 def test_piped_the_list_has_two_lines_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("COLUMNS", raising=False)
     lines = CliRunner().invoke(app, ["--data-root", str(tmp_path)]).stdout.splitlines()
     assert len(lines) == 2 + 2 * len(datasets())
     (omniglot,) = (index for index, line in enumerate(lines) if line.startswith("omniglot"))

@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(paths: list[Path], tmp_path
 def test_bad_images_are_named_and_counted(paths: list[Path], budget: int) -> None:
     paths[1].write_bytes(b"not an image")
     paths[4].write_bytes(b"")
-    with pytest.raises(DataError, match=r"2 of 7 images cannot be decoded: .*1\.png.*4\.png.*--skip-bad-images"):
+    with pytest.raises(DataError, match=r"2 of 7 images cannot be decoded: .*1\.png.*4\.png.*--skip-bad"):
         FileImages(paths, 6, cache_bytes=budget)
 
 
@@ -224,7 +224,7 @@ def test_a_truncated_jpeg_is_found(tmp_path: Path, write_image: Any) -> None:
     with pytest.raises(DataError, match=r"a\.jpg"):
         FileImages([path], 6)
     on_demand = FileImages([path], 6, cache_bytes=0)  # its header is sound
-    with pytest.raises(DataError, match="--skip-bad-images"):
+    with pytest.raises(DataError, match="--skip-bad"):
         everything(on_demand)
 
 

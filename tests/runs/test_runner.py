@@ -96,7 +96,7 @@ def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path
     shutil.copytree(uninterrupted, path)
     same, other = Listening(), Listening()
     run(quick_config(), path, resume=True, reporter=same)
-    facts = RunFolder(path).read_json("environment.json")
+    facts = RunFolder(path).read_json_or_nothing("environment.json")
     RunFolder(path).write_json("environment.json", {**facts, "source": "0123456789"})
     run(quick_config(), path, resume=True, reporter=other)
     assert same.heard == []

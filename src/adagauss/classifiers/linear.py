@@ -75,8 +75,8 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
         return frozenset({Need.MEANS, Need.COVARIANCES})
 
     def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
-        torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
-        head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
+        with now.runtime.seeded(now.name, "linear initialisation"):
+            head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
         train(HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
         return LinearScorer(head.weight.detach(), head.bias.detach())

@@ -52,7 +52,8 @@ class Rebalanced(LinearClassifier):
         old = memory.select([label for label in memory.labels if label not in new])
         if len(old):
             weight, bias = head.class_parameters()
-            layer = nn.Linear(head.features, head.classes, head.bias).to(weight)
+            with now.runtime.seeded(now.name, "re-balancing"):  # the layer draws weights, which are replaced
+                layer = nn.Linear(head.features, head.classes, head.bias).to(weight)
             layer.load_state_dict({"weight": weight, "bias": bias} if head.bias else {"weight": weight})
             batches = _Mixture(old, now, self)
             train(HeadObjective(layer), batches, self.recipe, now.runtime, f"{now.name}: re-balancing")

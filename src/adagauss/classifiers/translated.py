@@ -101,8 +101,8 @@ class TranslatedLinear(LinearClassifier):
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
         features, targets = _all_classes(memory, now, self.similarity)
-        torch.manual_seed(now.runtime.seed_for(now.name, "linear initialisation"))
-        layer = nn.Linear(features.shape[1], len(memory)).to(now.runtime.device)
+        with now.runtime.seeded(now.name, "linear initialisation"):
+            layer = nn.Linear(features.shape[1], len(memory)).to(now.runtime.device)
         if (known := recalled(before, LinearScorer)) is not None:
             with torch.no_grad():
                 layer.weight[: len(known.bias)] = known.weight

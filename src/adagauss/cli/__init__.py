@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, NoReturn
 
 import typer
 
 from adagauss import __version__
 from adagauss.allocator import keep_freed_memory
-from adagauss.cli import comparing, datasets, demo, learned, listing, replaying, running
+from adagauss.cli import (
+    changing,
+    comparing,
+    datasets,
+    demo,
+    deploying,
+    evaluating,
+    informing,
+    listing,
+    predicting,
+    replaying,
+    running,
+    stopping,
+    teaching,
+)
 from adagauss.errors import AdagaussError
+from adagauss.names import visible
 
 app = typer.Typer(
     name="adagauss",
@@ -29,7 +45,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="**Examples:** `adagauss demo` · `adagauss run --dataset digits` · `adagauss methods`")
+EXAMPLES = """**Examples:**
+
+`adagauss teach birds.safetensors photos`
+
+`adagauss predict birds.safetensors unsorted --top 3`
+
+`adagauss demo`
+"""
+
+
+@app.callback(epilog=EXAMPLES)
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
@@ -41,30 +67,61 @@ def options(
     _debug = debug
 
 
-for module in (demo, running, comparing, replaying, learned, listing):
-    module.register(app)
-app.add_typer(datasets.app, name="datasets")
+MODELS = "Models: teach your own photographs"
+RESEARCH = "Research: methods on streams of tasks"
+COMMANDS = {
+    MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
+    RESEARCH: (demo, running, comparing, replaying, listing),
+}
+for panel, modules in COMMANDS.items():
+    for module in modules:
+        module.register(app, panel)
+app.add_typer(datasets.app, name="datasets", rich_help_panel=RESEARCH)
 
 
 def main() -> None:
     """Run a command; a user error is shown as one sentence, with exit code 2."""
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is no reason to fail.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
+    except stopping.Stopped as stopped:
+        _stopped(str(stopped))
+    except SystemExit as ended:
+        if ended.code != stopping.EXIT_CODE:
+            raise
+        _stopped(stopping.NOTHING_CHANGED)
     except AdagaussError as error:
-        if _debug:
-            raise
-        typer.secho(f"adagauss: {error}", fg="red", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.secho("adagauss: stopped; continue a run with --resume", fg="yellow", err=True)
-        sys.exit(130)
+        _fail(str(error), 2)
+    except OSError as error:
+        # What the library foresees it explains itself; the rest is told as the system puts it.
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except Exception as error:
-        if _debug:
-            raise
-        typer.secho(
-            f"adagauss: unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where",
-            fg="red",
-            err=True,
-        )
-        sys.exit(1)
+        _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
+
+
+def _warn(message: Warning | str, *where: object) -> None:
+    """A warning as a sentence: the line of code that gave it says nothing to a user."""
+    typer.secho(f"adagauss: {_harmless(str(message))}", fg="yellow", err=True)
+
+
+def _fail(sentence: str, code: int) -> NoReturn:
+    if _debug:
+        raise
+    typer.secho(f"adagauss: {_harmless(sentence)}", fg="red", err=True)
+    sys.exit(code)
+
+
+def _stopped(kept: str) -> NoReturn:
+    typer.secho(f"\nadagauss: stopped; {_harmless(kept)}", fg="yellow", err=True)
+    sys.exit(stopping.EXIT_CODE)
+
+
+def _harmless(sentence: str) -> str:
+    """A sentence may quote names; its own line ends stay."""
+    return "\n".join(map(visible, sentence.split("\n")))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from adagauss.cli import terminal
 from adagauss.cli.options import (
     DataRoot,
     DatasetName,
@@ -16,12 +17,15 @@ from adagauss.cli.options import (
     Settings,
     SkipBadImages,
     Workers,
+    dataset_name,
     make_reporter,
     parse_numbers,
     parse_settings,
     read_options,
     refuse_beside_protocol,
 )
+from adagauss.cli.stopping import stoppable
+from adagauss.names import visible
 
 EXAMPLES = """**Examples:**
 
@@ -31,9 +35,9 @@ EXAMPLES = """**Examples:**
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLES)(compare)
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(compare)
 
 
 def compare(
@@ -64,8 +68,11 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
-    from adagauss.analysis.figures import accuracy_curve, save_figure
-    from adagauss.cli.tables import comparison_table
+    from adagauss.analysis.figures import accuracy_curve
+    from adagauss.analysis.plotting import save_figure
+    from adagauss.atomic import write_atomically
+    from adagauss.cli.drawing import drawing
+    from adagauss.cli.tables import MEANING, comparison_table
     from adagauss.data.stream import StreamConfig
     from adagauss.runs import compare as comparison
     from adagauss.runs.grid import run_grid
@@ -76,29 +83,34 @@ def compare(
     refuse_beside_protocol(context, names)
     chosen = protocol_by_name(protocol) if protocol else None
     given = parse_settings(settings)
-    stream = chosen.stream if chosen else StreamConfig.of({name: context.params[name] for name in names})
+    options = {**{name: context.params[name] for name in names}, "dataset": dataset_name(dataset)}
+    stream = chosen.stream if chosen else StreamConfig.of(options)
     reporter = make_reporter(quiet)
-    results, failures = run_grid(
-        methods,
-        parse_numbers(seeds, "--seeds"),
-        stream,
-        out,
-        protocol=chosen,
-        recipe=recipe,
-        epochs=epochs,
-        settings=given,
-        runtime=RuntimeConfig.of({"device": device}, "runtime."),
-        options=read_options(data_root, stream, workers, reporter),
-        reporter=reporter,
-    )
+    with stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"):
+        results, failures = run_grid(
+            methods,
+            parse_numbers(seeds, "--seeds"),
+            stream,
+            out,
+            protocol=chosen,
+            recipe=recipe,
+            epochs=epochs,
+            settings=given,
+            runtime=RuntimeConfig.of({"device": device}, "runtime."),
+            options=read_options(data_root, stream, workers, reporter),
+            reporter=reporter,
+        )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
     rows = comparison.comparison_rows(results, as_published)
     caption = comparison.caption(results, f"recipe: {recipe}")
     for ending, written in comparison.FORMATS.items():
-        (out / f"table.{ending}").write_text(written(rows, caption), encoding="utf-8")
-    save_figure(accuracy_curve(results), out / "accuracy.png")
-    comparison_table(rows, results)
-    typer.echo(f"Tables and figure: {out}/table.md, table.tex, table.csv, accuracy.png")
+        write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
+    terminal.show(comparison_table(rows, results))
+    typer.echo(MEANING)
+    typer.echo(visible(f"Tables: {out}/table.md, table.tex, table.csv"))
+    with drawing(f"the comparison is complete in {out}, and the same command draws it again"):
+        save_figure(accuracy_curve(results), out / "accuracy.png")
+        typer.echo(visible(f"Figure: {out}/accuracy.png"))
     for name, reason in failures.items():
         typer.secho(f"adagauss: {name} did not finish with every seed: {reason}", fg="red", err=True)
     if failures:

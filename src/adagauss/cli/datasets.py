@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, given_options, make_reporter
+from adagauss.cli.stopping import stoppable
+from adagauss.names import visible
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
-
-UNFOLDED = 10_000
-"""Line width if the output goes to a file or a pipe: unbroken lines suit `grep`."""
-NARROWEST = 60
 
 app = typer.Typer(
     help="List the datasets, fetch one, or remove decoded images.",
@@ -30,11 +28,9 @@ def list_datasets(context: typer.Context, data_root: DataRoot = Path("data")) ->
     """List the datasets: size, licence, where each is expected, and whether it is present."""
     if context.invoked_subcommand is not None:
         return
-    import shutil
-
     from adagauss.data.dataset import datasets
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNFOLDED
+    width = terminal.width()
     typer.secho(f"datasets below {data_root}", italic=True)
     infos = list(datasets().values())
     names = max(len(info.name) for info in infos)
@@ -71,7 +67,7 @@ def _folded(start: str, text: str, width: int) -> str:
 
     return textwrap.fill(
         text,
-        max(width, NARROWEST),
+        max(width, terminal.NARROWEST),
         initial_indent=start,
         subsequent_indent=" " * len(start),
         break_long_words=False,
@@ -88,7 +84,9 @@ def fetch(
     """Download a dataset, check it and unpack it below the data root."""
     from adagauss.data.fetch import fetch as download
 
-    typer.echo(f"{name} is at {download(name, _root(context, data_root), reporter=make_reporter(quiet=False))}")
+    with stoppable(f"{name} is not complete: the same command begins again"):
+        place = download(name, _root(context, data_root), reporter=make_reporter(quiet=False))
+    typer.echo(visible(f"{name} is at {place}"))
 
 
 @app.command(epilog="**Example:** `adagauss datasets clean --data-root data`")

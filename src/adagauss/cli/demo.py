@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from adagauss.cli.options import Quiet, make_reporter, parse_numbers
+from adagauss.cli.stopping import stoppable
+from adagauss.names import visible
 
 DEMO_METHODS = ("adagauss", "finetune")
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog="**Example:** `adagauss demo --seeds 0`")(demo)
+    app.command(rich_help_panel=panel, epilog="**Example:** `adagauss demo --seeds 0`")(demo)
 
 
 def demo(
@@ -23,8 +26,10 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.analysis.figures import accuracy_curve, save_figure, write_figures
+    from adagauss.analysis.figures import accuracy_curve, write_figures
+    from adagauss.analysis.plotting import save_figure
     from adagauss.cli import tables
+    from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
     from adagauss.runs import RunFolder, RunResult, make_config, run
@@ -34,17 +39,17 @@ def demo(
     reporter = make_reporter(quiet)
     reporter.message("Ten digits in five tasks of two; no image of an earlier task is ever seen again.")
     results: dict[str, list[RunResult]] = {}
-    for method in DEMO_METHODS:
-        results[method] = []
-        for seed in parse_numbers(seeds, "--seeds"):
+    folders: list[Path] = []
+    with stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"):
+        for method, seed in product(DEMO_METHODS, parse_numbers(seeds, "--seeds")):
             config = make_config(method, stream, seed=seed)
-            folder = out / f"{method}-{config.digest()}-seed{seed}"
-            results[method].append(run(config, folder, resume=True, reporter=reporter, dataset=dataset))
-            figures = write_figures(RunFolder(folder))
-            if method == DEMO_METHODS[0] and len(results[method]) == 1:
-                shown, drawn = results[method][0], figures
-    tables.show(results, shown)
-    curve = out / "accuracy.png"
-    save_figure(accuracy_curve(results), curve)
-    typer.echo(f"Figures: {curve}, " + ", ".join(str(path) for path in drawn[1:]))
-    typer.echo(f"Inspect the learner: adagauss info {drawn[0].parent.parent}")
+            folders.append(out / f"{method}-{config.digest()}-seed{seed}")
+            result = run(config, folders[-1], resume=True, reporter=reporter, dataset=dataset)
+            results.setdefault(method, []).append(result)
+    tables.show(results, results[DEMO_METHODS[0]][0])
+    with drawing(f"the runs are complete in {out}, and the same command draws them again"):
+        save_figure(accuracy_curve(results), out / "accuracy.png")
+        drawn = {folder: write_figures(RunFolder(folder)) for folder in folders}
+        names = ", ".join(path.name for path in drawn[folders[0]])
+        typer.echo(visible(f"Figures: {out / 'accuracy.png'}; {names}, in {folders[0] / 'figures'}"))
+    typer.echo(visible(f"Inspect the learner: adagauss info {folders[0]}"))

@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from adagauss.data.stream import StreamConfig
     from adagauss.progress import Reporter
 
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
+ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
 DataRoot = Annotated[
     Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
 ]
-DatasetName = Annotated[str, typer.Option("--dataset", "-d", help="Dataset by name; see `adagauss datasets`.")]
+DatasetName = Annotated[
+    str,
+    typer.Option(
+        "--dataset", "-d", help="Dataset by name (see `adagauss datasets`), or a folder with one folder per class."
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.tied=0.5. Repeatable."),
@@ -27,11 +34,11 @@ ProtocolName = Annotated[
     str | None,
     typer.Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no configuration; results only.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
 SkipBadImages = Annotated[
-    bool, typer.Option("--skip-bad-images", help="Skip image files that cannot be decoded, instead of stopping.")
+    bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
 
 
@@ -53,6 +60,17 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
         # A name that ends in a colon, such as timm:, is an incomplete name, not a mapping.
         settings[key.strip()] = value.strip() if isinstance(read, dict) and value.rstrip().endswith(":") else read
     return settings
+
+
+def dataset_name(given: str) -> str:
+    """The name of a dataset; a path of a folder stands for ``folder:PATH``, unless a dataset is called so."""
+    from adagauss.data.dataset import datasets
+
+    if given in datasets() or given.partition(":")[0] in datasets():
+        return given
+    path = Path(given).expanduser()
+    looks_like_path = path.name != given or path.is_dir()
+    return f"folder:{path}" if looks_like_path else given
 
 
 def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, Quiet, Settings, Workers, make_reporter, parse_settings, read_options
+from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,9 +23,9 @@ EXAMPLES = """
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLES)(replay)
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(replay)
 
 
 def replay(
@@ -43,8 +45,6 @@ def replay(
     time. The real statistics of old classes (oracle) are the upper bound for any drift; no learner has access to them.
     The memory can be changed as well, and then applies to all lines of the table.
     """
-    from rich.console import Console
-
     from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
@@ -62,8 +62,9 @@ def replay(
         drifts[CHANGED] = changed.drift
     if changed.classifier != config.method.classifier:
         classifiers[CHANGED] = changed.classifier
-    results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter, changed.memory) for path in runs]
-    Console().print(tables.replay_table(results, metrics[0]))
+    with stoppable("a replay changes nothing, and nothing of it is kept: the same command begins again"):
+        results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter, changed.memory) for path in runs]
+    terminal.show(tables.replay_table(results, metrics[0]))
 
 
 def _common_config(runs: list[Path]) -> RunConfig:

@@ -18,6 +18,7 @@ from adagauss.cli.options import (
     Settings,
     SkipBadImages,
     Workers,
+    dataset_name,
     given_options,
     make_reporter,
     parse_numbers,
@@ -25,7 +26,9 @@ from adagauss.cli.options import (
     read_options,
     refuse_beside_protocol,
 )
+from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
+from adagauss.names import visible
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset, ReadOptions
@@ -43,12 +46,16 @@ STREAM_OPTIONS = (
     "image_size",
     "skip_bad_images",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "workers"}
+NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
 EXAMPLES = """**Examples:**
 
 `adagauss run --dataset digits --tasks 5`
+
+`adagauss run --dataset photos/birds --tasks 3 --method exact`
+
+`adagauss run --dataset photos/birds --class-order wren,robin,owl --tasks 3`
 
 `adagauss run --protocol cifar100-10 --seed 1 --out runs/cifar`
 
@@ -58,9 +65,9 @@ EXAMPLES = """**Examples:**
 """
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, panel: str) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLES)(run)
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(run)
 
 
 def run(
@@ -73,7 +80,8 @@ def run(
     sizes: Annotated[str | None, typer.Option("--sizes", help="Classes of each task, e.g. 4,3,3.")] = None,
     classes: Annotated[int | None, typer.Option("--classes", help="Use only the first N classes.")] = None,
     class_order: Annotated[
-        str | None, typer.Option("--class-order", help="natural, icarl, seeded, per-run, or positions 3,1,2,...")
+        str | None,
+        typer.Option("--class-order", help="natural, icarl, seeded, per-run, or classes by name or position: 3,1,2"),
     ] = None,
     class_order_seed: Annotated[
         int | None, typer.Option("--class-order-seed", min=0, help="Shuffle the classes with this seed.")
@@ -106,6 +114,9 @@ def run(
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
     skip_bad_images: SkipBadImages = False,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Show all settings first, as config.yaml in the run folder.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a method on a stream of tasks, evaluate it after each task, and write a run folder.
@@ -114,19 +125,26 @@ def run(
     """
     from adagauss.analysis.figures import write_figures
     from adagauss.cli import tables
+    from adagauss.cli.drawing import drawing
+    from adagauss.data.dataset import short_name
     from adagauss.runs import RunFolder
     from adagauss.runs import run as run_benchmark
 
     reporter = make_reporter(quiet)
     resolved, data, options = _resolve(context, reporter)
-    place = protocol or re.sub(r"[^\w.+-]+", "_", f"{dataset}-{tasks}")
+    place = protocol or re.sub(r"[^\w.+-]+", "_", f"{short_name(resolved.stream.dataset)}-{tasks}")
     out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
-    if not quiet:
-        show_config(resolved)
-    result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)
-    figures = write_figures(RunFolder(out))
+    if show_config:
+        write_config(resolved)
+    elif not quiet:
+        write_summary(resolved, out, parse_settings(settings))
+    with stoppable(f"finished tasks are kept: `adagauss run --out {out} --resume` goes on with the same numbers"):
+        result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)
     tables.show({resolved.method_name: [result]}, result)
-    typer.echo(f"Run folder: {out}; figures: " + ", ".join(path.name for path in figures))
+    typer.echo(visible(f"Run folder: {out}"))
+    with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
+        figures = write_figures(RunFolder(out))
+        typer.echo(visible(f"Figures there: {', '.join(path.name for path in figures)}"))
 
 
 def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, ReadOptions]:
@@ -180,16 +198,16 @@ def _stream_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     sizes = parse_numbers(given["sizes"], "--sizes", "4,3,3") if given["sizes"] else None
     order = given["class_order"]
     if order and "," in order:
-        order = parse_numbers(order, "--class-order")
+        order = [word.strip() for word in order.split(",")]
     if given["class_order_seed"] is not None:
         if order not in (None, "seeded"):
             raise ConfigError(f"--class-order-seed shuffles the classes, and --class-order {order} does not: give one")
         order = "seeded"
     chosen = {name: given[name] for name in names if given[name] is not None}
-    return {**chosen, "sizes": sizes, "class_order": order}
+    return {**chosen, "dataset": dataset_name(given["dataset"]), "sizes": sizes, "class_order": order}
 
 
-def show_config(config: RunConfig) -> None:
+def write_config(config: RunConfig) -> None:
     """The resolved configuration, as it is stored."""
     import yaml
     from rich.console import Console
@@ -198,6 +216,27 @@ def show_config(config: RunConfig) -> None:
 
     text = yaml.safe_dump(plain(config), sort_keys=False)
     Console(stderr=True).print(f"configuration {config.digest()}\n{text}", highlight=False, markup=False, style="dim")
+
+
+def write_summary(config: RunConfig, out: Path, given: Mapping[str, Any]) -> None:
+    """What is about to run, in a few lines."""
+    from adagauss.data.dataset import short_name
+
+    stream, method = config.stream, config.method
+    recipe = method.representation.first
+    tasks = f"{len(stream.sizes)} tasks" if stream.sizes else f"{stream.tasks} tasks"
+    facts = {
+        "method": config.method_name + (f", preset {config.preset}" if config.preset else ""),
+        "data": f"{short_name(stream.dataset)} in {tasks}, seed {config.seed}",
+        "network": f"{method.backbone.name}, "
+        + (f"epochs of the first task: {recipe.epochs}" if recipe else "not trained"),
+        "changed": ", ".join(f"{key}={value}" for key, value in given.items()),
+        "folder": f"{out}",
+        "settings": "all are in its config.yaml; --show-config shows them",
+    }
+    for name, text in facts.items():
+        if text:
+            typer.secho(visible(f"{name:9}{text}"), dim=True, err=True)
 
 
 def _configures(context: typer.Context) -> bool:

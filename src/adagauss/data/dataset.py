@@ -179,6 +179,17 @@ def absolute_name(name: str) -> str:
     return f"{prefix}:{Path(location).expanduser().absolute()}"
 
 
+def short_name(name: str) -> str:
+    """The name for titles and folders: of ``folder:PATH``, the folder's own name.
+
+    >>> short_name("folder:/home/me/birds"), short_name("digits")
+    ('birds', 'digits')
+    """
+    prefix, _, location = name.partition(":")
+    known = location and prefix in _DATASETS and _DATASETS.find(prefix).takes_path
+    return Path(location).name or location if known else name
+
+
 def _at_path(info: DatasetInfo, path: Path) -> DatasetInfo:
     def read(options: ReadOptions) -> Dataset:
         return info.read(replace(options, path=path))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +40,12 @@ _TURNS = {
 }
 
 
-def decode_image(path: Path, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
+def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
     """The image as ``(channels, size, size)``: upright, shorter side resized to ``size``, centre kept.
 
     Transparent parts are shown on white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
-    that a photograph is the same image however it was stored. Only the first of several frames is read.
+    that a photograph is the same image however it was stored. Only the first of several frames is read. Instead of a
+    path, an open binary stream will do.
     """
     with _opened(path, max_pixels) as image:
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
@@ -95,15 +96,15 @@ def pixel_limit(given: int | None = None) -> int:
 
 
 @contextmanager
-def _opened(path: Path, max_pixels: int | None) -> Iterator[Image.Image]:
+def _opened(path: Path | BinaryIO, max_pixels: int | None) -> Iterator[Image.Image]:
     limit = pixel_limit(max_pixels)
     try:
-        stream = open_regular(path)
+        stream = open_regular(path) if isinstance(path, Path) else nullcontext(path)
     except IrregularFileError as error:
         raise DataError(f"it is {error.kind}, not a file") from None
-    with stream:
+    with stream as file:
         try:
-            image = Image.open(stream, formats=FORMATS)
+            image = Image.open(file, formats=FORMATS)
         except UnidentifiedImageError:
             raise DataError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
         except Image.DecompressionBombError:

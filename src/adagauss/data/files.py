@@ -47,7 +47,7 @@ class FileImages:
         cache_bytes: int = 4 * 2**30,
         cache_dir: Path | None = None,
         skip_bad_images: bool = False,
-        skip_option: str = "--skip-bad-images",
+        skip_option: str = "--skip-bad",
         reporter: Reporter | None = None,
         max_pixels: int | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from adagauss.data.files import FileImages
-from adagauss.data.images import ArrayImages, Images, LabelledImages, Subset, evenly_spaced
+from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
 from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
 
@@ -35,9 +35,33 @@ def fingerprint(dataset: Dataset) -> str:
     True
     """
     digest = hashlib.sha256()
-    for part in (dataset.train, dataset.test):
-        _add_part(digest, part)
+    for name, value in fingerprints(dataset).items():
+        _add(digest, name, value)
     return f"1:{digest.hexdigest()}"
+
+
+def fingerprints(dataset: Dataset) -> dict[str, str]:
+    """A digest of each aspect of a dataset, so that whoever compares them can say what changed.
+
+    >>> from adagauss.data.dataset import load_dataset
+    >>> list(fingerprints(load_dataset("digits")))[:3]
+    ['class names', 'number and size of the training images', 'labels of the training images']
+    """
+    found = {"class names": _digest(*(f"{type(label).__name__} {label!r}" for label in dataset.classes))}
+    for name, part in (("training", dataset.train), ("test", dataset.test)):
+        targets = part.targets.to(torch.int64).cpu().contiguous().numpy().tobytes()
+        found[f"number and size of the {name} images"] = _digest(repr(part.images.shape), str(len(part)))
+        found[f"labels of the {name} images"] = _digest(targets)
+        digest = hashlib.sha256()
+        _add_images(digest, part.images)
+        found[f"content of the {name} images"] = digest.hexdigest()
+    return found
+
+
+def _digest(*fields: bytes | str) -> str:
+    digest = hashlib.sha256()
+    _add(digest, *fields)
+    return digest.hexdigest()
 
 
 def _add(digest: Hash, *fields: bytes | str) -> None:
@@ -46,13 +70,6 @@ def _add(digest: Hash, *fields: bytes | str) -> None:
         content = field.encode("utf-8", "surrogateescape") if isinstance(field, str) else field
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
-
-
-def _add_part(digest: Hash, part: LabelledImages) -> None:
-    _add(digest, repr(part.images.shape), str(len(part)))
-    _add(digest, *(f"{type(label).__name__} {label!r}" for label in part.classes))
-    _add(digest, part.targets.to(torch.int64).cpu().contiguous().numpy().tobytes())
-    _add_images(digest, part.images)
 
 
 def _add_images(digest: Hash, images: Images) -> None:

@@ -25,8 +25,8 @@ class StreamConfig(Config):
     """Number of classes of each task, if they follow no rule; ``tasks`` and ``first`` are then ignored."""
     classes: PositiveInt | None = None
     """Use only this many classes, the first ones in the class order."""
-    class_order: str | NonNegativeInt | tuple[NonNegativeInt, ...] | None = None
-    """A name, a seed or a list (see `class_order`); None takes the dataset's default."""
+    class_order: str | NonNegativeInt | tuple[NonNegativeInt | str, ...] | None = None
+    """A name, a seed or a list of classes (see `class_order`); None takes the dataset's default."""
     class_order_seed: int = 0
     """The seed of the order ``"seeded"``."""
     image_size: PositiveInt | None = None
@@ -66,7 +66,7 @@ class TaskStream:
         self.dataset = dataset
         named = config.class_order if config.class_order is not None else default_order
         seed = run_seed if named == "per-run" else config.class_order_seed
-        order = class_order(named, len(dataset.classes), seed)
+        order = class_order(named, dataset.classes, seed)
         if config.classes is not None:
             if config.classes > len(order):
                 raise ConfigError(f"{config.classes} classes were requested, but {dataset.name} has {len(order)}")

@@ -213,7 +213,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def save(self, path: Path | str) -> None:
         """Write all that is needed to predict and to go on learning into one file; no image is in it."""
         parameters = json.loads(json.dumps(self.get_params(deep=False), default=_json_ready))
-        self._fitted().save(path, about={"estimator": parameters})
+        learner = self._fitted()
+        learner.save(path, about={**learner.about, "estimator": parameters})
 
     def export(self, path: Path | str) -> None:
         """Write an ONNX file that predicts without this library; see `adagauss.export.export_onnx` (extra ``onnx``)."""

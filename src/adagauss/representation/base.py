@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-import torch
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
@@ -135,10 +134,10 @@ class Representation(Part):
         elif not self.train_old_heads:
             network.head.hold()
         auxiliary = self.label_augmentation.auxiliary_outputs(len(now.classes), now.first)
-        torch.manual_seed(now.runtime.seed_for(now.name, "initialisation"))
-        network.head.grow(len(now.classes), auxiliary)
-        now.runtime.place(network)
-        parts = self._start(now, memory, before)
+        with now.runtime.seeded(now.name, "initialisation"):
+            network.head.grow(len(now.classes), auxiliary)
+            now.runtime.place(network)
+            parts = self._start(now, memory, before)
         weights = {name: term.weight for name, term in self.terms.items()}
         objective = TaskObjective(now, memory, parts, weights, recipe, self.parameter_groups)
         batch_size = max(1, recipe.batch_size // self.label_augmentation.copies(now.first))

@@ -98,7 +98,7 @@ def stored_config(folder: RunFolder) -> RunConfig:
     try:
         return RunConfig.of(folder.config)
     except ConfigError as error:
-        begun = folder.read_json("environment.json").get("adagauss", "another version")
+        begun = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
         raise CheckpointError(
             f"{folder.path} was started with adagauss {begun}; this is {version('adagauss')}, which has other settings "
             f"({error}): continue with that release, or start a new run in another folder"

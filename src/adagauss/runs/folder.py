@@ -19,6 +19,7 @@ from torch import Tensor
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
 from adagauss.errors import CheckpointError
 from adagauss.gaussians import ClassGaussians
+from adagauss.progress import Advance, Reporter
 from adagauss.runs.metrics import Evaluation
 from adagauss.runs.results import RunResult, TaskFacts
 from adagauss.yaml_files import YamlError, read_yaml
@@ -40,6 +41,7 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self._locked: tuple[int, int] | None = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -55,9 +57,27 @@ class RunFolder:
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be a run folder ({error.strerror}): choose another") from error
         try:
+            self._locked = self._lock_file()
             yield
         finally:
+            self._locked = None
             lock.release()
+
+    def require_present(self) -> None:
+        """Raise if this folder, which is locked, was removed or replaced since: writing would begin a new one."""
+        # The lock file is still open, so no other file can have its number.
+        if self._locked is not None and self._lock_file() != self._locked:
+            raise CheckpointError(
+                f"{self.path} was removed or replaced while a run was writing to it, so the run stops: nothing more "
+                "can be saved there. Bring the folder back and use --resume, or start again with another --out"
+            )
+
+    def _lock_file(self) -> tuple[int, int] | None:
+        try:
+            state = (self.path / "lock").stat()
+        except OSError:
+            return None
+        return state.st_dev, state.st_ino
 
     @property
     def config(self) -> dict[str, Any]:
@@ -76,7 +96,7 @@ class RunFolder:
     @property
     def origins(self) -> dict[str, str]:
         """The layer that each setting of the method comes from, by dotted key; empty if unknown."""
-        return self.read_json(ORIGINS) if (self.path / ORIGINS).exists() else {}
+        return {key: str(layer) for key, layer in self.read_json_or_nothing(ORIGINS).items()}
 
     def exists(self) -> bool:
         """Whether a run was started here."""
@@ -87,19 +107,21 @@ class RunFolder:
         return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
 
     def write_config(self, config: dict[str, Any]) -> None:
+        self.require_present()
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode("utf-8"))
 
     def write_json(self, name: str, data: Any) -> None:
+        self.require_present()
         save_json(self.path / name, data)
 
-    def read_json(self, name: str) -> Any:
-        """A JSON file of the run."""
+    def read_json_or_nothing(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file beside the results; nothing if it is missing or damaged."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{self.path} has no {name}: the run is not finished; use --resume") from None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.path / name} cannot be read ({error}): start the run again") from error
+            content = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            logger.info("%s cannot be read: %s", self.path / name, error)
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def task(self, index: int) -> Path:
         """The folder of a task, counted from 0."""
@@ -128,6 +150,7 @@ class RunFolder:
     def write_evaluation(self, index: int, evaluation: Evaluation, facts: TaskFacts) -> None:
         tensors = {"true": evaluation.true, "predicted": evaluation.predicted, "task_aware": evaluation.task_aware}
         about = {**facts.model_dump(), "sizes": evaluation.sizes}
+        self.require_present()
         save_tensors(self.task(index) / "evaluation.safetensors", "evaluation", tensors, about)
 
     def evaluation(self, index: int) -> tuple[Evaluation, TaskFacts]:
@@ -138,6 +161,7 @@ class RunFolder:
         return evaluation, TaskFacts.model_validate(about)
 
     def write_result(self, result: RunResult) -> None:
+        self.require_present()
         result.write(self.path / METRICS_FILE)
 
     def result(self) -> RunResult:
@@ -155,6 +179,27 @@ class RunFolder:
         tensors, facts = load_tensors(self.task(index) / "real.safetensors", "real")
         sample, targets = tensors.pop("sample"), tensors.pop("targets")
         return ClassGaussians.from_state(tensors, facts["labels"], "full"), sample, targets
+
+
+class Watching(Reporter):
+    """Reports to another reporter, and stops the run at the next step of anything if its folder is gone."""
+
+    def __init__(self, reporter: Reporter, folder: RunFolder) -> None:
+        self._reporter = reporter
+        self._folder = folder
+
+    @contextmanager
+    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+        with self._reporter.progress(title, total, unit) as advance:
+
+            def watched(note: str = "", step: float = 1.0) -> None:
+                self._folder.require_present()
+                advance(note, step)
+
+            yield watched
+
+    def message(self, text: str) -> None:
+        self._reporter.message(text)
 
 
 class FileSnapshots:

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from adagauss.checkpoint import save_json
+from adagauss.data.dataset import short_name
 from adagauss.errors import CheckpointError
 from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean
 
@@ -32,7 +33,7 @@ class Stored(BaseModel):
             return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise CheckpointError(f"{path} does not exist: {remedy}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} is damaged, or of another version ({_reason(error)}): {remedy}") from error
 
 
@@ -58,9 +59,13 @@ class ProtocolFacts(Stored):
         """
         sizes = self.tasks
         warm = len(sizes) > 1 and sizes[0] >= 2 * sizes[1]
-        tasks = f"{sizes[0]} classes first, then {len(sizes) - 1} tasks" if warm else f"{len(sizes)} tasks"
+        tasks = (
+            f"{sizes[0]} classes first, then {len(sizes) - 1} tasks"
+            if warm
+            else f"{len(sizes)} task{'s' * (len(sizes) > 1)}"
+        )
         small = ", CPU scale (compare such numbers with each other only)" if self.scale == "cpu" else ""
-        return f"{self.dataset}, {tasks}{small}"
+        return f"{short_name(self.dataset)}, {tasks}{small}"
 
 
 class Details(Stored):

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import platform
 from dataclasses import asdict
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
-import adagauss
 from adagauss.config import plain
-from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
 from adagauss.learner import Learner, TaskReport
 from adagauss.methods import method_info
 from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
-from adagauss.runs.folder import ORIGINS, FileSnapshots, RunFolder, real_statistics, sample_rows
-from adagauss.runs.metrics import Evaluation, summary, task_aware_predictions
+from adagauss.runs.environment import begin, check_resumed
+from adagauss.runs.folder import ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
+from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.runtime import Runtime
 from adagauss.settings import flatten
@@ -48,20 +44,25 @@ def run(
     reporter = reporter or Reporter()
     folder = RunFolder(path)
     # User errors are checked first: a refused run leaves no folder behind.
-    dataset = dataset or load_dataset(config.stream.dataset, options)
+    wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
+    dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
     stream = make_stream(config, dataset)
     snapshots = FileSnapshots(folder.path / "snapshots")
-    runtime = Runtime(config.runtime, config.seed, reporter, snapshots)
+    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if folder.finished_tasks() else _new_learner(config, dataset, runtime)
     with folder.lock():
-        _open(folder, config, resume)
-        _warn_of_other_code(folder, reporter)
+        if _open(folder, config, resume):
+            check_resumed(folder, dataset, reporter, runtime.device)
+        else:
+            begin(folder, dataset, runtime.device)
+            folder.write_json(ORIGINS, dict(config.origins))
+            folder.write_config(plain(config))
         done = folder.finished_tasks()
         joint = method_info(config.method_name).joint
         testing = _Testing(stream, still=not joint and config.method.still)
         learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
-        title = f"{config.method_name}, {config.stream.dataset}, seed {config.seed}"
+        title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with reporter.progress(title, len(stream)) as advance:
             for _ in range(done):
                 advance("resumed")
@@ -78,6 +79,7 @@ def run(
                     else:
                         report = learner.learn(stream[index].train)
                     about = {"dataset": config.stream.dataset, "report": asdict(report)}
+                    folder.require_present()
                     learner.save(folder.checkpoint(index), about)
                 snapshots.clear()
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
@@ -97,13 +99,10 @@ def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learn
     return Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
 
 
-def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
-    """Start a run folder, or check that the existing one belongs to the same run."""
+def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
+    """Whether a run was begun here; raises where it is another one, or is not to be resumed."""
     if not folder.exists() or (not resume and folder.untouched()):
-        folder.write_json("environment.json", environment())
-        folder.write_config(plain(config))
-        folder.write_json(ORIGINS, dict(config.origins))
-        return
+        return False
     if not resume:
         raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
     # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
@@ -116,15 +115,7 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> None:
             f"{folder.path} was started with other settings ({len(differing)} differ; {key}: "
             f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
         )
-
-
-def _warn_of_other_code(folder: RunFolder, reporter: Reporter) -> None:
-    """Warn if a run mixes results of two versions of the code."""
-    begun = folder.read_json("environment.json").get("source") if (folder.path / "environment.json").exists() else None
-    if begun != source_digest():
-        reporter.message(
-            f"{folder.path} was started with other code ({begun}, now {source_digest()}): its numbers may differ"
-        )
+    return True
 
 
 class _Testing:
@@ -156,7 +147,7 @@ class _Testing:
 def _evaluate(
     learner: Learner, testing: _Testing, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
 ) -> float:
-    """Predict the test images of all seen classes; their features are computed once."""
+    """Predict the test images of all seen classes, with features computed once; returns the accuracy of the tables."""
     stream, labels = testing.stream, learner.classes
     features, targets, per_image = testing.features(learner, index)
     started = perf_counter()
@@ -180,7 +171,7 @@ def _evaluate(
         history=tuple(report.history),
     )
     folder.write_evaluation(index, evaluation, facts)
-    return evaluation.accuracy()
+    return mean(evaluation.accuracy_per_task())
 
 
 def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunResult:
@@ -203,34 +194,3 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunRe
     )
     folder.write_result(result)
     return result
-
-
-def environment() -> dict[str, str]:
-    """Versions and machine, stored with every run."""
-    packages = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn")
-    return {
-        **{name: version(name) for name in packages},
-        "source": source_digest(),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "processor": _processor(),
-        "threads": str(torch.get_num_threads()),
-    }
-
-
-@cache
-def source_digest() -> str:
-    """A short digest of the installed source code of the library."""
-    root = Path(adagauss.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:10]
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -21,6 +21,7 @@ SPLIT_SEED = 0
     images="as found; train/ and test/ folders, or else split 80/20 by class",
     licence="yours",
     folder="",
+    class_order="natural",
     takes_path=True,
     traits=(Trait.PHOTOGRAPHS,),
 )

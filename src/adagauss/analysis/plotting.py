@@ -1,0 +1,67 @@
+"""What all figures share: no display, names shown as they are, files replaced completely or not at all."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adagauss.atomic import write_atomically
+from adagauss.names import clipped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LONGEST_NAME = 28
+DOTS_PER_INCH = 130
+MANY_TICKS = 20
+
+
+def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
+    """A figure that needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a PNG; characters that the font lacks are drawn as boxes, without a warning for each."""
+    drawn = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
+        figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
+    write_atomically(path, drawn.getvalue())
+
+
+def shown(name: object, width: int = LONGEST_NAME) -> str:
+    """A name for a figure: cut to a width, and with escaped dollar signs, between which formulas are typeset."""
+    return clipped(name, width).replace("$", r"\$")
+
+
+def set_title(axes: Axes, text: str) -> None:
+    """A title that is broken into lines rather than cut."""
+    axes.set_title(shown(text, 200), fontsize=9, wrap=True)
+
+
+def number_ticks(axes: Axes, count: int, *, both: bool = False) -> None:
+    """Ticks 1..count at the positions 0..count-1, as many as there is room for."""
+    step = -(-count // MANY_TICKS)
+    ticks = list(range(0, count, step))
+    axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
+    if both:
+        axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
+
+
+def name_ticks(axes: Axes, names: Sequence[object], size: float) -> None:
+    """A name at each row, and at each column upright."""
+    ticks = range(len(names))
+    labels = [shown(name, 24) for name in names]
+    axes.set_xticks(ticks, labels, fontsize=size, rotation=90)
+    axes.set_yticks(ticks, labels, fontsize=size)

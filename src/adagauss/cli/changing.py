@@ -1,0 +1,115 @@
+"""`adagauss forget`, `rename` and `merge`: upkeep of the classes of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
+from adagauss.errors import CheckpointError, unknown_name
+from adagauss.names import visible
+
+FORGET = """**Examples:**
+
+`adagauss forget birds.safetensors Cardinal Bobolink`
+
+`adagauss forget birds.safetensors Cardinal --images photos/cardinals`
+"""
+RENAME = """**Examples:**
+
+`adagauss rename birds.safetensors Gray_Catbird Catbird`
+
+`adagauss rename birds.safetensors Wren_female Wren --join`
+"""
+MERGE = "**Example:** `adagauss merge birds.safetensors garden.safetensors --into all.safetensors`"
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel=panel, epilog=FORGET)(forget)
+    app.command(rich_help_panel=panel, epilog=RENAME)(rename)
+    app.command(rich_help_panel=panel, epilog=MERGE)(merge)
+
+
+def forget(
+    model: ModelArgument,
+    classes: Annotated[list[str], typer.Argument(metavar="CLASS...", help="Names of classes.")],
+    images: Annotated[
+        Path | None,
+        typer.Option("--images", metavar="FOLDER", help="Their images again: these are taken out of sums as well."),
+    ] = None,
+    skip_bad_images: SkipBadImages = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forget classes: they are never predicted again, and nothing that is kept of one class alone remains.
+
+    `docs/privacy.md` says what else may remain of a class, by method. With --images (one folder per class, or the
+    images of the one class), the sums of exact methods are then as if it had never been taught.
+    """
+    from adagauss.cli.model import changing, open_model, save, signature
+
+    begun = signature(model)
+    with changing(model):
+        classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+        labels = [known_label(name, classifier.learner_.classes) for name in classes]
+        classifier.forget(*labels, images=images)
+        save(classifier, model, "forget", begun, classes=len(labels))
+    left = len(classifier.learner_.classes)
+    typer.echo(visible(f"Forgot {', '.join(classes)}; {model} now knows {left} {'class' if left == 1 else 'classes'}."))
+
+
+def rename(
+    model: ModelArgument,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A class.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    join: Annotated[bool, typer.Option("--join", help="NEW is a class too: both become one.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Call a class otherwise, or join it to another one."""
+    from adagauss.cli.model import changing, open_model, save, signature
+
+    begun = signature(model)
+    with changing(model):
+        classifier = open_model(model, quiet=quiet)
+        known = classifier.learner_.classes
+        label = known_label(old, known)
+        if join:
+            classifier.merge_classes(known_label(new, known), label)
+        else:
+            if new in map(str, known):
+                raise CheckpointError(f"there is a class {new!r} already: --join makes one class of both")
+            classifier.rename(label, type(label)(new))
+        save(classifier, model, "rename", begun)
+    typer.echo(visible(f"{old} is part of {new} now." if join else f"{old} is called {new} now."))
+
+
+def merge(
+    model: ModelArgument,
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="File of another model, with the same features.")],
+    into: Annotated[Path, typer.Option("--into", metavar="OUT", help="File for both; MODEL itself may be given.")],
+    quiet: Quiet = False,
+) -> None:
+    """Make one model of two that were taught in two places, as if one had been taught all of it.
+
+    Both must have the same method and the same features: a pretrained network, or one that both started from.
+    """
+    from adagauss.cli.model import changing, open_model, save, signature, size
+
+    begun = signature(into)
+    if begun and into.resolve() != model.resolve():
+        raise CheckpointError(f"{into} is there already: choose another file for --into, or remove it")
+    with changing(model, out=into):
+        classifier = open_model(model, quiet=quiet)
+        classifier.merge(open_model(other, quiet=quiet))
+        save(classifier, into, "merge", begun, classes=len(classifier.learner_.classes))
+    typer.echo(visible(f"{into} knows the {len(classifier.learner_.classes)} classes of both ({size(into)})."))
+
+
+def known_label(name: str, classes: list[Any]) -> Any:
+    """The class of this name; of numbers, the one that is written so."""
+    names = {str(label): label for label in classes}
+    if name not in names:
+        raise unknown_name("class", name, names)
+    return names[name]

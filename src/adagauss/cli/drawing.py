@@ -1,0 +1,24 @@
+"""Figures are drawn after the results are safe: whatever goes wrong then is told apart from the work itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from adagauss.cli.stopping import Stopped, stoppable
+from adagauss.names import visible
+
+
+@contextmanager
+def drawing(kept: str) -> Iterator[None]:
+    """Report an error while figures are drawn, with what is kept; the command then still succeeds."""
+    try:
+        with stoppable(f"only figures are missing: {kept}"):
+            yield
+    except Stopped:
+        raise
+    except Exception as error:  # a full disk, a font, a damaged file: none of them is a failure of the run
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        typer.secho(visible(f"adagauss: no figures ({reason}); {kept}"), fg="yellow", err=True)

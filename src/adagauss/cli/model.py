@@ -1,0 +1,87 @@
+"""The file that `teach` makes and other commands use: opened, changed and saved as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from adagauss.cli.stopping import stoppable
+from adagauss.errors import CheckpointError, DataError
+from adagauss.estimator import IncrementalClassifier
+from adagauss.inputs import Wanted
+from adagauss.learner import Learner
+
+HISTORY = "history"
+"""Where a file keeps when it was changed, and by which command; no names, which a user may want forgotten."""
+
+
+class Model(IncrementalClassifier):
+    """A classifier whose errors name options of the command line."""
+
+    def _wanted(self, learner: Learner | None) -> Wanted:
+        return replace(super()._wanted(learner), skip_option="--skip-bad")
+
+
+def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Model:
+    """The classifier in a file, or the newest one of a run folder."""
+    from adagauss.runs import RunFolder
+
+    if not path.exists():
+        raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
+    model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
+    model.set_params(skip_bad=skip_bad, verbose=not quiet)
+    return model
+
+
+@contextmanager
+def changing(path: Path, *, out: Path | None = None) -> Iterator[None]:
+    """Work that ends with `save`: a run folder is refused, and Ctrl-C says whether the file was replaced."""
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path} is a folder: a run is a record, and is not changed. Copy its newest learner to a file of its own "
+            f"(cp {path}/tasks/NN/learner.safetensors MODEL) and change that"
+        )
+    target = out or path
+    before = signature(target)
+
+    def kept() -> str:
+        if signature(target) != before:
+            return f"the change was finished before, and {target} holds it"
+        return f"{target} is as it was before" if before else f"{target} was not made; the same command begins again"
+
+    with stoppable(kept):
+        yield
+
+
+def save(model: Model, path: Path, action: str, begun: Signature, **facts: Any) -> None:
+    """Replace the file, unless another program changed it since; note when, and what was done."""
+    if signature(path) != begun:
+        raise CheckpointError(f"another program changed {path} in the meantime, so nothing was saved: try again")
+    about = model.learner_.about
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    about[HISTORY] = [*about.get(HISTORY, []), {"when": when, "action": action, **facts}]
+    try:
+        model.save(path)
+    except UnicodeEncodeError as error:
+        raise DataError(f"a class name cannot be stored ({error.reason}): rename its folder") from None
+
+
+Signature = tuple[int, int, int] | None
+
+
+def signature(path: Path) -> Signature:
+    """What tells one version of a file from another; None if there is none."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
+def size(path: Path) -> str:
+    """The size of a file in megabytes."""
+    return f"{path.stat().st_size / 1e6:.1f} MB"

@@ -1,0 +1,138 @@
+"""`adagauss teach`: make a model from photographs, or teach it more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adagauss.cli import terminal
+from adagauss.cli.options import Device, Quiet, Settings, SkipBadImages, given_options, parse_settings
+from adagauss.errors import ConfigError, DataError
+from adagauss.names import clipped, visible
+
+if TYPE_CHECKING:
+    from adagauss.cli.model import Model
+
+EXAMPLES = """**Examples:**
+
+`adagauss teach birds.safetensors photos/first-species`
+
+`adagauss teach birds.safetensors photos/wrens --class Wren`
+
+`adagauss teach birds.safetensors photos/new-species --skip-bad`
+
+`adagauss teach leaves.safetensors leaves --method adagauss+ --set backbone.name=resnet_thin`
+"""
+MAKING = {"method", "preset", "settings", "epochs", "image_size", "seed"}
+"""Options that take effect when a model is made."""
+MOST_LINES = 12
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(teach)
+
+
+def teach(
+    context: typer.Context,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File of the model; made if there is none.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One folder of images per class.")],
+    class_name: Annotated[
+        str | None, typer.Option("--class", "-c", metavar="NAME", help="All images of FOLDER show this class.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="Method of a new model; the default trains nothing.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method.")] = None,
+    settings: Settings = None,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task, of a method that trains.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option("--image-size", min=1, help="Side in pixels that images are brought to.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices of a new model.")] = 0,
+    device: Device = "auto",
+    skip_bad_images: SkipBadImages = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a model, or teach it more: new classes, more images of known ones, or both.
+
+    No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
+    """
+    from adagauss.cli.model import Model, changing, open_model, save, signature, size
+    from adagauss.estimator import default_method
+
+    begun = signature(model)
+    with changing(model):
+        if begun:
+            if given := sorted(MAKING & given_options(context)):
+                option = {"settings": "set"}.get(given[0], given[0]).replace("_", "-")
+                raise ConfigError(
+                    f"{model} is there already, and --{option} takes effect only when a model is made: leave it out, "
+                    "or choose another file"
+                )
+            classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+        else:
+            classifier = Model(
+                method or default_method(),
+                preset,
+                settings=parse_settings(settings) or None,
+                epochs=epochs,
+                image_size=image_size,
+                skip_bad=skip_bad_images,
+                seed=seed,
+                device=device,
+                verbose=not quiet,
+            )
+        known = set(classifier.learner_.classes) if begun else set()
+        counted = _counted(folder, class_name)
+        started = perf_counter()
+        classifier.partial_fit(folder, class_name)
+        seconds = perf_counter() - started
+        save(classifier, model, "teach", begun, classes=len(counted), images=sum(counted.values()))
+    _report(classifier, model, counted, known, seconds, size(model))
+
+
+def _counted(folder: Path, class_name: str | None) -> Counter[str]:
+    """Images of each class; errors say what the command line can do about them."""
+    from adagauss.data.listing import folders_in
+    from adagauss.inputs.files import existing, images_in
+
+    if not existing(folder).is_dir():
+        raise DataError(f"{folder} is a file: give the folder that holds it, or several in one folder")
+    if class_name is not None:
+        return Counter({class_name: len(images_in(folder))})
+    folders = folders_in(folder)
+    if not folders:
+        raise DataError(
+            f"{folder} holds no class folders: name the class of all its images with --class NAME, or put those of "
+            "each class into a folder named after it"
+        )
+    return Counter({path.name: len(images_in(path)) for path in folders})
+
+
+def _report(
+    classifier: Model, model: Path, counted: Counter[str], known: set[object], seconds: float, size: str
+) -> None:
+    images = sum(counted.values())
+    typer.echo(visible(f"Taught {_number(len(counted), 'class', 'classes')} from {images} images in {seconds:.1f} s:"))
+    rows = [
+        (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in counted.items()
+    ]
+    shown = rows if len(rows) <= MOST_LINES else rows[: MOST_LINES - 1]
+    for line in terminal.lines(("  class", "images", ""), shown, right=(1,)):
+        typer.echo(line)
+    if len(shown) < len(rows):
+        typer.echo(f"  ... and {len(rows) - len(shown)} more")
+    total = _number(len(classifier.learner_.classes), "class", "classes")
+    typer.echo(visible(f"{model} now knows {total} ({size}; no image is in it)."))
+    typer.echo(visible(f"Next: adagauss predict {model} PHOTOS"))
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

@@ -1,0 +1,113 @@
+"""Where a run was started: the data, the machine and the versions; and what it means if they have changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import adagauss
+from adagauss.data.dataset import Dataset
+from adagauss.data.fingerprint import fingerprints
+from adagauss.errors import CheckpointError
+from adagauss.progress import Reporter
+from adagauss.runs.folder import RunFolder
+
+ENVIRONMENT, DATA = "environment.json", "data.json"
+PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
+ROUNDING = "numbers may differ in their last digits, and training makes such differences grow"
+MEANINGS = {
+    "source": "its numbers may differ",
+    "adagauss": "its numbers may differ",
+    "pillow": "image files may be decoded to slightly other pixels",
+    "threads": f"sums are divided differently, so {ROUNDING}",
+    "processor": f"other instructions round differently, so {ROUNDING}",
+    "device": f"other instructions round differently, so {ROUNDING}",
+}
+"""What a difference means for the numbers; others round differently."""
+
+
+def environment(device: torch.device | str = "cpu") -> dict[str, str]:
+    """Versions and machine, stored with every run."""
+    return {
+        **{name: version(name) for name in PACKAGES},
+        "source": source_digest(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "device": str(device),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[str]:
+    """What has changed, and what it means.
+
+    >>> differences({"threads": "2", "python": "3.12.1"}, {"threads": "1", "python": "3.12.1"})[0][:32]
+    'other threads (2, now 1): sums a'
+    """
+    found = []
+    for key, value in now.items():
+        if before.get(key) != value:
+            name = "code" if key == "source" else key
+            found.append(f"other {name} ({before.get(key)}, now {value}): {MEANINGS.get(key, ROUNDING)}")
+    return found
+
+
+def begin(folder: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
+    """Keep the environment and the fingerprints of the data in a run folder."""
+    folder.write_json(ENVIRONMENT, environment(device))
+    folder.write_json(DATA, fingerprints(dataset))
+
+
+def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, device: torch.device | str) -> None:
+    """Refuse to continue a run on other data; report what else has changed since it was started."""
+    _check_data(folder, dataset, reporter)
+    before = folder.read_json_or_nothing(ENVIRONMENT)
+    if not before:
+        reporter.message(
+            f"{folder.path / ENVIRONMENT} is missing or damaged: if this machine or its software has changed since the "
+            "run was started, its numbers may differ"
+        )
+    elif found := differences(before, environment(device)):
+        reporter.message(f"{folder.path} was started with " + "; ".join(found))
+
+
+def _check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
+    before, now = folder.read_json_or_nothing(DATA), fingerprints(dataset)
+    if not before:
+        reporter.message(
+            f"{folder.path / DATA} is missing or damaged, so it cannot be checked that the run was started on the same "
+            "data; what is there now is noted for the next time"
+        )
+        folder.write_json(DATA, now)
+        return
+    changed = [name for name, digest in now.items() if before.get(name) != digest]
+    if changed:
+        raise CheckpointError(
+            f"{folder.path} was started on other data ({', '.join(changed)} changed since), and results on a mixture "
+            "mean nothing: bring the old data back, or start a new run with another --out"
+        )
+
+
+@cache
+def source_digest() -> str:
+    """A short digest of the installed source code of the library."""
+    root = Path(adagauss.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:10]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -1,0 +1,120 @@
+"""The folder beside a model: what was changed, and the files before each of the last changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from adagauss.checkpoint import save_json
+from adagauss.data.regular import open_regular
+from adagauss.errors import CheckpointError
+
+Action = Literal["teach", "forget", "rename", "undo", "found"]
+COPY = re.compile(r"before-(\d{1,9})\.safetensors")
+LARGEST = 64 * 2**20
+ENTRIES = 1000
+"""Changes that are listed; older ones are dropped from the list."""
+NO_MODEL = ""
+"""Digest of a model file that is not there."""
+
+
+class Entry(BaseModel):
+    """One change of the model."""
+
+    number: int
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    action: Action
+    summary: str
+    before: str
+    """SHA-256 of the model file before it, and after."""
+    after: str
+    undone: bool = False
+    undoes: int | None = None
+    """Number of the change that this one undid."""
+
+
+class History:
+    """All files of the folder; every method leaves it whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries: list[Entry] = []
+
+    def read(self) -> None:
+        """Read the list, if there is one."""
+        path = self.folder / "history.json"
+        if not path.exists():
+            return
+        try:
+            with open_regular(path) as file:
+                listed = json.loads(file.read(LARGEST))
+            self.entries = [Entry.model_validate(entry) for entry in listed]
+        except (OSError, ValueError, TypeError, ValidationError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({type(error).__name__}): move it away; the model itself is in its own file"
+            ) from error
+
+    def write(self, entries: list[Entry]) -> None:
+        """Replace the list."""
+        kept = entries[-ENTRIES:]
+        save_json(self.folder / "history.json", [entry.model_dump() for entry in kept])
+        self.entries = kept
+
+    @property
+    def next_number(self) -> int:
+        return self.entries[-1].number + 1 if self.entries else 1
+
+    @property
+    def next_file(self) -> Path:
+        """Where a model is written before it takes its place."""
+        return self.folder / "next.safetensors"
+
+    def copy_before(self, number: int) -> Path:
+        """The file of the model before a change."""
+        return self.folder / f"before-{number}.safetensors"
+
+    def undoable(self) -> Entry | None:
+        """The last change that was not undone, if the state before it is still there."""
+        for entry in reversed(self.entries):
+            if entry.action != "undo" and not entry.undone:
+                there = entry.before == NO_MODEL or self.copy_before(entry.number).is_file()
+                return entry if there and entry.action != "found" else None
+        return None
+
+    def drop_copies(self, keep: int = 0) -> None:
+        """Delete all but the newest copies, and those of changes that were undone or never happened."""
+        numbers = {entry.number for entry in self.entries if not entry.undone}
+        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := COPY.fullmatch(path.name))]
+        wanted = sorted((number for number, _ in found if number in numbers), reverse=True)[:keep]
+        for number, path in found:
+            if number not in wanted:
+                path.unlink(missing_ok=True)
+        self.next_file.unlink(missing_ok=True)
+
+
+def same_file(source: Path, target: Path) -> None:
+    """A second name for a file, or a copy where the file system knows no second names."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        with suppress(OSError), target.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file; empty if there is none."""
+    if not path.exists():
+        return NO_MODEL
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

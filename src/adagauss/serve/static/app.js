@@ -1,0 +1,44 @@
+// Brings the parts of the page together: one description of the model, shown by each of them.
+import { get } from "./api.js";
+import * as classes from "./classes.js";
+import * as past from "./past.js";
+import * as preview from "./preview.js";
+import * as teaching from "./teaching.js";
+
+const EVERY = 4000; // milliseconds between looks at what others may have changed
+let model = { name: "", version: -1, classes: [], cannot: {}, can_undo: null, job: null };
+
+function changed(what) {
+  if (what === "model") refresh();
+  else teaching.show(model);
+}
+
+async function refresh() {
+  let now;
+  try {
+    now = await get("/api/model");
+  } catch (error) {
+    document.getElementById("model-facts").textContent = error.message;
+    return;
+  }
+  const renewed = now.version !== model.version;
+  model = now;
+  document.title = `${model.name} · adagauss`;
+  document.getElementById("model-name").textContent = model.name;
+  document.getElementById("model-facts").textContent = facts();
+  if (renewed) classes.show(model);
+  teaching.show(model);
+  preview.show(model);
+  past.show(model).catch(() => {});
+}
+
+function facts() {
+  if (!model.classes.length) return "It has learned nothing yet";
+  const pictures = model.classes.reduce((sum, one) => sum + one.images, 0);
+  return `${model.classes.length} ${model.classes.length === 1 ? "class" : "classes"}, taught from ${pictures} pictures`;
+}
+
+for (const part of [classes, teaching, past]) part.setup(changed);
+preview.setup();
+refresh();
+setInterval(() => document.visibilityState === "visible" && refresh(), EVERY);

@@ -1,0 +1,67 @@
+// History, undo and downloads.
+import { download, follow, get, post } from "./api.js";
+import { ask, attempt } from "./dialogs.js";
+
+const part = (name) => document.getElementById(name);
+const KINDS = { teach: "taught", forget: "forgot", rename: "renamed", undo: "undo", found: "found" };
+let changed = () => {};
+let info = null;
+let version = -1;
+
+export function setup(onChange) {
+  changed = onChange;
+  part("undo").addEventListener("click", undo);
+  part("download-model").addEventListener("click", (event) => fetchFile(event.target, "model", "safetensors"));
+  part("download-onnx").addEventListener("click", (event) => fetchFile(event.target, "onnx", "onnx"));
+}
+
+export async function show(model) {
+  info = model;
+  part("undo").disabled = !model.can_undo;
+  part("undo").title = model.can_undo ? `Undo ${model.can_undo}` : "Nothing to undo";
+  const empty = !model.classes.length;
+  part("download-model").disabled = empty;
+  part("download-onnx").disabled = empty || Boolean(model.cannot.onnx);
+  note(model.cannot.onnx ?? "");
+  if (model.version !== version) {
+    version = model.version;
+    const changes = await get("/api/history");
+    part("past").hidden = !changes.length;
+    part("history").replaceChildren(...changes.map(line));
+  }
+}
+
+function line(change) {
+  const item = document.createElement("li");
+  const when = document.createElement("time");
+  when.dateTime = change.time;
+  when.textContent = new Date(change.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  when.className = "quiet";
+  const kind = document.createElement("span");
+  kind.className = "kind";
+  kind.textContent = KINDS[change.action];
+  const what = document.createElement("span");
+  what.className = change.undone ? "what undone" : "what";
+  what.textContent = change.summary;
+  item.append(when, kind, what);
+  return item;
+}
+
+function note(text) {
+  part("download-text").textContent = text;
+  part("download-text").hidden = !text;
+}
+
+async function undo() {
+  const answer = await ask({ title: "Undo the last change?", text: info.can_undo, yes: "Undo" });
+  if (!answer) return;
+  await attempt(async () => follow(await post("/api/undo")));
+  changed("model");
+}
+
+async function fetchFile(button, path, ending) {
+  button.disabled = true;
+  note(path === "onnx" ? "Exporting, this takes some seconds …" : "");
+  await attempt(() => download(`/api/download/${path}`, `${info.name}.${ending}`));
+  show(info);
+}

@@ -1,0 +1,127 @@
+"""Class names that attack a terminal, a table or a file: shown harmlessly everywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from adagauss.analysis.figures import gaussians_figure
+from adagauss.analysis.plotting import save_figure
+from adagauss.cli import tables, terminal
+from adagauss.gaussians import ClassGaussians
+from adagauss.names import clipped, columns, visible
+from tests.cli.conftest import SMALL, Command, Photographs
+
+NAMES = [
+    "[bold]",
+    "[red]not red",
+    "\x1b[31mescape\x1b[0m",
+    "two\nlines\ttab",
+    os.fsdecode(b"caf\xe9"),
+    "w" * 200,
+    "שלום עולם",
+    "\u202egnp.exe",
+    "$a_{$ %s {0}",
+    "=HYPERLINK(1)",
+]
+
+
+@pytest.fixture
+def hostile(adagauss: Command, photographs: Photographs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    photographs(Path("seen"), NAMES, 8)
+    outcome = adagauss("teach", "model.safetensors", "seen", *SMALL)
+    assert outcome.code == 0, outcome.err
+    _check_harmless(outcome.out)
+    return tmp_path / "model.safetensors"
+
+
+def _check_harmless(text: str, width: int = 80) -> None:
+    assert not set(text) & set("\x1b\t\u202e\x07")
+    assert not any(0xD800 <= ord(letter) < 0xE000 for letter in text)
+    assert max(columns(line) for line in text.splitlines()) <= width
+
+
+def test_every_table_shows_them_within_80_columns(adagauss: Command, hostile: Path) -> None:
+    for words in (
+        ["predict", hostile, "seen", "--top", "2", "--quiet"],
+        ["info", hostile],
+        ["evaluate", hostile, "seen"],
+    ):
+        outcome = adagauss(*words)
+        assert outcome.code == 0, outcome.err
+        _check_harmless(outcome.out)
+        for shown in ("[bold]", "\\x1b[31mescape", "two\\nlines\\ttab", "caf\\xe9", "\\u202egnp.exe", "שלום"):
+            assert shown in outcome.out
+
+
+def test_json_gives_them_back_exactly(adagauss: Command, hostile: Path) -> None:
+    lines = adagauss("predict", hostile, "seen", "--json", "--quiet").out.splitlines()
+    assert {json.loads(line)["class"] for line in lines} == set(NAMES)
+    numbers = json.loads(adagauss("evaluate", hostile, "seen", "--json", "--quiet").out)
+    assert {one["class"] for one in numbers["classes"]} == set(NAMES)
+
+
+def test_csv_has_one_line_per_image(adagauss: Command, hostile: Path) -> None:
+    text = adagauss("predict", hostile, "seen", "--csv", "--quiet").out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == len(text.splitlines()) - 1 == 8 * len(NAMES)
+    assert {row["class"] for row in rows} == {visible(name) for name in NAMES}
+
+
+def test_they_can_be_forgotten_and_renamed_by_name(adagauss: Command, hostile: Path) -> None:
+    assert adagauss("rename", hostile, NAMES[0], "[/bold]").code == 0
+    outcome = adagauss("forget", hostile, *NAMES[2:5])
+    assert outcome.code == 0, outcome.err
+    _check_harmless(outcome.out, 200)
+    shown = adagauss("info", hostile).out
+    assert "escape" not in shown
+    assert "[/bold]" in shown
+
+
+def test_figures_draw_them(adagauss: Command, hostile: Path) -> None:
+    outcome = adagauss("evaluate", hostile, "seen", "--confusion", "c.png", "--sheet", "s.png")
+    assert outcome.code == 0, outcome.err
+    assert "no figures" not in outcome.err
+    features, labels = torch.randn(40, 3), (NAMES * 4)[:40]
+    memory = ClassGaussians.from_features(features, labels, "full")
+    save_figure(gaussians_figure(memory, memory, features, torch.arange(40) % 10, NAMES[0]), Path("g.png"))
+    for name in ("c.png", "s.png", "g.png"):
+        with Image.open(name) as image:
+            assert image.width < 4000
+
+
+def test_an_error_shows_them_harmlessly(adagauss: Command, hostile: Path) -> None:
+    outcome = adagauss("forget", hostile, "\x1b[31mescapf")
+    assert outcome.code == 2
+    assert "\\x1b[31mescapf" in outcome.err
+    assert "\x1b[31mescapf" not in outcome.err
+
+
+def test_a_run_of_such_classes_is_told_and_drawn(adagauss: Command, hostile: Path) -> None:
+    outcome = adagauss("run", "-d", "seen", "-t", "2", "--out", "[bold]run", "--image-size", "16", *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert "no figures" not in outcome.err
+    assert "confusion.png" in outcome.out
+    _check_harmless(outcome.out)
+
+
+def test_a_cell_of_a_table_is_text_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show(terminal.table("[bold]title", ("[i]head",), [["[/bold] \x1b[31m"]]))
+    shown = capsys.readouterr().out
+    for text in ("[bold]title", "[i]head", "[/bold] \\x1b[31m"):
+        assert text in shown
+    assert tables.spaced(100, 5) == [0, 25, 50, 74, 99]
+
+
+def test_a_name_of_a_megabyte_is_cut_at_once() -> None:
+    assert clipped("a" * 2**20, 10) == "aaaaaaaaa…"
+    assert columns(clipped("\u0301" * 2**20, 10)) <= 10
+    assert len(clipped("\u0301" * 2**20, 10)) <= 50

@@ -1,0 +1,214 @@
+"""`teach`, `predict`, `evaluate` and upkeep, as a user at 80 columns meets them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from adagauss.cli.predicting import with_rates
+from tests.cli.conftest import SMALL, Command, Photographs
+
+
+def test_teach_makes_a_model_and_says_how_to_go_on(
+    adagauss: Command, photographs: Photographs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    photographs(tmp_path / "seen", ("owl", "robin"))
+    outcome = adagauss("teach", "birds.safetensors", "seen", *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert "Taught 2 classes from 24 images" in outcome.out
+    assert "adagauss predict birds.safetensors" in outcome.out
+    assert Path("birds.safetensors").exists()
+
+
+def test_teach_goes_on_with_new_classes_and_more_images(
+    adagauss: Command, photographs: Photographs, birds: Path, tmp_path: Path
+) -> None:
+    photographs(tmp_path / "more", ("wren", "tit"), first=50)
+    outcome = adagauss("teach", birds, "more")
+    assert outcome.code == 0, outcome.err
+    lines = {line.split()[0]: line for line in outcome.out.splitlines()}
+    assert "new" in lines["tit"]
+    assert "more images" in lines["wren"]
+    assert "knows 4 classes" in outcome.out
+
+
+def test_one_folder_is_taught_as_one_class(adagauss: Command, photographs: Photographs, birds: Path) -> None:
+    photographs(Path("more"), ("tit",))
+    refused = adagauss("teach", birds, "more/tit")
+    assert refused.code == 2
+    assert "--class NAME" in refused.said
+    outcome = adagauss("teach", birds, "more/tit", "--class", "Blue tit")
+    assert outcome.code == 0, outcome.err
+    assert "Blue tit" in outcome.out
+
+
+def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, birds: Path) -> None:
+    before = birds.read_bytes()
+    refused = adagauss("teach", birds, "seen", "--set", "backbone.options.filters=9")
+    assert refused.code == 2
+    assert "--set takes effect only when a model is made" in refused.said
+    assert birds.read_bytes() == before
+
+
+def test_a_failed_teaching_leaves_the_model_as_it_was(adagauss: Command, birds: Path) -> None:
+    before = birds.read_bytes()
+    Path("more/tit").mkdir(parents=True)
+    Path("more/tit/a.png").write_bytes(b"no image")
+    refused = adagauss("teach", birds, "more")
+    assert refused.code == 2
+    assert "--skip-bad" in refused.said
+    assert "skip_bad=True" not in refused.said
+    assert birds.read_bytes() == before
+
+
+def test_predict_prints_a_table_of_80_columns(adagauss: Command, birds: Path) -> None:
+    outcome = adagauss("predict", birds, "unseen", "--top", "2", "--quiet")
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert len(lines) == 2 * 18
+    assert max(map(len, lines)) <= 80
+    right = sum(Path(line.split()[0]).parent.name == line.split()[1] for line in lines[::2])
+    assert right >= 16
+
+
+def test_long_names_are_cut_to_80_columns(adagauss: Command, photographs: Photographs, birds: Path) -> None:
+    deep = Path("unseen", *(["a_rather_long_folder_name"] * 6))
+    photographs(deep, ("w" * 200,), 2)
+    assert adagauss("teach", birds, deep).code == 0
+    outcome = adagauss("predict", birds, deep, "--quiet")
+    assert max(map(len, outcome.out.splitlines())) == 80
+    assert all("…" in line and ".png" in line for line in outcome.out.splitlines())
+
+
+def test_json_lines_hold_every_answer(adagauss: Command, birds: Path) -> None:
+    outcome = adagauss("predict", birds, "unseen/owl", "--json", "--top", "2", "--quiet")
+    answers = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [Path(answer["image"]).name for answer in answers] == [f"{number}.png" for number in range(100, 106)]
+    for answer in answers:
+        assert answer["class"] == answer["top"][0]["class"]
+        assert answer["probability"] == answer["top"][0]["probability"] >= answer["top"][1]["probability"]
+
+
+def test_csv_has_a_heading_and_a_line_per_image(adagauss: Command, birds: Path) -> None:
+    outcome = adagauss("predict", birds, "unseen/owl", "--csv", "--top", "2", "--quiet")
+    rows = list(csv.DictReader(io.StringIO(outcome.out)))
+    assert list(rows[0]) == ["image", "class", "probability", "class_2", "probability_2"]
+    assert len(rows) == 6
+    refused = adagauss("predict", birds, "unseen", "--csv", "--json")
+    assert refused.code == 2
+
+
+def test_paths_come_from_standard_input(adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = io.TextIOWrapper(io.BytesIO(b"unseen/wren/100.png\n\nunseen/owl\n"))
+    monkeypatch.setattr("sys.stdin", listed)
+    outcome = adagauss("predict", birds, "-", "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    images = [json.loads(line)["image"] for line in outcome.out.splitlines()]
+    assert images[0] == "unseen/wren/100.png"
+    assert len(images) == 7
+
+
+def test_bad_images_are_named_or_skipped(adagauss: Command, birds: Path) -> None:
+    Path("unseen/owl/bad.png").write_bytes(b"no image")
+    refused = adagauss("predict", birds, "unseen/owl")
+    assert refused.code == 2
+    assert "bad.png" in refused.said
+    assert "--skip-bad" in refused.said
+    skipped = adagauss("predict", birds, "unseen/owl", "--skip-bad", "--json")
+    assert skipped.code == 0
+    assert len(skipped.out.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["a.jpg", "--unknown"], ["a.jpg", "--unknown=0.05"]),
+        (["--unknown", "a.jpg"], ["--unknown=0.05", "a.jpg"]),
+        (["--unknown", "0.2", "a.jpg"], ["--unknown=0.2", "a.jpg"]),
+        (["--unknown", "--json"], ["--unknown=0.05", "--json"]),
+        (["--unknown=0.3", "a.jpg"], ["--unknown=0.3", "a.jpg"]),
+        (["--unknown", "--unknown"], ["--unknown=0.05", "--unknown=0.05"]),
+    ],
+)
+def test_a_rate_may_follow_unknown(given: list[str], read: list[str]) -> None:
+    assert with_rates(given) == read
+
+
+def test_evaluate_tells_accuracy_worst_classes_and_draws(
+    adagauss: Command, photographs: Photographs, birds: Path
+) -> None:
+    photographs(Path("unseen"), ("stranger",), 2)
+    photographs(Path("odd/wren"), ("",), 3, first=500)
+    Image.open("unseen/owl/100.png").save("unseen/wren/owl.png")
+    outcome = adagauss("evaluate", birds, "unseen", "--sheet", "worst.png", "--confusion", "confusion.png", "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert "of 19 images" in outcome.out
+    assert "never taught: stranger" in outcome.out
+    rows = {line.split()[0]: line.split() for line in outcome.out.splitlines() if line.split()}
+    assert rows["wren"][1] == "7"
+    assert rows["wren"][3] == "owl"
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    for name in ("worst.png", "confusion.png"):
+        with Image.open(name) as image:
+            assert image.width > 300
+
+
+def test_evaluate_as_json_agrees_with_predict(adagauss: Command, birds: Path) -> None:
+    numbers = json.loads(adagauss("evaluate", birds, "unseen", "--json", "--quiet").out)
+    lines = adagauss("predict", birds, "unseen", "--json", "--quiet").out.splitlines()
+    answers = [json.loads(line) for line in lines]
+    right = [Path(answer["image"]).parent.name == answer["class"] for answer in answers]
+    assert numbers["images"] == len(right)
+    assert numbers["accuracy"] == sum(right) / len(right)
+    assert len(numbers["wrong"]) == len(right) - sum(right)
+
+
+def test_two_programs_do_not_overwrite_each_other(
+    adagauss: Command, photographs: Photographs, birds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from adagauss.cli.model import Model
+
+    photographs(Path("more"), ("tit",))
+    learn = Model.partial_fit
+
+    def slowly(self: Model, *given: object) -> Model:
+        birds.write_bytes(b"another program was here")
+        return learn(self, *given)
+
+    monkeypatch.setattr(Model, "partial_fit", slowly)
+    refused = adagauss("teach", birds, "more")
+    assert refused.code == 2
+    assert "another program changed" in refused.said
+    assert birds.read_bytes() == b"another program was here"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "nowhere", "seen"], "adagauss teach nowhere FOLDER"),
+        (["predict", "birds.safetensors", "nowhere.png"], "no file or folder"),
+        (["predict", "birds.safetensors", "seen", "--unknown", "7"], "between 0 and 1"),
+        (["evaluate", "birds.safetensors", "seen/owl"], "holds no class folders"),
+        (["teach", "birds.safetensors", "nowhere"], "no file or folder"),
+        (["teach", "new.safetensors", "seen", "--method", "exct"], "did you mean 'exact'"),
+        (["teach", "seen", "seen"], "a run is a record"),
+        (["forget", "birds.safetensors", "robni"], "did you mean 'robin'"),
+        (["rename", "birds.safetensors", "robni", "x"], "did you mean 'robin'"),
+        (["rename", "birds.safetensors", "robin", "owl"], "--join"),
+        (["merge", "birds.safetensors", "nowhere", "--into", "birds.safetensors"], "no model nowhere"),
+        (["export", "birds.safetensors", "birds.txt"], "end in .onnx"),
+    ],
+)
+def test_mistakes_are_one_sentence(adagauss: Command, birds: Path, words: list[str], message: str) -> None:
+    before = birds.read_bytes()
+    outcome = adagauss(*words)
+    assert outcome.code == 2
+    assert message in outcome.said
+    assert "Traceback" not in outcome.err
+    assert birds.read_bytes() == before

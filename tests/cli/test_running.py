@@ -1,0 +1,126 @@
+"""`adagauss run` as its user reads it: what is said before, after, and when something beside the run goes wrong."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import SMALL, Command, Photographs
+
+QUICK = ("run", "--classes", "4", "--sizes", "2,2", "--epochs", "1", "--set", "drift.samples=50", "--out", "out")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_summary_comes_first_and_the_configuration_if_asked(adagauss: Command, here: Path) -> None:
+    outcome = adagauss(*QUICK)
+    assert outcome.code == 0, outcome.err
+    assert "representation:" not in outcome.err
+    assert len(outcome.err.splitlines()) < 15
+    for text in ("adagauss, preset reference", "digits in 2 tasks", "drift.samples=50", "--show-config"):
+        assert text in outcome.err
+    shown = adagauss("run", "--out", "out", "--resume", "--show-config").err
+    assert "representation:" in shown
+    assert "samples: 50" in shown
+
+
+def test_one_accuracy_has_one_name(adagauss: Command, here: Path) -> None:
+    outcome = adagauss(*QUICK)
+    lines = [line.replace("│", " ").split() for line in outcome.out.splitlines()]
+    (summary,) = (words for words in lines if words[:2] == ["adagauss", "1"])
+    (last,) = (words for words in lines if words[:2] == ["2", "2"])
+    assert last[2] == summary[2], "the last row of the table is A_last"
+    assert f"accuracy {summary[2]} %" in outcome.err or "accuracy" not in outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
+    adagauss: Command, photographs: Photographs, here: Path
+) -> None:
+    photographs(here / "some" / "birds", ("wren", "owl", "robin", "tit"))
+    outcome = adagauss("run", "-d", "some/birds", "-t", "2", "--image-size", "16", *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert "birds, 2 tasks" in outcome.out
+    assert str(here) not in outcome.out
+    (folder,) = Path("runs/birds-2").iterdir()
+    from adagauss.runs import RunFolder
+
+    assert RunFolder(folder).result().protocol.classes == (("owl", "robin"), ("tit", "wren"))
+
+
+def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs, here: Path) -> None:
+    from adagauss.runs import RunFolder
+
+    photographs(here / "birds", ("1", "10", "2", "owl"))
+    order = ("--class-order", "owl,2,1", "-t", "3", "--image-size", "16", "--out", "out")
+    outcome = adagauss("run", "-d", "birds", *order, *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert RunFolder("out").result().protocol.classes == (("owl",), ("2",), ("1",))
+    refused = adagauss("run", "-d", "birds", "--class-order", "owl,robin")
+    assert refused.code == 2
+    assert "unknown class 'robin'" in refused.said
+
+
+def test_a_path_that_is_no_folder_is_said(adagauss: Command, here: Path) -> None:
+    for name in ("./birds", "photos/birds"):
+        refused = adagauss("run", "-d", name)
+        assert refused.code == 2
+        assert "there is no such folder" in refused.said
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("a font is broken")])
+def test_a_failure_to_draw_is_not_one_of_the_run(
+    adagauss: Command, here: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*given: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("adagauss.analysis.figures.save_figure", fail)
+        outcome = adagauss(*QUICK)
+    assert outcome.code == 0
+    assert "A_last" in outcome.out
+    assert "no figures" in outcome.said
+    assert "the run is complete in out, and `adagauss run --out out --resume` draws them" in outcome.said
+    assert adagauss("run", "--out", "out", "--resume").code == 0
+    assert Path("out/figures/accuracy.png").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", '"text"', "{", "{}", '{"source": []}'])
+def test_a_damaged_environment_is_a_sentence(adagauss: Command, here: Path, content: str) -> None:
+    assert adagauss(*QUICK).code == 0
+    Path("out/environment.json").write_text(content, encoding="utf-8")
+    outcome = adagauss("run", "--out", "out", "--resume")
+    assert outcome.code in (0, 2)
+    assert "unexpected" not in outcome.said
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "seed: [", "method: 3"])
+def test_a_damaged_configuration_is_a_sentence(adagauss: Command, here: Path, content: str) -> None:
+    assert adagauss(*QUICK).code == 0
+    Path("out/config.yaml").write_text(content, encoding="utf-8")
+    for words in (["run", "--out", "out", "--resume"], ["replay", "out"]):
+        outcome = adagauss(*words)
+        assert outcome.code == 2
+        assert "unexpected" not in outcome.said
+    Path("settings.yaml").write_text(content, encoding="utf-8")
+    outcome = adagauss("run", "--config", "settings.yaml", "--out", "new")
+    assert outcome.code == 2
+    assert "unexpected" not in outcome.said
+
+
+def test_what_the_system_refuses_is_a_sentence(adagauss: Command, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "secret/config.yaml")
+
+    monkeypatch.setattr("adagauss.runs.RunFolder.exists", refuse)
+    outcome = adagauss("run", "--out", "out", "--resume")
+    assert outcome.code == 2
+    assert "secret/config.yaml: Permission denied" in outcome.said

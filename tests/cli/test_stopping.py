@@ -1,0 +1,105 @@
+"""Ctrl-C: each long command says what is kept and how to go on, with exit code 130."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adagauss.cli.model import Model
+from tests.cli.conftest import SMALL, Command
+
+
+def _interrupt(*given: Any, **settings: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "sentence"),
+    [
+        ("adagauss.runs.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
+        ("adagauss.runs.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
+        ("adagauss.runs.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
+        ("adagauss.data.fetch.fetch", ["datasets", "fetch", "mnist"], "the same command begins again"),
+        ("adagauss.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
+        ("adagauss.methods.methods", ["methods"], "nothing was changed"),
+    ],
+)
+def test_commands_say_what_is_kept(
+    adagauss: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    target: str,
+    words: list[str],
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(target, _interrupt)
+    outcome = adagauss(*words)
+    assert outcome.code == 130
+    assert outcome.said.startswith("method") or "adagauss: stopped; " in outcome.said
+    assert sentence in outcome.said
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "sentence"),
+    [
+        ("partial_fit", ["teach", "birds.safetensors", "seen"], "birds.safetensors is as it was before"),
+        ("partial_fit", ["teach", "new.safetensors", "seen", *SMALL], "new.safetensors was not made"),
+        ("forget", ["forget", "birds.safetensors", "owl"], "birds.safetensors is as it was before"),
+        ("merge", ["merge", "birds.safetensors", "birds.safetensors", "--into", "b"], "b was not made"),
+        ("classify", ["predict", "birds.safetensors", "seen"], "answers printed so far are right"),
+        ("classify", ["evaluate", "birds.safetensors", "seen"], "an evaluation changes nothing"),
+        ("export", ["export", "birds.safetensors", "b.onnx"], "b.onnx was not written"),
+    ],
+)
+def test_a_model_is_whole_after_it(
+    adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch, method: str, words: list[str], sentence: str
+) -> None:
+    before = birds.read_bytes()
+    monkeypatch.setattr(Model, method, _interrupt)
+    outcome = adagauss(*words)
+    assert outcome.code == 130
+    assert sentence in outcome.said
+    assert birds.read_bytes() == before
+
+
+def test_a_change_that_was_finished_is_not_denied(
+    adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Model.save
+
+    def saved_then_stopped(self: Model, path: Path) -> None:
+        save(self, path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "save", saved_then_stopped)
+    outcome = adagauss("rename", birds, "owl", "Owl")
+    assert outcome.code == 130
+    assert "the change was finished before" in outcome.said
+
+
+def test_a_run_that_is_really_stopped_goes_on_as_it_says(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
+    words = ["run", "--sizes", "2,2", "--classes", "4", "--epochs", "60", "--out", "out"]
+    environment = {**os.environ, "COLUMNS": "200"}
+    with subprocess.Popen(
+        [*program, *words], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        while running.poll() is None and not (tmp_path / "out" / "config.yaml").exists():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate()
+    assert running.returncode == 130, said
+    assert "adagauss: stopped; finished tasks are kept: `adagauss run --out out --resume`" in said
+    again = ["run", "--out", "out", "--resume", "--quiet"]
+    resumed = subprocess.run([*program, *again], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert resumed.returncode == 0, resumed.stderr
