@@ -1,8 +1,8 @@
-"""How truthful probabilities and sets of answers are: `ADAGAUSS_DATA=data python -m benchmarks.calibration --keep FOLDER`.
+"""How truthful probabilities and sets are: `ADAGAUSS_DATA=data python -m benchmarks.calibration --keep FOLDER`.
 
-Tasks of a few classes are learned, and all test images are asked for after the last one. ECE is the expected calibration
-error over 15 bins of confidence; ``floor`` is what it would be if all probabilities were true, since few test images give
-an error by chance.
+Tasks of a few classes are learned, and all test images are asked for after the last one. ECE is the expected
+calibration error over 15 bins of confidence; ``floor`` is what it would be if all probabilities were true, since few
+test images give an error by chance.
 """
 
 from __future__ import annotations

@@ -107,10 +107,12 @@ def strange_by(scores: Tensor, features: Tensor, evidence: Evidence, typical: Ty
     found = {
         "largest probability": -torch.softmax(truthful, 1).amax(1),
         "energy": -(scores.double() / evidence.temperature).logsumexp(1),
-        "best less mean score": -typicality(scores),
+        "entropy": -(torch.softmax(truthful, 1) * torch.log_softmax(truthful, 1)).sum(1),
+        "best less mean score": scores.mean(1) - scores.amax(1),
+        "best less next ten": -typicality(scores),
     }
     if typical.weight is not None:
-        found["best less mean score of one covariance"] = -typical(features, scores)
+        found["best less next ten, of one covariance"] = -typical(features, scores)
     return found
 
 
