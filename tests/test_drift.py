@@ -68,7 +68,8 @@ def of_kind(network: Literal["affine", "linear"], recipe: Recipe = RECIPE, **set
 
 def moved_by(drift: Drift, before: ClassGaussians, now: CurrentTask) -> ClassGaussians:
     """The old classes after a task, by a drift that has nothing to remember."""
-    memory, state = drift.update(before, now, None)
+    memory, state, warning = drift.update(before, now, None)
+    assert warning is None
     assert state is None
     return memory
 

@@ -18,6 +18,7 @@ from adagauss.checkpoint import load_tensors, save_tensors
 from adagauss.classifiers import Scorer
 from adagauss.config import plain
 from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.evidence import ClassSummary
 from adagauss.gaussians import ClassGaussians
@@ -37,6 +38,14 @@ class TaskReport:
     history: History = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of each stage: representation, drift, memory, classifier, evidence."""
+    warnings: list[str] = field(default_factory=list)
+    """Sentences on what went wrong, each with a remedy."""
+
+    def warn(self, text: str | None, runtime: Runtime) -> None:
+        """Note a warning, and say it."""
+        if text is not None:
+            self.warnings.append(text)
+            runtime.reporter.message(text)
 
 
 class Learner:
@@ -200,10 +209,13 @@ class Learner:
             if previous is not None and method.representation.later is not None:
                 moved = method.drift.update(memory, seen, before.states.get("drift"))
                 memory, states["drift"] = method.memory.after_drift(memory, moved.memory), moved.state
+                report.warn(moved.warning, self.runtime)
 
         old = memory
         with _clock(report, "memory"):
             memory, states["memory"] = method.memory.update(old, now, before.states.get("memory"))
+            if old is not before.memory:
+                report.warn(collapse_warning(now.name, old, memory), self.runtime)
 
         with _clock(report, "classifier"):
             fitted = method.classifier.update(memory, now, before.states.get("classifier"))

@@ -8,14 +8,20 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.drift.base import Drift
+from adagauss.drift.affine import AffineMap
+from adagauss.drift.base import Drift, Moved
+from adagauss.drift.health import Fit, fit_of
 from adagauss.drift.maps import MapObjective, ViewBatches
 from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import sample_covariance
+from adagauss.linalg import affine_ridge, sample_covariance
 from adagauss.losses import Reduction
 from adagauss.networks import mlp
+from adagauss.state import Learned
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe, train
+
+JUDGED = 0.1
+"""Share of the images that judge a map which may be replaced."""
 
 
 class Adapter(Drift):
@@ -45,10 +51,25 @@ class Adapter(Drift):
     """New means: those of the mapped samples, or the mapped old means."""
     residual_covariance: NonNegativeFloat = 0.0
     """How much of the covariance of ψ's residuals is added to each transported covariance (1: all of it)."""
+    least_steps: NonNegativeInt = 500
+    """Steps that ψ is trained for at the least: a small task is passed over several times per epoch."""
+    fallback: bool = False
+    """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse."""
 
-    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
         old, new, _ = now.pairs(self.views)
-        mapping = self.train_map(now, old, new)
+        taught = self._taught(now).to(old.device)
+        mapping = self.train_map(now, old[taught], new[taught])
+        judged = taught if bool(taught.all()) else ~taught
+        fit = fit_of(mapping, affine_ridge(old[taught], new[taught], AffineMap().ridge), old[judged], new[judged])
+        if self.fallback and fit.trained > fit.affine:
+            return Moved(AffineMap(views=self.views, residual_covariance=1.0).move(memory, now))
+        return Moved(self.moved(memory, now, mapping, old, new), warning=self._warning(now, fit))
+
+    def moved(
+        self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module, old: Tensor, new: Tensor
+    ) -> ClassGaussians:
+        """Every old Gaussian sampled, mapped and re-estimated."""
         with torch.no_grad():
             mapped_means = mapping(memory.means.float()).double()
             residual = new.double() - mapping(old).double() if self.residual_covariance else None
@@ -71,6 +92,24 @@ class Adapter(Drift):
         torch.manual_seed(now.runtime.seed_for(now.name, "adapter initialisation"))
         network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
         objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
-        batches = ViewBatches(old, new, max(1, self.views), self.recipe)
+        batches = ViewBatches(old, new, max(1, self.views), self.recipe, self.least_steps)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
         return network
+
+    def _taught(self, now: CurrentTask) -> Tensor:
+        """Which rows of the pairs ψ is trained on: all, or those of nine images in ten with ``fallback``."""
+        kept = torch.ones(len(now.data), dtype=torch.bool)
+        if self.fallback:
+            order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judged"))
+            kept[order[: round(JUDGED * len(kept))]] = False
+        return kept.repeat(max(1, self.views))
+
+    def _warning(self, now: CurrentTask, fit: Fit) -> str | None:
+        if not fit.poor:
+            return None
+        return (
+            f"{now.name}: the adapter has hardly learned how the features moved (relative error {fit.trained:.2f} on "
+            f"current images; an affine map has {fit.affine:.2f}, no map {fit.none:.2f}), so old classes may be lost: "
+            "raise drift.least_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
+            "drift.kind=affine"
+        )

@@ -16,6 +16,8 @@ class Moved(NamedTuple):
 
     memory: ClassGaussians
     state: Learned | None = None
+    warning: str | None = None
+    """A sentence on what went wrong and how to mend it."""
 
 
 class Drift(Part):

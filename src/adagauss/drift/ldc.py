@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.drift.base import Drift
@@ -55,12 +55,15 @@ class TrainedLDC(Drift):
         )
     )
 
+    least_steps: NonNegativeInt = 500
+    """Steps of the training at the least: a small task is passed over several times per epoch."""
+
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         size = old.shape[1]
         torch.manual_seed(now.runtime.seed_for(now.name, "linear map initialisation"))
         layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
-        batches = ViewBatches(old, new, self.views, self.adam)
+        batches = ViewBatches(old, new, self.views, self.adam, self.least_steps)
         train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
         return _transported(memory, layer.weight.detach().T.double())
 
