@@ -51,8 +51,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         preset: one of its presets; None takes its default one.
         effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
             network, ``quick`` takes about half its time. ``best`` takes several times as long: it tries larger
-            settings, which train nothing either, on held-out images of the first task, and keeps the one that
-            recognises most of them.
+            settings, which train nothing either, on held-out images of the first task, and keeps one of them if it
+            recognises clearly more.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: length of every training of a task; None leaves the method's own.
         backbone: name of a network; None leaves the method's own.
