@@ -40,7 +40,7 @@ FRONT = {
 }
 """Pages that are files of the project's root, and what they are there."""
 CHAPTERS = {
-    "For users": ["estimator", "bayes", "learner", "gaussians", "serve", "errors"],
+    "For users": ["estimator", "inputs", "export", "bayes", "learner", "gaussians", "serve", "errors"],
     "A method and its parts": ["methods", "representation", "memory", "drift", "classifiers"],
     "Data and networks": ["data", "backbones"],
     "Runs and figures": ["runs", "analysis"],

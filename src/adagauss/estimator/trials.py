@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 
 import torch
+from torch import Tensor
 
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.listing import seeded_split
@@ -26,9 +28,11 @@ def best_method(
     learner_of: Callable[[Method], Learner],
     reporter: Reporter,
 ) -> Method:
-    """The candidate that recognises most of a fifth of the images after learning the others; of equals, the first.
+    """The candidate that recognises most of a fifth of the images after learning the others.
 
-    The first candidate is taken untried if there are no others, or too few images or classes to tell.
+    A later candidate takes the place of an earlier one only if it is clearly better: if w images are recognised by it
+    alone and l by the other alone, w − l > √(w + l), one standard deviation of chance. The first candidate is taken
+    untried if there are no others, or too few images or classes to tell.
     """
     first = next(iter(candidates.values()))
     if len(candidates) == 1 or len(data.classes) < 2 or int(data.counts().min()) < 2:
@@ -36,20 +40,36 @@ def best_method(
     learned, held_out = _split(data)
     if len(held_out) < LEAST:
         return first
-    shares: dict[str, float] = {}
+    hits: dict[str, Tensor] = {}
+    best = next(iter(candidates))
     with reporter.progress("trying methods", len(candidates)) as advance:
         for name, method in candidates.items():
             learner = learner_of(method)
             learner.learn(learned)
             guesses = learner.predict(held_out.images)
-            hits = sum(guess == truth for guess, truth in zip(guesses, held_out.labels, strict=True))
-            shares[name] = hits / len(held_out)
-            advance(f"{name}: {shares[name]:.1%}")
-    best = max(shares, key=shares.__getitem__)
-    found = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+            hits[name] = torch.tensor([a == b for a, b in zip(guesses, held_out.labels, strict=True)])
+            best = name if clearly_better(hits[name], hits[best]) else best
+            advance(f"{name}: {_share(hits[name])}")
+    found = ", ".join(f"{name} {_share(right)}" for name, right in hits.items())
     logger.info("of %d held-out images are recognised: %s", len(held_out), found)
     reporter.message(f"{best} is kept; of {len(held_out)} held-out images are recognised: {found}")
     return candidates[best]
+
+
+def clearly_better(right: Tensor, other: Tensor) -> bool:
+    """Whether answers are better than others to the same images, beyond one standard deviation of chance.
+
+    >>> clearly_better(torch.tensor([True, True, True]), torch.tensor([True, False, False]))
+    True
+    >>> clearly_better(torch.tensor([True, True, True]), torch.tensor([True, True, False]))
+    False
+    """
+    won, lost = int((right & ~other).sum()), int((other & ~right).sum())
+    return won - lost > math.sqrt(won + lost)
+
+
+def _share(right: Tensor) -> str:
+    return f"{float(right.double().mean()):.1%}"
 
 
 def _split(data: LabelledImages) -> tuple[LabelledImages, LabelledImages]:
