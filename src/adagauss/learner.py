@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
 from adagauss.data.images import Images, Label, LabelledImages
 from adagauss.errors import CheckpointError, DataError
@@ -22,6 +22,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
+from adagauss.saved import UNFIT, LearnerFacts, check_labels, check_size
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
 from adagauss.training import History
@@ -230,7 +231,7 @@ class Learner:
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
         """Write everything needed to go on: one safetensors file, replaced atomically. No image is in it."""
         known = self.knowledge
-        _check_labels(known.classes)
+        check_labels(known.classes)
         facts = {
             "method": plain(self.method),
             "knowledge": known.facts(),
@@ -248,15 +249,18 @@ class Learner:
         """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one)."""
         runtime = copy.copy(runtime) if runtime is not None else Runtime()  # its seed becomes the saved one
         tensors, facts = load_tensors(Path(path), "learner", runtime.device)
+        require_finite({name: tensor for name, tensor in tensors.items() if name.startswith("network.")}, Path(path))
         try:
             return cls._restore(tensors, facts, runtime)
-        except (RuntimeError, LookupError, TypeError, ValueError, DataError) as error:
+        except UNFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
 
     @classmethod
     def _restore(cls, tensors: dict[str, Tensor], facts: dict[str, Any], runtime: Runtime) -> Learner:
-        runtime.seed = facts["seed"]
-        method, shape = Method.of(facts["method"]), tuple(facts["shape"])
+        said = LearnerFacts.of(facts)
+        runtime.seed = said.seed
+        method, shape = Method.of(facts["method"]), said.shape
+        check_size(method, said, tensors)
         # All parameters are in the checkpoint: the weight file the network once started from need not be here.
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
         learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime)
@@ -288,11 +292,3 @@ def _clock(report: TaskReport, stage: str) -> Iterator[None]:
     started = perf_counter()
     yield
     report.seconds[stage] = report.seconds.get(stage, 0.0) + perf_counter() - started
-
-
-def _check_labels(labels: Sequence[Label]) -> None:
-    for label in labels:
-        if not isinstance(label, (str, int, float, bool)):
-            raise CheckpointError(
-                f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
-            )

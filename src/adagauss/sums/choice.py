@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +78,17 @@ class Choice(Learned):
     that were left out.
     """
 
+    axes: ClassVar[Mapping[str, str]] = {
+        "strengths": "n",
+        "weights": "ng",
+        "hits": "n",
+        "surprise": "nt",
+        "spread": "nt",
+        "tried": "n",
+        "images": "",
+    }
+    keeps: ClassVar[str] = "how many images each rule got right, and how surprised it was, over all classes together"
+
     def __init__(self, rules: Rules | None = None, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
         self.rules = rules or Rules()
@@ -97,6 +108,15 @@ class Choice(Learned):
         self.spread: Tensor
         self.tried: Tensor
         self.images: Tensor
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be candidates and their results."""
+        super().check()
+        self.require(self.surprise.shape[1] == len(TEMPERATURES), "it has results for other temperatures")
+        self.require(self.weights.shape[1] > 0, "its candidates weigh nothing")
+        self.require((self.strengths >= 0) & (self.weights >= 0).all(1), "a candidate is weighted below zero")
+        self.require((self.hits >= 0) & (self.hits <= self.images), "a candidate was right more often than tried")
+        self.require(self.tried.any(), "no candidate is left")
 
     @torch.no_grad()
     def observe(
