@@ -16,7 +16,7 @@ from torch import Tensor
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
-from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.data.images import Images, Label, LabelledImages, PixelScale, noticed_scale
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
@@ -69,6 +69,7 @@ class Learner:
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
         self.knowledge = Knowledge(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
+        self.scale: PixelScale | None = None
         self.about: dict[str, Any] = {}
         """Facts that whoever saves the learner wants to find again."""
 
@@ -106,8 +107,10 @@ class Learner:
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
+        scale = noticed_scale(self.scale, data.images)
         after, report = self._learned(before, data)
         self._replace(before, after)
+        self.scale = scale
         return report
 
     def forget(self, labels: Sequence[Label], data: LabelledImages | None = None) -> None:
@@ -240,6 +243,7 @@ class Learner:
             "std": self.std,
             "input": known.network.extractor.input_facts(),
             "seed": self.runtime.seed,
+            "scale": self.scale and (self.scale.low, self.scale.high),
             "about": dict(about if about is not None else self.about),
         }
         save_tensors(Path(path), "learner", known.state_dict(), facts)
@@ -265,6 +269,7 @@ class Learner:
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
         learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime)
         learner.knowledge.network.extractor.restore_input(facts["input"])
+        learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner
 

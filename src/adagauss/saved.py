@@ -15,6 +15,7 @@ from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
 
 Name = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Pixel = Annotated[int, Field(strict=True, ge=0, le=255)]
 Side = Annotated[int, Field(strict=True, ge=1, le=2**14)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Outputs = Annotated[int, Field(strict=True, ge=0)]
@@ -57,6 +58,8 @@ class LearnerFacts(BaseModel):
     std: tuple[Annotated[Number, Field(gt=0)], ...]
     input: InputFacts
     seed: Annotated[int, Field(strict=True)]
+    scale: tuple[Pixel, Pixel] | None = None
+    """The smallest and largest pixel of all tasks."""
     about: dict[str, Any]
 
     @model_validator(mode="after")

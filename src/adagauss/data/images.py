@@ -5,6 +5,7 @@ Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +19,8 @@ from adagauss.errors import DataError
 Label = Hashable
 
 SAMPLED = 1000
+NOTICED = 100
+"""Images whose range is looked at before each task: image files may have to be decoded for it."""
 ANOTHER_SCALE = 8
 """Ratio of the brightest pixels above which another scale is suspected."""
 
@@ -204,3 +207,13 @@ def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
         f"the brightest pixel of these images is {now.high}, of earlier tasks {before.high}: {darker} to be on another "
         "scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or floats in 0..1"
     )
+
+
+def noticed_scale(before: PixelScale | None, images: Images) -> PixelScale:
+    """The pixel range of all tasks, with the images of one more; a warning if these seem to be on another scale."""
+    now = pixel_scale(images, NOTICED)
+    if before is None:
+        return now
+    if (warning := pixel_scale_warning(before, now)) is not None:
+        warnings.warn(warning, stacklevel=3)
+    return PixelScale(min(before.low, now.low), max(before.high, now.high))
