@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -85,7 +86,8 @@ def run(
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
                 if index and not config.method.trains:
                     # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
-                    folder.checkpoint(index - 1).unlink(missing_ok=True)
+                    with suppress(OSError):  # it only takes space
+                        folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
         return _conclude(folder, config, stream)
 
