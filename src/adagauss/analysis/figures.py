@@ -111,7 +111,8 @@ def gaussians_figure(
         axes.annotate(_plain(str(label)), place, color=colour, weight="bold", fontsize=11)
     axes.plot([], [], "k-", label="memorised (2σ)")
     axes.plot([], [], "k--", label="real (2σ)")
-    axes.plot([], [], "k.", alpha=0.4, label="test images")
+    if len(sample):
+        axes.plot([], [], "k.", alpha=0.4, label="test images")
     axes.set(xlabel="first direction between classes", ylabel="second direction")
     _set_title(axes, title)
     axes.legend(loc="best", fontsize=8)

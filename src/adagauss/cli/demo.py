@@ -37,7 +37,7 @@ def demo(
     for method in DEMO_METHODS:
         results[method] = []
         for seed in parse_numbers(seeds, "--seeds"):
-            config = make_config(method, stream, seed=seed)
+            config = make_config(method, stream, seed=seed, diagnostics="features")
             folder = out / f"{method}-{config.digest()}-seed{seed}"
             results[method].append(run(config, folder, resume=True, reporter=reporter, dataset=dataset))
             figures = write_figures(RunFolder(folder))

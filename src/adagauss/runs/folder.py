@@ -173,7 +173,7 @@ class RunFolder:
         return RunResult.read(self.path / METRICS_FILE, remedy)
 
     def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
-        """Store the real statistics of all seen classes after a task, with some features for figures."""
+        """Store the real statistics of all seen classes after a task, and features for a figure, which may be none."""
         tensors = {**real.state_dict(), "sample": sample, "targets": targets}
         save_tensors(self.task(index) / "real.safetensors", "real", tensors, {"labels": real.labels})
 

@@ -160,10 +160,10 @@ def _evaluate(
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
     affordable = features.shape[1] <= LARGEST_COMPARED
-    if affordable and (config.diagnostics == "every" or (config.diagnostics == "last" and last)):
+    if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images), train.targets, labels)
-        drawn = sample_rows(targets, DRAWN_PER_CLASS)
+        drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
         folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
