@@ -22,7 +22,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers"],
     ["methods"],
-    ["knowledge", "upkeep", "saved", "learner", "bayes", "estimator"],
+    ["knowledge", "kept", "upkeep", "saved", "learner", "bayes", "estimator"],
     ["runs"],
     ["analysis"],
     ["cli"],
