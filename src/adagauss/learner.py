@@ -16,7 +16,7 @@ from torch import Tensor
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
-from adagauss.data.images import Images, Label, LabelledImages, PixelScale, noticed_scale
+from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, noticed_scale
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
@@ -285,6 +285,7 @@ class Learner:
         if not len(data):
             raise DataError("the task has no images")
         self.of_shape(data.images)
+        check_exact([*known, *data.classes])
         check_known(self.method, [label for label in data.classes if label in known])
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:

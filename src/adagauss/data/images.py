@@ -6,7 +6,7 @@ Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,8 @@ from adagauss.errors import DataError
 
 Label = Hashable
 
+EXACT_INTEGERS = 2**53
+"""Up to here every whole number is a float."""
 SAMPLED = 1000
 NOTICED = 100
 """Images whose range is looked at before each task: image files may have to be decoded for it."""
@@ -96,6 +98,7 @@ class LabelledImages:
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
         """From one label per image; classes are sorted if possible, otherwise in order of first appearance."""
         plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+        check_exact(plain)
         classes = list(dict.fromkeys(plain))
         try:
             classes.sort()
@@ -123,6 +126,20 @@ class LabelledImages:
     def counts(self) -> Tensor:
         """Number of images of each class."""
         return torch.bincount(self.targets, minlength=len(self.classes))
+
+
+def check_exact(labels: Iterable[object]) -> None:
+    """Refuse whole numbers beyond 2⁵³ among labels that are not whole: as floats, several of them are one."""
+    large, floats = None, False
+    for label in labels:
+        floats = floats or isinstance(label, float)
+        if isinstance(label, int) and abs(label) > EXACT_INTEGERS:
+            large = label
+    if floats and large is not None:
+        raise DataError(
+            f"label {large} is too large beside labels that are not whole numbers: beyond 2**53 several whole numbers "
+            "are one float. Use whole numbers or text for all labels"
+        )
 
 
 def to_uint8_nchw(pixels: Tensor) -> Tensor:
