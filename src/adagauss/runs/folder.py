@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
+from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.gaussians import ClassGaussians
 from adagauss.progress import Advance, Reporter
@@ -117,8 +118,8 @@ class RunFolder:
     def read_json_or_nothing(self, name: str) -> dict[str, Any]:
         """The content of a JSON file beside the results; nothing if it is missing or damaged."""
         try:
-            content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            content = json.loads(read_text(self.path / name))
+        except (OSError, ValueError, RecursionError, IrregularFileError) as error:
             logger.info("%s cannot be read: %s", self.path / name, error)
             return {}
         return content if isinstance(content, dict) else {}
