@@ -98,7 +98,7 @@ class ClassGaussians(Learned):
         if shapes != ((number,), (number, self.size), (number, width)) or len(set(self.labels)) != number:
             raise DataError(f"{number} classes of {self.size} features do not match statistics of shapes {shapes}")
         super().check()
-        self.require(self.counts >= 1, "a class has an image count below 1")
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
         if self.covariance != "none":
             for label in self.labels:  # one by one: a factor of each is as large as the matrix
                 matrix = self.select([label]).covariances[0]

@@ -13,7 +13,7 @@ from adagauss import linalg
 from adagauss.backbones import Extractor, Network
 from adagauss.classifiers import Scorer
 from adagauss.data.images import Images, Label
-from adagauss.errors import DataError
+from adagauss.errors import DataError, NumericalError
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
@@ -91,7 +91,13 @@ class Knowledge(nn.Module):
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`."""
         with torch.inference_mode():
-            return linalg.by_rows(self.scorer, features)
+            scores = linalg.by_rows(self.scorer, features)
+        if bool(torch.isnan(scores).any()):
+            raise NumericalError(
+                "the scores of some images are no numbers: the network or the classifier has become useless, or its "
+                "file was tampered with; use a learner that was saved earlier"
+            )
+        return scores
 
     @property
     def bytes_per_class(self) -> int:
@@ -111,7 +117,7 @@ class Knowledge(nn.Module):
         memory.check()
         self._check_states()
         for name, buffer in self.network.named_buffers():
-            if name.endswith("running_var") and bool((buffer < 0).any()):
+            if name.endswith(("running_var", "deviation")) and bool((buffer < 0).any()):
                 raise ValueError(f"{name} of the network holds variances below zero")
         if len(memory) and memory.labels != classes:
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")

@@ -43,7 +43,7 @@ class InputFacts(BaseModel):
 
     mean: list[Number]
     std: list[Annotated[Number, Field(gt=0)]]
-    size: Side | None = None
+    size: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
 
 
 class LearnerFacts(BaseModel):
@@ -80,14 +80,20 @@ class LearnerFacts(BaseModel):
 
 
 def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a network far larger than the file, before memory is taken for it: it is first made without any."""
+    """Refuse a network far larger than the file, or for other images: it is first made without taking memory."""
+    if ":" in method.backbone.name:  # a network of another library, which may look for its description elsewhere
+        return
     try:
         with torch.device("meta"):
             network = build_extractor(method.backbone, facts.shape, facts.mean, facts.std, False)
     except AdagaussError:
         raise
-    except Exception:  # a network that cannot be made without memory, such as one of another library
+    except Exception:  # a network that cannot be made without memory
         return
+    if {len(facts.input.mean), len(facts.input.std)} != {network.mean.numel()}:
+        raise DataError(
+            f"its network takes {network.mean.numel()} channels, and images are prepared for another number"
+        )
     wanted = sum(tensor.numel() for tensor in network.state_dict().values())
     found = sum(tensor.numel() for tensor in tensors.values())
     if wanted > found + SPARE:

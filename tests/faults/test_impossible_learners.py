@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors, save_tensors
-from adagauss.errors import CheckpointError
+from adagauss.errors import CheckpointError, NumericalError
 from adagauss.learner import Learner
 from adagauss.state import Learned
-from tests.contracts.toy import taught
+from tests.contracts.toy import taught, toy_images
 
 METHODS = ("adagauss", "sdc", "ewc", "efc", "pass", "acil", "dsal", "exact", "ranpac")
 """Between them they have every kind of state."""
@@ -127,6 +127,10 @@ def tenfold(tensor: Tensor) -> Tensor:
     return 10 * tensor
 
 
+def endless(tensor: Tensor) -> Tensor:
+    return torch.full_like(tensor, 2**63 - 1)
+
+
 def huge(tensor: Tensor) -> Tensor:
     return torch.full_like(tensor, 2**40)
 
@@ -136,8 +140,10 @@ def huge(tensor: Tensor) -> Tensor:
     [
         ("adagauss", "memory.counts", zeroed, "count below 1"),
         ("adagauss", "memory.counts", negated, "count below 1"),
+        ("adagauss", "memory.counts", endless, "beyond belief"),
         ("adagauss", "memory.packed", negated, "is not one"),
         ("adagauss", "network.extractor.trunk.bn1.running_var", negated, "variances below zero"),
+        ("exact", "network.extractor.trunk.features.deviation", negated, "variances below zero"),
         ("exact", "parts.classifier.sums.counts", zeroed, "count below 1"),
         ("exact", "parts.classifier.sums.counts", tenfold, "more images than there are"),
         ("exact", "parts.classifier.sums.gram", negated, "a sum of squares is negative"),
@@ -202,6 +208,8 @@ def test_one_covariance_with_a_negative_direction_is_found_among_all(
         (("mean",), []),
         (("std",), [0.0]),
         (("input", "size"), 10**9),
+        (("input", "size"), 4096),
+        (("input", "mean"), [0.1, 0.2]),
         (("seed",), "0"),
         (("about",), None),
         (("method",), {}),
@@ -222,3 +230,15 @@ def test_impossible_facts_are_refused(
     del inner[place[-1]]
     if place[-1] not in ("backbone", "size", "memory", "classifier"):
         refuse(tmp_path, tensors, facts)
+
+
+def test_scores_that_are_no_numbers_are_an_error_not_a_prediction(
+    written: Callable[[str], Content], tmp_path: Path
+) -> None:
+    tensors, facts = written("adagauss")
+    for key, tensor in tensors.items():
+        if key.startswith("network.") and tensor.is_floating_point():
+            tensor.fill_(3e38)
+    save_tensors(tmp_path / "file", "learner", tensors, facts)
+    with pytest.raises(NumericalError, match="scores of some images are no numbers"):
+        Learner.load(tmp_path / "file").predict(toy_images(test=True).images)

@@ -54,7 +54,7 @@ class FeatureSums(Learned):
         """Raise a `DataError` if these cannot be sums over images."""
         super().check()
         self.require(len(self.gram) == packed_numbers(self.width), "its matrix does not belong to its features")
-        self.require(self.counts >= 1, "a class has an image count below 1")
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
         self.require(self.images >= self.counts.sum(), "the classes have more images than there are")
         if not self.width:
             return
