@@ -1,9 +1,9 @@
-# make demo, make test, make bench, make docs: each makes its own virtual environment first, if it is not there yet.
+# make demo, make test, make torture, make bench, make docs: each makes its own virtual environment first, if it is not there yet.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench docs clean
+.PHONY: demo test torture bench docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/adagauss demo
@@ -13,6 +13,10 @@ test: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# A longer search for files that break a reader, and a run that fails at every single write.
+torture: $(VENV)/installed
+	ADAGAUSS_TORTURE=20 $(BIN)/python -m pytest -n auto tests/faults
 
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks

@@ -36,7 +36,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers", "assessment"],
     ["methods"],
-    ["knowledge", "upkeep", "learner", "bayes", "export", "estimator"],
+    ["knowledge", "kept", "upkeep", "saved", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
     ["serve"],

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import math
 import pickle
+import warnings
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from sklearn.neighbors import NearestCentroid
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from adagauss.bayes import GaussianBayes
+from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]
@@ -191,3 +195,73 @@ def test_errors_say_what_to_do() -> None:
     assert rule.classes_.tolist() == [0, 1]
     with pytest.raises(ValueError, match="features"):
         rule.partial_fit([[2.0, 3.0]], [2])
+
+
+def exact_predictions(samples: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], points: np.ndarray[Any, Any]) -> Any:
+    """Quadratic discriminant analysis of two features in rational numbers: nothing is rounded but the logarithm."""
+    zero, rules = Fraction(0), []
+    for label in np.unique(labels):
+        rows = [(Fraction(x), Fraction(y)) for x, y in samples[labels == label].tolist()]
+        mx, my = (sum((row[axis] for row in rows), zero) / len(rows) for axis in (0, 1))
+        a = sum(((x - mx) ** 2 for x, _ in rows), zero) / (len(rows) - 1)
+        b = sum(((x - mx) * (y - my) for x, y in rows), zero) / (len(rows) - 1)
+        c = sum(((y - my) ** 2 for _, y in rows), zero) / (len(rows) - 1)
+        rules.append((mx, my, a, b, c, a * c - b * b))
+
+    def score(point: list[float], rule: tuple[Fraction, ...]) -> float:
+        mx, my, a, b, c, determinant = rule
+        x, y = Fraction(point[0]) - mx, Fraction(point[1]) - my
+        return -float((c * x * x - 2 * b * x * y + a * y * y) / determinant) - math.log(determinant)
+
+    return np.array([max(range(len(rules)), key=lambda k: score(point, rules[k])) for point in points.tolist()])
+
+
+def narrow_classes(power: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Two classes that differ along the narrow direction of a covariance of condition 10^power."""
+    draws = np.random.default_rng(power)
+    turn = np.array([[0.8, 0.6], [-0.6, 0.8]])
+    labels = np.repeat([0, 1], 60)
+    scale = np.array([1.0, 10 ** (-power / 2)])
+    shifts = np.stack([np.zeros(120), 3.0 * labels], 1)
+    samples, points = ((draws.normal(size=(120, 2)) + shifts) * scale @ turn for _ in range(2))
+    return samples, labels, points
+
+
+@pytest.mark.parametrize("power", [0, 4, 8, 11])
+def test_up_to_the_limit_predictions_are_those_of_exact_arithmetic_and_nothing_is_said(power: int) -> None:
+    samples, labels, points = narrow_classes(power)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = GaussianBayes(priors=False).fit(samples, labels).predict(points)
+    assert (found == exact_predictions(samples, labels, points)).all()
+
+
+@pytest.mark.parametrize("power", [15, 24])
+def test_beyond_the_limit_rounding_decides_and_a_warning_names_class_and_condition(power: int) -> None:
+    samples, labels, points = narrow_classes(power)
+    with pytest.warns(UserWarning, match=r"covariance of class [01] has the condition number (inf|\d\.\de\+1[3-9])"):
+        found = GaussianBayes(priors=False).fit(samples, labels).predict(points)
+    assert (found == exact_predictions(samples, labels, points)).mean() < 0.99
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # as the sentence says
+        GaussianBayes(shrinkage=0.1).fit(samples, labels).predict(points)
+
+
+def test_features_in_different_units_are_not_ill_conditioned() -> None:
+    draws = np.random.default_rng(0).normal(size=(80, 2)) * np.array([1.0, 1e-9])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GaussianBayes().fit(draws, np.repeat([0, 1], 40)).predict(draws)
+
+
+def test_whole_numbers_beyond_floats_are_refused_beside_floats() -> None:
+    large = 2**53 + 1
+    rows = np.random.default_rng(0).normal(size=(4, 2))
+    with pytest.raises(DataError, match=f"label {large} is too large beside labels that are not whole"):
+        GaussianBayes().fit(rows, [large, large, 0.5, 0.5])
+    rule = GaussianBayes().fit(rows, [large, large, large + 1, large + 1])
+    assert rule.classes_.tolist() == [large, large + 1]
+    with pytest.raises(DataError, match="is too large beside"):
+        rule.partial_fit(rows, [1.0, 1.0, 2.0, 2.0])
+    with pytest.raises(DataError, match="is too large beside"):
+        LabelledImages.from_labels(ArrayImages(np.zeros((2, 4, 4), np.uint8)), [large, 0.5])

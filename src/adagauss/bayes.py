@@ -16,9 +16,12 @@ from torch import Tensor
 from adagauss import linalg
 from adagauss.classifiers import Bayes
 from adagauss.classifiers.gaussian import BayesScorer
+from adagauss.data.images import check_exact
 from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 
+WELL_CONDITIONED = 1e12
+"""Up to here predictions are those of exact arithmetic, and less and less so beyond (tests/test_bayes.py)."""
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
@@ -104,6 +107,8 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def _learn(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None, anew: bool) -> Self:
         rule = self._rule()
+        if isinstance(y, list | tuple):
+            check_exact(y)  # before NumPy makes one kind of number of them
         checked = validate_data(self, X, y, reset=anew, dtype=np.float64)
         samples: Array = checked[0]
         labels: Array = np.asarray(checked[1])
@@ -145,7 +150,9 @@ class _Scores:
         """(N, C) scores, −∞ for classes without samples."""
         if self.scorer is None or rule != self.rule:
             # Float32 is enough for images; this class promises float64.
-            self.rule, self.scorer = rule, rule.scorer(_with_borrowed_covariances(self.bank), torch.float64)
+            bank = _with_borrowed_covariances(self.bank)
+            self.rule, self.scorer = rule, rule.scorer(bank, torch.float64)
+            _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
         scores = points.new_full((len(points), len(self.seen)), -torch.inf)
         scores[:, self.seen] = linalg.by_rows(self.scorer, points)
         return scores
@@ -161,6 +168,20 @@ def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
     return bank.with_statistics(bank.means, covariances)
 
 
+def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
+    """Warn where rounding decides: for features of unit variance, since their units do not matter to a factor."""
+    conditions = linalg.condition_numbers(linalg.correlation(matrices))
+    bad = (conditions > WELL_CONDITIONED).nonzero().flatten().tolist()
+    if bad:
+        worst = max(bad, key=lambda index: float(conditions[index]))
+        warnings.warn(
+            f"the covariance of class {labels[worst]!r} has the condition number {float(conditions[worst]):.1e} "
+            f"({len(bad)} of {len(labels)} classes are above {WELL_CONDITIONED:.0e}), where rounding decides about "
+            "predictions: give more samples, remove features that depend on others, or set shrinkage or tied",
+            stacklevel=4,
+        )
+
+
 def _tensor(X: Array) -> Tensor:
     # Torch shares memory only with writable arrays without negative strides; other arrays are copied.
     return torch.from_numpy(np.require(X, np.float64, ["C", "W"]))
@@ -170,4 +191,5 @@ def _union(parts: list[Array]) -> Array:
     # If text and numbers were joined, NumPy would turn 1 into "1".
     if len({part.dtype.kind in "OUST" for part in parts}) > 1:
         raise DataError("some labels are text and others are numbers: use one kind for all of them")
+    check_exact([label for part in parts for label in part.tolist()])
     return np.unique(np.concatenate(parts))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ class ClassGaussians(Learned):
     >>> bank.labels, bank.means.shape, bank.covariances.shape
     (['cat', 'dog'], torch.Size([2, 4]), torch.Size([2, 4, 4]))
     """
+
+    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
+    keeps: ClassVar[str] = "the number of images, the mean and, if the memory has them, the covariance of each class"
 
     def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
         super().__init__()
@@ -94,10 +97,12 @@ class ClassGaussians(Learned):
         shapes = (tuple(self.counts.shape), tuple(self.means.shape), tuple(self.packed.shape))
         if shapes != ((number,), (number, self.size), (number, width)) or len(set(self.labels)) != number:
             raise DataError(f"{number} classes of {self.size} features do not match statistics of shapes {shapes}")
-        if not bool(torch.isfinite(self.means).all() and torch.isfinite(self.packed).all()):
-            raise DataError("the statistics hold NaN or infinite numbers")
-        if bool((self.counts < 1).any()):
-            raise DataError("a class has an image count below 1")
+        super().check()
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
+        if self.covariance != "none":
+            for label in self.labels:  # one by one: a factor of each is as large as the matrix
+                matrix = self.select([label]).covariances[0]
+                self.require(linalg.is_covariance(matrix), f"what is kept as the covariance of {label!r} is not one")
 
     def merge(self, other: ClassGaussians) -> None:
         """Add the statistics of another bank, e.g. of another worker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from adagauss import linalg
 from adagauss.backbones import Extractor, Network
 from adagauss.classifiers import Scorer
 from adagauss.data.images import Images, Label
-from adagauss.errors import DataError
+from adagauss.errors import DataError, NumericalError
 from adagauss.evidence import Evidence, Typicality
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import Method
@@ -141,13 +141,16 @@ class Knowledge(nn.Module):
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""
         with torch.inference_mode():
-            return self.evidence.calibration(linalg.by_rows(self.scorer, features))
+            scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
+        return checked(scores)
 
     def answers(self, features: Tensor) -> Answers:
         """Scores, and how typical each image is of what is known."""
         with torch.inference_mode():
             blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
-        return Answers(torch.cat([one.scores for one in blocks]), torch.cat([one.typicality for one in blocks]))
+        return Answers(
+            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.typicality for one in blocks])
+        )
 
     def unknownness(self, features: Tensor) -> Tensor:
         """(N,) the share of known images that look less strange: near 1 for images of no known class."""
@@ -176,13 +179,31 @@ class Knowledge(nn.Module):
         if any(len(set(task)) != len(task) for task in self.tasks):
             raise ValueError("a class is named twice in a task")
         memory.check()
+        self._check_states()
+        for name, buffer in self.network.named_buffers():
+            if name.endswith(("running_var", "deviation")) and bool((buffer < 0).any()):
+                raise ValueError(f"{name} of the network holds variances below zero")
         if len(memory) and memory.labels != classes:
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
         if classes:
             with torch.inference_mode():
-                columns = self.scorer(torch.zeros(1, memory.size, device=memory.means.device)).shape[1]
+                scores = self.scorer(torch.zeros(1, memory.size, device=memory.means.device))
+            columns = scores.shape[1]
+            if not bool(torch.isfinite(scores).all()):
+                raise ValueError("the scores of the classifier are not finite")
             if columns != len(classes):
                 raise ValueError(f"the classifier tells {columns} classes apart, but {len(classes)} were taught")
+
+    def _check_states(self) -> None:
+        weights = sum(parameter.numel() for parameter in self.network.extractor.parameters())
+        sizes = {"c": len(self.classes), "s": self.memory.size, "w": weights}
+        for name, state in self.states.items():
+            state.check()
+            for part in (module for module in state.modules() if isinstance(module, Learned)):
+                for buffer, letters in part.axes.items():
+                    for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
+                        if sizes.get(letter, size) != size:
+                            raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
 
     def facts(self) -> dict[str, Any]:
         """What a file needs beside the tensors to be loaded again."""
@@ -197,6 +218,7 @@ class Knowledge(nn.Module):
         self, method: Method, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], runtime: Runtime
     ) -> Knowledge:
         """What was saved, given knowledge of nothing with a network of the same kind."""
+        check_head(facts["head"], tensors)
         network = copy.deepcopy(self.network)
         with runtime.seeded("restored"):
             for classes, auxiliary in facts["head"]:
@@ -204,7 +226,7 @@ class Knowledge(nn.Module):
         parts = dict(method.parts())
         states: dict[str, Learned] = {}
         for name in facts["parts"]:
-            state = parts[name].empty_state()
+            state = parts[name].empty_state() if name in parts else None
             if state is None:
                 raise ValueError(f"{name} learns nothing in this method, but something learned is stored for it")
             states[name] = state
@@ -217,3 +239,22 @@ class Knowledge(nn.Module):
         if known.tasks:
             known.network.extractor.end_first_task()
         return known.eval()
+
+
+def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless the file holds the weights of all outputs that it names, before memory is taken for them."""
+    for index, outputs in enumerate(sizes):
+        for part, number in zip(("blocks", "auxiliary"), outputs, strict=True):
+            weight = tensors.get(f"network.head.{part}.{index}.weight")
+            if (0 if weight is None else len(weight)) != number:
+                raise ValueError(f"it names {number} outputs of task {index + 1}, and holds the weights of others")
+
+
+def checked(scores: Tensor) -> Tensor:
+    """The scores, if they are numbers."""
+    if bool(torch.isnan(scores).any()):
+        raise NumericalError(
+            "the scores of some images are no numbers: the network or the classifier has become useless, or its file "
+            "was tampered with; use a learner that was saved earlier"
+        )
+    return scores

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.classifiers import Scorer
 from adagauss.config import plain
-from adagauss.data.images import Images, Label, LabelledImages
+from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, noticed_scale
 from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.evidence import ClassSummary
@@ -25,6 +25,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
+from adagauss.saved import UNFIT, LearnerFacts, check_labels, check_size
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
 from adagauss.training import History
@@ -79,6 +80,7 @@ class Learner:
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
         self.knowledge = Knowledge(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
+        self.scale: PixelScale | None = None
         self.about: dict[str, Any] = {}
         """Facts that whoever saves the learner wants to find again."""
 
@@ -116,8 +118,10 @@ class Learner:
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
+        scale = noticed_scale(self.scale, data.images)
         after, report = self._learned(before, data)
         self._replace(before, after)
+        self.scale = scale
         return report
 
     def forget(self, labels: Sequence[Label], data: LabelledImages | None = None) -> None:
@@ -275,7 +279,7 @@ class Learner:
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
         """Write everything needed to go on: one safetensors file, replaced atomically. No image is in it."""
         known = self.knowledge
-        _check_labels(known.classes)
+        check_labels(known.classes)
         facts = {
             "method": plain(self.method),
             "knowledge": known.facts(),
@@ -284,6 +288,7 @@ class Learner:
             "std": self.std,
             "input": known.network.extractor.input_facts(),
             "seed": self.runtime.seed,
+            "scale": self.scale and (self.scale.low, self.scale.high),
             "about": dict(about if about is not None else self.about),
         }
         save_tensors(Path(path), "learner", known.state_dict(), facts)
@@ -293,19 +298,23 @@ class Learner:
         """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one)."""
         runtime = copy.copy(runtime) if runtime is not None else Runtime()  # its seed becomes the saved one
         tensors, facts = load_tensors(Path(path), "learner", runtime.device)
+        require_finite({name: tensor for name, tensor in tensors.items() if name.startswith("network.")}, Path(path))
         try:
             return cls._restore(tensors, facts, runtime)
-        except (RuntimeError, LookupError, TypeError, ValueError, DataError) as error:
+        except UNFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
 
     @classmethod
     def _restore(cls, tensors: dict[str, Tensor], facts: dict[str, Any], runtime: Runtime) -> Learner:
-        runtime.seed = facts["seed"]
-        method, shape = Method.of(facts["method"]), tuple(facts["shape"])
+        said = LearnerFacts.of(facts)
+        runtime.seed = said.seed
+        method, shape = Method.of(facts["method"]), said.shape
+        check_size(method, said, tensors)
         # All parameters are in the checkpoint: the weight file the network once started from need not be here.
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
         learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime)
         learner.knowledge.network.extractor.restore_input(facts["input"])
+        learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner
 
@@ -321,6 +330,7 @@ class Learner:
         if not len(data):
             raise DataError("the task has no images")
         self.of_shape(data.images)
+        check_exact([*known, *data.classes])
         check_known(self.method, [label for label in data.classes if label in known])
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:
@@ -333,11 +343,3 @@ def _clock(report: TaskReport, stage: str) -> Iterator[None]:
     started = perf_counter()
     yield
     report.seconds[stage] = report.seconds.get(stage, 0.0) + perf_counter() - started
-
-
-def _check_labels(labels: Sequence[Label]) -> None:
-    for label in labels:
-        if not isinstance(label, (str, int, float, bool)):
-            raise CheckpointError(
-                f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
-            )

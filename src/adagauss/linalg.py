@@ -270,3 +270,15 @@ def sample_covariance(features: Tensor) -> Tensor:
     """Unbiased covariance of the rows."""
     centred = features - features.mean(0, keepdim=True)
     return centred.T @ centred / max(1, len(features) - 1)
+
+
+def is_covariance(matrix: Tensor, negative: float = 0.1) -> bool:
+    """Whether no variance is below zero, and no direction has one below −``negative`` times their mean.
+
+    Smaller negative ones are possible: shrinkage of the off-diagonal may leave some.
+    """
+    variances = matrix.diagonal()
+    # The smallest number there is, for a class of equal images, whose covariance is zero.
+    shift = negative * variances.mean() + torch.finfo(torch.float64).tiny
+    identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    return bool((variances >= 0).all()) and bool(torch.linalg.cholesky_ex(matrix + shift * identity).info == 0)

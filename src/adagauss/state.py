@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
 
+import torch
 from torch import nn
 
-from adagauss.errors import UnsupportedError
+from adagauss.errors import DataError, UnsupportedError
 
 Groups = tuple[tuple[int, ...], ...]
 """A change of the classes: for each score column after it, the columns before it that it is made of.
@@ -32,6 +34,39 @@ class Learned(nn.Module):
     >>> means.means.shape
     torch.Size([2, 3])
     """
+
+    axes: ClassVar[Mapping[str, str]] = {}
+    """Axes of the saved buffers, a letter each, and none for a single number: equal letters have equal sizes.
+
+    ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network.
+    """
+    keeps: ClassVar[str] = ""
+    """What is kept of images, in words."""
+
+    def check(self) -> None:
+        """Raise a `DataError` if what was read from a file cannot have been learned.
+
+        This base compares the shapes by `axes` and refuses numbers that are not finite, here and in the states within.
+        """
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, letters in self.axes.items():
+            buffer = self.get_buffer(name)
+            if buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+                raise DataError(f"{name} of {type(self).__name__} holds NaN or infinite numbers")
+            for letter, size in zip(letters, buffer.shape, strict=True):
+                known, other = sizes.setdefault(letter, (size, name))
+                if known != size:
+                    raise DataError(
+                        f"{type(self).__name__} is inconsistent: {other} is made for {known} and {name} for {size}"
+                    )
+        for state in self.children():
+            if isinstance(state, Learned):
+                state.check()
+
+    def require(self, fact: bool | torch.Tensor, otherwise: str) -> None:
+        """Raise a `DataError` with this reason unless ``fact`` holds, everywhere if it is a tensor."""
+        if not bool(fact.all() if isinstance(fact, torch.Tensor) else fact):
+            raise DataError(f"{type(self).__name__}: {otherwise}")
 
     def _load_from_state_dict(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprint
 from adagauss.data.images import ArrayImages, Images, LabelledImages, PixelScale, pixel_scale, pixel_scale_warning
 from adagauss.data.regular import open_regular
+from adagauss.learner import Learner
+from adagauss.methods import make_method
 
 
 def arrays(classes: tuple[Any, ...] = ("ant", "bee")) -> Dataset:
@@ -147,3 +150,20 @@ def test_pixels_on_the_same_scale_are_not_spoken_of(pixels: Any) -> None:
     assert pixel_scale_warning(scale_of(pixels), scale_of(PHOTOS)) is None
     black = PixelScale(0, 0)
     assert pixel_scale_warning(black, black) is None
+
+
+def part_of(pixels: Any, label: str) -> LabelledImages:
+    return LabelledImages.from_labels(ArrayImages(np.asarray(pixels)), [label] * len(pixels))
+
+
+def test_a_learner_notices_another_scale_in_a_later_task_and_after_a_file(tmp_path: Path) -> None:
+    learner = Learner(make_method("exact", settings={"backbone.options.filters": 8}), (3, 8, 8), [0.5] * 3, [0.5] * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.learn(part_of(PHOTOS, "bird"))
+        learner.learn(part_of(PHOTOS[::-1].copy() / 255, "fish"))
+    learner.save(tmp_path / "learner")
+    loaded = Learner.load(tmp_path / "learner")
+    with pytest.warns(UserWarning, match="the brightest pixel of these images is 1, of earlier tasks 255"):
+        loaded.learn(part_of((PHOTOS > 127).astype(np.uint8), "moth"))
+    assert loaded.classes == ["bird", "fish", "moth"]

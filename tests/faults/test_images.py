@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import EpsImagePlugin, ExifTags, Image, ImageFile
 
@@ -20,6 +20,7 @@ from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
 from adagauss.data.files import FileImages
 from adagauss.data.listing import IMAGE_SUFFIXES, images_below, require, table
 from adagauss.errors import ConfigError, DataError
+from tests.faults.budget import budget
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 20 20\n%%EndComments\n(x) run\n%%EOF\n"
 STORED = {
@@ -107,9 +108,9 @@ def test_every_listed_suffix_is_of_a_format_that_is_read(tmp_path: Path, suffix:
     decode_image(tmp_path / f"image{suffix}", 8)
 
 
-@pytest.mark.parametrize("budget", [0, 2**20])
+@pytest.mark.parametrize("room", [0, 2**20])
 def test_postscript_called_a_photograph_starts_no_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     started: list[object] = []
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **named: started.append(given))
@@ -117,7 +118,7 @@ def test_postscript_called_a_photograph_starts_no_program(
     with Image.open(tmp_path / "photo.jpg") as image:
         assert image.format == "EPS", "this is not the file that Pillow would give to Ghostscript"
     with pytest.raises(DataError, match="not an image in one of the formats JPEG, PNG"):
-        FileImages([tmp_path / "photo.jpg"], 8, cache_bytes=budget)
+        FileImages([tmp_path / "photo.jpg"], 8, cache_bytes=room)
     assert started == []
 
 
@@ -134,13 +135,13 @@ def empty_png(path: Path, side: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("budget", [0, 2**20])
+@pytest.mark.parametrize("room", [0, 2**20])
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 @pytest.mark.parametrize(
     ("side", "reason"), [(13_000, "it has 169000000 pixels"), (20_000, "it has more than 178956970 pixels")]
 )
 def test_a_small_file_of_very_many_pixels_is_not_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, side: int, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, side: int, reason: str
 ) -> None:
     path = empty_png(tmp_path / "bomb.png", side)
     assert path.stat().st_size < 100_000
@@ -150,7 +151,7 @@ def test_a_small_file_of_very_many_pixels_is_not_decoded(
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", load)
     with pytest.raises(DataError, match=rf"bomb\.png \({reason}.*resize it"):
-        FileImages([path], 8, cache_bytes=budget)
+        FileImages([path], 8, cache_bytes=room)
 
 
 def test_the_limit_of_pixels_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_image: Any) -> None:
@@ -174,9 +175,9 @@ def test_the_limit_of_pixels_can_be_set(tmp_path: Path, monkeypatch: pytest.Monk
 def test_images_skipped_for_their_size_are_back_when_the_limit_is_raised(tmp_path: Path, write_image: Any) -> None:
     paths = [write_image(tmp_path / f"{side}.png", size=(side, side)) for side in (10, 20)]
     for limit, kept in ((100, [0]), (400, [0, 1])):
-        for budget in (0, 2**20):
+        for room in (0, 2**20):
             images = FileImages(
-                paths, 8, skip_bad_images=True, cache_dir=tmp_path / "c", max_pixels=limit, cache_bytes=budget
+                paths, 8, skip_bad_images=True, cache_dir=tmp_path / "c", max_pixels=limit, cache_bytes=room
             )
             assert images.kept.tolist() == kept
 
@@ -195,9 +196,9 @@ def test_pipes_devices_and_sockets_are_refused_and_not_waited_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the path of a socket may be short only
     for kind, path in irregular_files(Path()).items():
-        for budget in (0, 2**20):
+        for room in (0, 2**20):
             with pytest.raises(DataError, match=f"it is {kind}, not a file"):
-                FileImages([path], 8, cache_bytes=budget)
+                FileImages([path], 8, cache_bytes=room)
         with pytest.raises(DataError, match=f"is {kind}, neither a file nor a folder"):
             require(path, "mnist")
         with pytest.raises(DataError, match=f"is {kind}"):
@@ -221,7 +222,7 @@ def test_tables_that_are_not_text_are_refused(tmp_path: Path) -> None:
         table(tmp_path / "classes.txt", "cub")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(150)
 @given(data=st.data())
 def test_damaged_images_are_pixels_or_an_error(tmp_path: Path, data: st.DataObject) -> None:
     suffix = data.draw(st.sampled_from(["png", "jpg", "webp", "gif", "bmp", "tif", "ppm"]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import loadmat, savemat
 
@@ -17,6 +17,7 @@ from adagauss.data import matlab
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.matlab import read_variable
 from adagauss.errors import DataError
+from tests.faults.budget import budget
 
 ROWS = np.array(
     [(1, 2.5, 1, "a.jpg"), (300, -1e9, 2, "ü long name.jpg"), (70_000, 0.0, 1, "")],
@@ -73,7 +74,7 @@ def sound_files(folder: Path) -> list[bytes]:
     return contents
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(400)
 @given(data=st.data())
 def test_damaged_tables_are_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
     """SciPy's reader ends the process at some of these."""

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.safe_pickle import load_plain_pickle
 from adagauss.errors import DataError
+from tests.faults.budget import budget
 from tests.faults.hostile_pickles import HARMLESS, HOSTILE, forged_pointers
 
 ROOT = Path(__file__).parents[2]
-FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = budget(300)
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)
 CONTENT = {"data": PIXELS, "fine_labels": [0, 1, 1, 0], "filenames": ["a.png", "é.png"]}
 

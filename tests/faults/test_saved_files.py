@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors, require_finite, require_shapes, save_tensors
 from adagauss.errors import CheckpointError
+from tests.faults.budget import budget
 
 TENSORS = {
     "weights": torch.arange(60, dtype=torch.float64).view(20, 3) / 7,
@@ -173,7 +174,7 @@ entry = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@budget(400)
 @given(header=st.dictionaries(st.sampled_from(["a", "b", "c"]), entry, max_size=3), size=st.integers(0, 40))
 def test_any_forged_header_is_refused_or_sound(tmp_path: Path, header: dict[str, Any], size: int) -> None:
     (tmp_path / "file").write_bytes(signed(header, bytes(size)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -18,6 +18,7 @@ from adagauss.cli.options import parse_settings
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.runs import RunFolder
 from adagauss.yaml_files import MAX_BYTES, MAX_DEPTH, YamlError, parse_yaml, read_yaml
+from tests.faults.budget import budget
 
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))])
 MERGED = "\n".join(
@@ -97,14 +98,14 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@budget(200)
 @given(value=plain)
 def test_what_we_write_is_read_as_it_was(value: Any) -> None:
     text = yaml.safe_dump(value, sort_keys=False)
     assert parse_yaml(text) == yaml.safe_load(text)
 
 
-@settings(max_examples=300, deadline=None)
+@budget(300)
 @given(text=st.text(alphabet="ab:,[]{}&*-?!<>|'\"#%@ \n\t01.", max_size=60) | st.text(max_size=40))
 def test_any_text_is_a_value_or_a_reason(text: str) -> None:
     try:

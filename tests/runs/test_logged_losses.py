@@ -12,7 +12,7 @@ from adagauss.runs.folder import FileSnapshots
 from adagauss.runtime import Runtime
 from tests.contracts.toy import taught, toy_tasks
 
-SETTINGS = {"representation.first.epochs": 3, "representation.later.epochs": 3}
+SETTINGS: dict[str, Any] = {"representation.first.epochs": 3, "representation.later.epochs": 3}
 
 
 class KilledError(BaseException):

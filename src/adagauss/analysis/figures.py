@@ -98,7 +98,8 @@ def gaussians_figure(
             draw_ellipse(axes, mean, covariance, colour, style)
     axes.plot([], [], "k-", label="memorised (2σ)")
     axes.plot([], [], "k--", label="real (2σ)")
-    axes.plot([], [], "k.", alpha=0.4, label="test images")
+    if len(sample):
+        axes.plot([], [], "k.", alpha=0.4, label="test images")
     for label, colour in zip(labels, colours, strict=True):
         axes.plot([], [], "s", color=colour, label=shown(label))
     axes.set(xlabel="first direction between classes", ylabel="second direction")

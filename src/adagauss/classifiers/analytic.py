@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,8 @@ from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""
+ROUNDING = 1e-6
+"""Sums of float64 products may break an inequality that holds for exact ones by this share."""
 
 
 def recursive_start(size: int, gamma: float) -> tuple[Tensor, Tensor]:
@@ -47,6 +49,12 @@ class RidgeStream(Learned):
     Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
     """
 
+    axes: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
+    keeps: ClassVar[str] = (
+        "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
+        "expanded features of each class"
+    )
+
     def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
         super().__init__()
         self.register_buffer("gram", gram)
@@ -55,6 +63,16 @@ class RidgeStream(Learned):
         self.gram: Tensor
         self.cross: Tensor
         self.weight: Tensor
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be sums over images."""
+        super().check()
+        norms = self.gram.diagonal()
+        if not len(norms):
+            return
+        self.require(norms >= -ROUNDING * norms.max(), "a sum of squares is negative")
+        limits = (norms.clamp_min(0) * (1 + ROUNDING)).sqrt() + norms.max().sqrt() * ROUNDING
+        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is no sum of products")
 
     @classmethod
     def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
@@ -90,6 +108,15 @@ class RidgeStream(Learned):
 
 class AnalyticScorer(Scorer):
     """ReLU(f·B)·W, with the sums that W comes from."""
+
+    axes: ClassVar[Mapping[str, str]] = {"expansion": "se"}
+    keeps: ClassVar[str] = "a random matrix"
+
+    def check(self) -> None:
+        """Raise a `DataError` if the sums are not over what the expansion gives."""
+        super().check()
+        for stream in (one for one in self.children() if isinstance(one, RidgeStream)):
+            self.require(self.expansion.shape[1] == len(stream.gram), "its sums are not over its expansion")
 
     def __init__(self, expansion: Tensor, main: RidgeStream) -> None:
         super().__init__()

@@ -7,8 +7,8 @@ Neither does the solution by a given rule; the rule itself is chosen on arriving
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
@@ -26,6 +26,8 @@ from adagauss.sums.choice import IMAGES, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
+MOST_FEATURES = 2**16
+"""Largest number of features of a network that a file may name."""
 Weights = tuple[NonNegativeFloat, ...]
 Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
 SHRINKAGES = (None, 0.3, 0.6, 0.85)
@@ -37,6 +39,9 @@ class RandomFeatures(Learned):
 
     A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
     """
+
+    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
+    keeps: ClassVar[str] = "the seed of a random matrix"
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
         super().__init__()
@@ -68,6 +73,15 @@ class RandomFeatures(Learned):
 class ExactScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
+    axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
+    keeps: ClassVar[str] = "the weights of each class"
+
+    def check(self) -> None:
+        """Raise a `DataError` if the weights do not belong to the sums."""
+        super().check()
+        shape = (self.sums.width, self.sums.classes)
+        self.require(tuple(self.weight.shape) == shape, f"its weights are not those of {shape[1]} classes in its sums")
+
     def __init__(
         self, sums: FeatureSums, random: RandomFeatures | None, choice: Choice, solution: Linear | None = None
     ) -> None:
@@ -84,6 +98,14 @@ class ExactScorer(Scorer):
     def expanded(self, features: Tensor) -> Tensor:
         """What the sums are over."""
         return features if self.random is None else self.random(features)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        drawn, total = state_dict.get(f"{prefix}random.drawn"), state_dict.get(f"{prefix}sums.total")
+        if drawn is not None and total is not None:
+            # Before the random matrix is drawn, whose size is only a number in the file.
+            sound = drawn.shape == (3,) and int(drawn[2]) == len(total) and 0 < int(drawn[1]) <= MOST_FEATURES
+            self.require(sound, "its random features are not those of its sums")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def class_sums(self) -> Tensor:

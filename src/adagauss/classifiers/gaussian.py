@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,9 @@ class NearestMeanScorer(Scorer):
     Relative to m, points and means are no larger than their distances, so the product form loses no precision, and one
     matrix product serves any number of points.
     """
+
+    axes: ClassVar[Mapping[str, str]] = {"means": "cs"}
+    keeps: ClassVar[str] = "the mean of each class again, as the classifier uses it"
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
         super().__init__()
@@ -123,6 +127,9 @@ class Bayes(MemoryClassifier):
 
 class BayesScorer(Scorer):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
+
+    axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
+    keeps: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__()

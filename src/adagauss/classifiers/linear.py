@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,9 @@ from adagauss.training import Objective, Recipe, batch_bounds, train
 
 class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
+
+    axes: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
+    keeps: ClassVar[str] = "the weights of each class"
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
         super().__init__()

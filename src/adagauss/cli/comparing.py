@@ -12,6 +12,7 @@ from adagauss.cli.options import (
     DataRoot,
     DatasetName,
     Device,
+    NoCache,
     ProtocolName,
     Quiet,
     Settings,
@@ -58,6 +59,7 @@ def compare(
     ] = None,
     skip_bad_images: SkipBadImages = False,
     workers: Workers = 2,
+    no_cache: NoCache = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -97,7 +99,7 @@ def compare(
             epochs=epochs,
             settings=given,
             runtime=RuntimeConfig.of({"device": device}, "runtime."),
-            options=read_options(data_root, stream, workers, reporter),
+            options=read_options(data_root, stream, workers, reporter, no_cache),
             reporter=reporter,
         )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)

@@ -42,7 +42,7 @@ def demo(
     folders: list[Path] = []
     with stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"):
         for method, seed in product(DEMO_METHODS, parse_numbers(seeds, "--seeds")):
-            config = make_config(method, stream, seed=seed)
+            config = make_config(method, stream, seed=seed, diagnostics="features")
             folders.append(out / f"{method}-{config.digest()}-seed{seed}")
             result = run(config, folders[-1], resume=True, reporter=reporter, dataset=dataset)
             results.setdefault(method, []).append(result)

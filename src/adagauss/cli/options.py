@@ -37,6 +37,9 @@ ProtocolName = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Neither use nor keep decoded images on disk (they may be private).")
+]
 SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
@@ -90,12 +93,19 @@ def make_reporter(quiet: bool) -> Reporter:
     return Reporter() if quiet else reporter_for(Console(stderr=True))
 
 
-def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Reporter) -> ReadOptions:
+def read_options(
+    root: Path, stream: StreamConfig, workers: int, reporter: Reporter, no_cache: bool = False
+) -> ReadOptions:
     """Options of the dataset readers: the data root, and how the stream reads image files."""
     from adagauss.data.dataset import ReadOptions
 
     return ReadOptions(
-        root=root, workers=workers, skip_bad_images=stream.skip_bad_images, size=stream.image_size, reporter=reporter
+        root=root,
+        workers=workers,
+        skip_bad_images=stream.skip_bad_images,
+        size=stream.image_size,
+        reporter=reporter,
+        keep_decoded=not no_cache,
     )
 
 

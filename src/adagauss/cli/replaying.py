@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import DataRoot, Quiet, Settings, Workers, make_reporter, parse_settings, read_options
+from adagauss.cli.options import (
+    DataRoot,
+    NoCache,
+    Quiet,
+    Settings,
+    Workers,
+    make_reporter,
+    parse_settings,
+    read_options,
+)
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
 
@@ -37,6 +46,7 @@ def replay(
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
+    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a finished run again with another drift or classifier, next to no drift and the real statistics.
@@ -54,7 +64,7 @@ def replay(
     reporter = make_reporter(quiet)
     config = _common_config(runs)
     metrics = [RunFolder(path).result() for path in runs]
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter))
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
     changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
     classifiers = {AS_RUN: config.method.classifier}

@@ -13,6 +13,7 @@ from adagauss.cli.options import (
     DataRoot,
     DatasetName,
     Device,
+    NoCache,
     ProtocolName,
     Quiet,
     Settings,
@@ -46,7 +47,7 @@ STREAM_OPTIONS = (
     "image_size",
     "skip_bad_images",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers"}
+NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "no_cache"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
 EXAMPLES = """**Examples:**
@@ -106,13 +107,19 @@ def run(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
     diagnostics: Annotated[
-        str, typer.Option("--diagnostics", help="Measure real statistics of old classes: none, last or every task.")
+        str,
+        typer.Option(
+            "--diagnostics",
+            help="Measure real statistics of old classes: none, last or every task; features: last, and keep "
+            "features of some test images for a figure.",
+        ),
     ] = "last",
     device: Device = "auto",
     precision: Annotated[str, typer.Option("--precision", help="32-true, 16-mixed or bf16-mixed.")] = "32-true",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
+    no_cache: NoCache = False,
     skip_bad_images: SkipBadImages = False,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Show all settings first, as config.yaml in the run folder.")
@@ -164,10 +171,10 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = stored_config(RunFolder(out))
-        options = read_options(given["data_root"], stored.stream, given["workers"], reporter)
+        options = read_options(given["data_root"], stored.stream, given["workers"], reporter, given["no_cache"])
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
-    options = read_options(given["data_root"], stream, given["workers"], reporter)
+    options = read_options(given["data_root"], stream, given["workers"], reporter, given["no_cache"])
     runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
     data = load_dataset(stream.dataset, options)
     config = make_config(
@@ -245,8 +252,8 @@ def _configures(context: typer.Context) -> bool:
 
 
 def _diagnostics(text: str) -> Any:
-    if text not in ("none", "last", "every"):
-        raise ConfigError(f"--diagnostics is none, last or every; got {text!r}")
+    if text not in ("none", "last", "every", "features"):
+        raise ConfigError(f"--diagnostics is none, last, every or features; got {text!r}")
     return text
 
 

@@ -5,7 +5,8 @@ Pixels are uint8 tensors of shape ``(batch, channels, height, width)``, with one
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +18,11 @@ from adagauss.errors import DataError
 
 Label = Hashable
 
+EXACT_INTEGERS = 2**53
+"""Up to here every whole number is a float."""
 SAMPLED = 1000
+NOTICED = 100
+"""Images whose range is looked at before each task: image files may have to be decoded for it."""
 ANOTHER_SCALE = 8
 """Ratio of the brightest pixels above which another scale is suspected."""
 
@@ -116,6 +121,7 @@ class LabelledImages:
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
         """From one label per image; classes are sorted if possible, otherwise in order of first appearance."""
         plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+        check_exact(plain)
         classes = list(dict.fromkeys(plain))
         try:
             classes.sort()
@@ -143,6 +149,20 @@ class LabelledImages:
     def counts(self) -> Tensor:
         """Number of images of each class."""
         return torch.bincount(self.targets, minlength=len(self.classes))
+
+
+def check_exact(labels: Iterable[object]) -> None:
+    """Refuse whole numbers beyond 2⁵³ among labels that are not whole: as floats, several of them are one."""
+    large, floats = None, False
+    for label in labels:
+        floats = floats or isinstance(label, float)
+        if isinstance(label, int) and abs(label) > EXACT_INTEGERS:
+            large = label
+    if floats and large is not None:
+        raise DataError(
+            f"label {large} is too large beside labels that are not whole numbers: beyond 2**53 several whole numbers "
+            "are one float. Use whole numbers or text for all labels"
+        )
 
 
 def to_uint8_nchw(pixels: Tensor) -> Tensor:
@@ -232,3 +252,13 @@ def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
         f"the brightest pixel of these images is {now.high}, of earlier tasks {before.high}: {darker} to be on another "
         "scale (0..1 given as whole numbers, or divided by 255 twice); give uint8 pixels in 0..255 or floats in 0..1"
     )
+
+
+def noticed_scale(before: PixelScale | None, images: Images) -> PixelScale:
+    """The pixel range of all tasks, with the images of one more; a warning if these seem to be on another scale."""
+    now = pixel_scale(images, NOTICED)
+    if before is None:
+        return now
+    if (warning := pixel_scale_warning(before, now)) is not None:
+        warnings.warn(warning, stacklevel=3)
+    return PixelScale(min(before.low, now.low), max(before.high, now.high))

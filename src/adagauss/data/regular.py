@@ -50,3 +50,9 @@ def _require_regular(path: Path, mode: int) -> None:
     kind = irregular(mode)
     if kind is not None:
         raise IrregularFileError(path, kind)
+
+
+def read_text(path: Path) -> str:
+    """The text of an ordinary file: a pipe in its place is refused, not waited for."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8")

@@ -20,7 +20,7 @@ from adagauss.runs.protocols import Protocol
 from adagauss.runtime import RuntimeConfig
 from adagauss.settings import Layer
 
-Diagnostics = Literal["none", "last", "every"]
+Diagnostics = Literal["none", "last", "every", "features"]
 
 
 class RunConfig(Config):
@@ -35,7 +35,10 @@ class RunConfig(Config):
     scale: str = "paper"
     """``cpu`` marks a protocol reduced for a CPU: its numbers are comparable only with each other."""
     diagnostics: Diagnostics = "last"
-    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them."""
+    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them.
+
+    Only statistics are kept, except with ``features``: after the last task, with features of some test images.
+    """
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

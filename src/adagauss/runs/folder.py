@@ -17,7 +17,8 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
-from adagauss.errors import CheckpointError
+from adagauss.data.regular import IrregularFileError, read_text
+from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.gaussians import ClassGaussians
 from adagauss.progress import Advance, Reporter
 from adagauss.runs.metrics import Evaluation
@@ -117,8 +118,8 @@ class RunFolder:
     def read_json_or_nothing(self, name: str) -> dict[str, Any]:
         """The content of a JSON file beside the results; nothing if it is missing or damaged."""
         try:
-            content = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            content = json.loads(read_text(self.path / name))
+        except (OSError, ValueError, RecursionError, IrregularFileError) as error:
             logger.info("%s cannot be read: %s", self.path / name, error)
             return {}
         return content if isinstance(content, dict) else {}
@@ -155,10 +156,13 @@ class RunFolder:
 
     def evaluation(self, index: int) -> tuple[Evaluation, TaskFacts]:
         """Predictions after a task, and facts about it (seconds of each stage, losses)."""
-        tensors, about = load_tensors(self.task(index) / "evaluation.safetensors", "evaluation")
-        sizes = tuple(about.pop("sizes"))
-        evaluation = Evaluation(tensors["true"], tensors["predicted"], tensors["task_aware"], sizes)
-        return evaluation, TaskFacts.model_validate(about)
+        path = self.task(index) / "evaluation.safetensors"
+        tensors, about = load_tensors(path, "evaluation")
+        with _consistent(path):
+            sizes = tuple(about.pop("sizes"))
+            evaluation = Evaluation(tensors["true"], tensors["predicted"], tensors["task_aware"], sizes)
+            evaluation.check()
+            return evaluation, TaskFacts.model_validate(about)
 
     def write_result(self, result: RunResult) -> None:
         self.require_present()
@@ -170,15 +174,31 @@ class RunFolder:
         return RunResult.read(self.path / METRICS_FILE, remedy)
 
     def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
-        """Store the real statistics of all seen classes after a task, with some features for figures."""
+        """Store the real statistics of all seen classes after a task, and features for a figure, which may be none."""
         tensors = {**real.state_dict(), "sample": sample, "targets": targets}
         save_tensors(self.task(index) / "real.safetensors", "real", tensors, {"labels": real.labels})
 
     def real(self, index: int) -> tuple[ClassGaussians, Tensor, Tensor]:
         """What `write_real` stored."""
-        tensors, facts = load_tensors(self.task(index) / "real.safetensors", "real")
-        sample, targets = tensors.pop("sample"), tensors.pop("targets")
-        return ClassGaussians.from_state(tensors, facts["labels"], "full"), sample, targets
+        path = self.task(index) / "real.safetensors"
+        tensors, facts = load_tensors(path, "real")
+        with _consistent(path):
+            sample, targets = tensors.pop("sample"), tensors.pop("targets")
+            real = ClassGaussians.from_state(tensors, facts["labels"], "full")
+            real.check()
+            return real, sample, targets
+
+
+@contextmanager
+def _consistent(path: Path) -> Iterator[None]:
+    """Turn what goes wrong with content that does not fit together into a sentence."""
+    try:
+        yield
+    except (AdagaussError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} does not hold what it should ({str(error).splitlines()[0]}): delete the folder {path.parent} and "
+            "continue with --resume, which repeats that task"
+        ) from error
 
 
 class Watching(Reporter):

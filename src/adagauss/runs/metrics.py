@@ -23,6 +23,17 @@ class Evaluation:
     """Predictions restricted to the classes of the image's own task."""
     sizes: tuple[int, ...]
 
+    def check(self) -> None:
+        """Raise a `ValueError` unless every number is one of a class."""
+        classes = sum(self.sizes)
+        if not self.sizes or min(self.sizes) < 1 or classes > len(self.true) or self.true.ndim != 1:
+            raise ValueError("it has no test image for some class")
+        for numbers in (self.true, self.predicted, self.task_aware):
+            if numbers.shape != self.true.shape or numbers.dtype != torch.int64:
+                raise ValueError("it does not have one prediction per test image")
+            if int(numbers.min()) < 0 or int(numbers.max()) >= classes:
+                raise ValueError("it has predictions of classes that there are not")
+
     @property
     def task_of_class(self) -> Tensor:
         """The task each class belongs to."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from adagauss.checkpoint import save_json
 from adagauss.data.dataset import short_name
+from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.errors import CheckpointError
 from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean
 
@@ -30,10 +31,10 @@ class Stored(BaseModel):
     def read(cls, path: Path, remedy: str) -> Self:
         """Read what `write` stored; a damaged file, or one of another version, is refused with the remedy."""
         try:
-            return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
+            return cls.model_validate(json.loads(read_text(path)))
         except FileNotFoundError:
             raise CheckpointError(f"{path} does not exist: {remedy}") from None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, IrregularFileError) as error:
             raise CheckpointError(f"{path} is damaged, or of another version ({_reason(error)}): {remedy}") from error
 
 

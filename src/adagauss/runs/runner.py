@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -85,7 +86,8 @@ def run(
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
                 if index and not config.method.trains:
                     # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
-                    folder.checkpoint(index - 1).unlink(missing_ok=True)
+                    with suppress(OSError):  # it only takes space
+                        folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
         return _conclude(folder, config, stream)
 
@@ -158,10 +160,10 @@ def _evaluate(
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
     affordable = features.shape[1] <= LARGEST_COMPARED
-    if affordable and (config.diagnostics == "every" or (config.diagnostics == "last" and last)):
+    if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images), train.targets, labels)
-        drawn = sample_rows(targets, DRAWN_PER_CLASS)
+        drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
         folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -52,6 +52,17 @@ class Choice(Learned):
     of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
     """
 
+    axes: ClassVar[Mapping[str, str]] = {
+        "rule": "n",
+        "weights": "ng",
+        "hits": "n",
+        "surprise": "nt",
+        "second": "nt",
+        "tried": "n",
+        "images": "",
+    }
+    keeps: ClassVar[str] = "how many images each rule got right, and how surprised it was, over all classes together"
+
     def __init__(self, rules: Candidates, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
         if not rules:
@@ -73,6 +84,15 @@ class Choice(Learned):
         self.second: Tensor
         self.tried: Tensor
         self.images: Tensor
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be candidates and their results."""
+        super().check()
+        self.require(self.surprise.shape[1] == len(TEMPERATURES), "it has results for other temperatures")
+        self.require(self.weights.shape[1] > 0, "its candidates weigh nothing")
+        self.require((self.strengths >= 0) & (self.weights >= 0).all(1), "a candidate is weighted below zero")
+        self.require((self.hits >= 0) & (self.hits <= self.images), "a candidate was right more often than tried")
+        self.require(self.tried.any(), "no candidate is left")
 
     @torch.no_grad()
     def observe(

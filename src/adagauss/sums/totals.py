@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +12,13 @@ from torch import Tensor
 from adagauss.errors import DataError
 from adagauss.linalg import summed_columns
 from adagauss.state import Groups, Learned
-from adagauss.sums.packed import add_products, copy_block, diagonal, packed_numbers, strips
+from adagauss.sums.packed import BLOCK, add_products, copy_block, diagonal, packed_numbers, strips
 
 ROWS = 4096
 """Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
+
+ROUNDING = 1e-4
+"""Sums of float32 products may break an inequality that holds for exact ones by this share."""
 
 
 class FeatureSums(Learned):
@@ -27,6 +30,12 @@ class FeatureSums(Learned):
     machines are merged by adding them. Methods that change the sums end in ``_`` and return them; ``copy()`` first if
     the old sums are still needed. Images that were added can be taken away again.
     """
+
+    axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
+    keeps: ClassVar[str] = (
+        "the sum of the products of all features, over the images of all classes together; the number of images and "
+        "the sum of the features of each class"
+    )
 
     def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
@@ -40,6 +49,27 @@ class FeatureSums(Learned):
         self.counts: Tensor
         self.total: Tensor
         self.images: Tensor
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be sums over images."""
+        super().check()
+        self.require(len(self.gram) == packed_numbers(self.width), "its matrix does not belong to its features")
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
+        self.require(self.images >= self.counts.sum(), "the classes have more images than there are")
+        if not self.width:
+            return
+        norms = diagonal(self.strips()).double()
+        self.require(norms >= -ROUNDING * norms.max(), "a sum of squares is negative")
+        norms = norms.clamp_min(0)
+        # Cauchy and Schwarz, in place of a factorisation, which would take longer than learning.
+        limits = (norms * (1 + ROUNDING)).sqrt() + norms.max().sqrt() * ROUNDING
+        for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
+            rows, columns = limits[first : first + len(strip)], limits[first:]
+            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is no sum of products")
+        counts = self.counts.double().sqrt()
+        self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
+        number = self.images.double().sqrt()
+        self.require(self.total.abs() <= limits * number, "the sum over all images does not fit its matrix")
 
     @property
     def width(self) -> int:

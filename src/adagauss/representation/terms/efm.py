@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
@@ -58,6 +61,9 @@ class FeatureMatrix(Term):
 
 class MeasuredMatrix(Common):
     """E as it was measured at the end of a task, over all outputs there were then."""
+
+    axes: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
+    keeps: ClassVar[str] = "how much each direction of the features matters, over all classes together"
 
     def __init__(self, matrix: Tensor | None = None) -> None:
         super().__init__()

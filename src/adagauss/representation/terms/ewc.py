@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -92,6 +92,15 @@ class ElasticWeights(Term):
 
 class Importance(Common):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
+
+    axes: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
+    keeps: ClassVar[str] = "how much each weight of the network matters, over all classes together"
+
+    def check(self) -> None:
+        """Raise a `DataError` if this cannot be an importance of weights."""
+        super().check()
+        self.require(self.fisher >= 0, "a weight has an importance below zero")
+        self.require(self.classes >= 0, "it was measured over fewer classes than none")
 
     def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
         super().__init__()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
@@ -44,6 +47,14 @@ class PrototypeReplay(Term):
 
 class Radius(Common):
     """r, one number."""
+
+    axes: ClassVar[Mapping[str, str]] = {"radius": ""}
+    keeps: ClassVar[str] = "the mean deviation of the features of the first task, one number"
+
+    def check(self) -> None:
+        """Raise a `DataError` if this cannot be a radius."""
+        super().check()
+        self.require(self.radius >= 0, "a radius is negative")
 
     def __init__(self, radius: Tensor | None = None) -> None:
         super().__init__()

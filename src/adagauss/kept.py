@@ -1,0 +1,96 @@
+"""What is kept of old images: of a learner, to the byte; of every method, as the table in docs/privacy.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from adagauss.data.images import Label
+from adagauss.gaussians import ClassGaussians
+from adagauss.knowledge import Knowledge
+from adagauss.methods import Method, methods
+from adagauss.state import Learned
+from adagauss.sums import FeatureSums
+
+SIZES = {"c": "C", "s": "S", "e": "E", "w": "W"}
+"""Letters of `Learned.axes` as sizes in formulas: classes, features, expanded features, weights of the network."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that is kept: where, how many bytes, and what it is, in words."""
+
+    place: str
+    size: int
+    words: str
+
+
+def kept(known: Knowledge) -> list[Kept]:
+    """All that is kept beside the network, largest first."""
+    found = [Kept("memory", _bytes(known.memory), known.memory.keeps)] if len(known.memory) else []
+    for place, state in known.states.items():
+        for part in (module for module in state.modules() if isinstance(module, Learned)):
+            found.append(Kept(place, _bytes(part), part.keeps))
+    return sorted((one for one in found if one.size), key=lambda one: -one.size)
+
+
+def single_images(known: Knowledge) -> list[Label]:
+    """Classes of one image, whose mean or sum is the feature of that image."""
+    sums = (module.counts for module in known.parts.modules() if isinstance(module, FeatureSums))
+    counts = known.memory.counts if len(known.memory) else next(sums, torch.zeros(0))
+    if len(counts) != len(known.classes):
+        return []
+    return [label for label, count in zip(known.classes, counts.tolist(), strict=True) if count == 1]
+
+
+def table() -> str:
+    """A line for every registered method: bytes as a formula of sizes, and words."""
+    lines = ["| method | kept beside the network, in bytes | in words |", "|---|---|---|"]
+    for name, info in sorted(methods().items()):
+        if info.joint:
+            continue
+        formulas, words = zip(*_rows(info.build()), strict=True)
+        lines.append(f"| `{name}` | {' + '.join(one for one in formulas if one)} | {'; '.join(dict.fromkeys(words))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(method: Method) -> Iterator[tuple[str, str]]:
+    bank = method.memory.empty(1)
+    if method.memory.kind != "none":
+        yield _of_memory(bank)
+    for _, part in method.parts():
+        state = part.empty_state()
+        for module in state.modules() if state is not None else ():
+            if isinstance(module, Learned) and module.axes:
+                yield formula(module), module.keeps
+
+
+def _of_memory(bank: ClassGaussians) -> tuple[str, str]:
+    matrix = {"full": " + 4CS(S+1)", "diagonal": " + 8CS", "none": ""}[bank.covariance]
+    kind = {"full": "and the covariance ", "diagonal": "and the variances ", "none": ""}[bank.covariance]
+    return f"8CS{matrix} + 8C", f"the number of images, the mean {kind}of each class"
+
+
+def formula(state: Learned) -> str:
+    """Bytes of a state, from its axes; parts that do not grow with a size are left out.
+
+    >>> from adagauss.classifiers.linear import LinearScorer
+    >>> formula(LinearScorer(torch.zeros(0, 0), torch.zeros(0)))
+    '4CS + 4C'
+    """
+    terms = []
+    for name, letters in state.axes.items():
+        width = state.get_buffer(name).element_size()
+        if letters == "p":  # the upper half of an E × E matrix
+            terms.append(f"{width // 2}E²")
+        elif letters and all(letter in SIZES for letter in letters):
+            sizes = "".join(sorted(SIZES[letter] for letter in letters))
+            terms.append(f"{width}{sizes.replace('SS', 'S²').replace('EE', 'E²')}")
+    return " + ".join(terms)
+
+
+def _bytes(state: Learned) -> int:
+    """Bytes of the saved buffers of one state, without those of the states within."""
+    return sum(state.get_buffer(name).numel() * state.get_buffer(name).element_size() for name in state.axes)

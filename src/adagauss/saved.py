@@ -1,0 +1,109 @@
+"""What a saved learner says about itself beside its tensors, checked before anything is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
+from torch import Tensor
+
+from adagauss.backbones import build_extractor
+from adagauss.data.images import Label
+from adagauss.errors import AdagaussError, CheckpointError, DataError
+from adagauss.methods import Method
+
+Name = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Pixel = Annotated[int, Field(strict=True, ge=0, le=255)]
+Side = Annotated[int, Field(strict=True, ge=1, le=2**14)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Outputs = Annotated[int, Field(strict=True, ge=0)]
+UNFIT = (AdagaussError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What goes wrong where the parts of a file do not fit together."""
+SPARE = 2**22
+"""Numbers that a network may have beyond those in the file."""
+
+
+class KnowledgeFacts(BaseModel):
+    """The classes, and which states there are."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tasks: list[list[Name]]
+    remembered: list[Name]
+    head: list[tuple[Outputs, Outputs]]
+    parts: list[str]
+
+
+class InputFacts(BaseModel):
+    """How images are prepared."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mean: list[Number]
+    std: list[Annotated[Number, Field(gt=0)]]
+    size: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
+
+
+class LearnerFacts(BaseModel):
+    """All facts of a saved learner."""
+
+    model_config = ConfigDict(frozen=True)
+
+    method: dict[str, Any]
+    knowledge: KnowledgeFacts
+    shape: tuple[Side, Side, Side]
+    mean: tuple[Number, ...]
+    std: tuple[Annotated[Number, Field(gt=0)], ...]
+    input: InputFacts
+    seed: Annotated[int, Field(strict=True)]
+    scale: tuple[Pixel, Pixel] | None = None
+    """The smallest and largest pixel of all tasks."""
+    about: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _one_statistic_per_channel(self) -> LearnerFacts:
+        if self.shape[0] not in (1, 3) or {len(self.mean), len(self.std)} != {self.shape[0]}:
+            raise ValueError("images have 1 or 3 channels, with one mean and one deviation each")
+        return self
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> LearnerFacts:
+        """The facts, or an error that names the first one that cannot be."""
+        try:
+            return cls.model_validate(facts)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"])) or "facts"
+            raise DataError(f"{place}: {problem['msg']}") from None
+
+
+def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a network far larger than the file, or for other images: it is first made without taking memory."""
+    if ":" in method.backbone.name:  # a network of another library, which may look for its description elsewhere
+        return
+    try:
+        with torch.device("meta"):
+            network = build_extractor(method.backbone, facts.shape, facts.mean, facts.std, False)
+    except AdagaussError:
+        raise
+    except Exception:  # a network that cannot be made without memory
+        return
+    if {len(facts.input.mean), len(facts.input.std)} != {network.mean.numel()}:
+        raise DataError(
+            f"its network takes {network.mean.numel()} channels, and images are prepared for another number"
+        )
+    wanted = sum(tensor.numel() for tensor in network.state_dict().values())
+    found = sum(tensor.numel() for tensor in tensors.values())
+    if wanted > found + SPARE:
+        raise DataError(f"its network would have {wanted:,} numbers, and the file holds {found:,}")
+
+
+def check_labels(labels: Sequence[Label]) -> None:
+    """Refuse, before it is saved, a label that a file cannot hold."""
+    for label in labels:
+        if not isinstance(label, (str, int, float, bool)):
+            raise CheckpointError(
+                f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
+            )

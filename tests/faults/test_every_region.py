@@ -1,0 +1,73 @@
+"""Flips and truncations in every region of every kind of file that is written: all of them are detected."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from adagauss.checkpoint import load_tensors
+from adagauss.data.files import FileImages
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import CheckpointError
+from adagauss.runs import make_config, run
+from adagauss.runs.folder import FileSnapshots
+from adagauss.tensor_header import PLACE, UNSIGNED, parse_header
+
+KINDS = ("learner", "evaluation", "real", "snapshot", "pixels", "kept")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One file of every kind."""
+    path = tmp_path_factory.mktemp("files")
+    stream = StreamConfig(dataset="digits", sizes=(2,), tasks=1, classes=2)
+    settings = {"backbone.name": "convnet", "representation.first.epochs": 1, "memory.kind": "gaussians"}
+    run(make_config("frozen", stream, settings=settings), path / "run")
+    found = {kind: path / "run" / "tasks" / "01" / f"{kind}.safetensors" for kind in KINDS[:3]}
+    tensors = {"weight": torch.rand(4, 3), "moment": torch.rand(5)}
+    FileSnapshots(path / "snapshots", 0.0).offer("task", tensors, {"history": [{"loss": 1.0}]})
+    found["snapshot"] = path / "snapshots" / "task.safetensors"
+    Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(path / "image.png")
+    FileImages([path / "image.png"], 4, cache_dir=path / "cache")
+    for kind in ("pixels", "kept"):
+        (found[kind],) = (path / "cache").glob(f"*.{kind}.safetensors")
+    return found
+
+
+def borders(content: bytes) -> list[int]:
+    """Where the regions of a file begin and end: length, digest, header, and each tensor."""
+    header = 8 + int(struct.unpack("<Q", content[:8])[0])
+    _, entries = parse_header(content[8:header], len(content) - header)
+    inside = [header + place for entry in entries for place in (entry.start, entry.stop)]
+    return sorted({0, 8, PLACE, PLACE + len(UNSIGNED), header, *inside, len(content)})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_flip_and_truncation_at_the_border_or_in_the_middle_of_a_region_is_detected(
+    kind: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    content = files[kind].read_bytes()
+    edges = borders(content)
+    middles = [(first + last) // 2 for first, last in itertools.pairwise(edges)]
+    places = sorted({place for edge in [*edges, *middles] for place in (edge - 1, edge) if 0 <= place < len(content)})
+    assert len(places) > 10
+    damaged = tmp_path / "tasks" / "01" / "file"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(content)
+    load_tensors(damaged, kind)
+    for place in places:
+        for bit in (0, 7):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << bit
+            damaged.write_bytes(flipped)
+            with pytest.raises(CheckpointError):
+                load_tensors(damaged, kind)
+        damaged.write_bytes(content[:place])
+        with pytest.raises(CheckpointError):
+            load_tensors(damaged, kind)

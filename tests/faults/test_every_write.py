@@ -1,0 +1,144 @@
+"""Every call that changes the disk fails once, by a full disk or a kill: what is there afterwards is whole."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from adagauss.atomic import TEMPORARY
+from adagauss.checkpoint import load_tensors
+from adagauss.data.dataset import load_dataset
+from adagauss.data.files import FileImages
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.learner import Learner
+from adagauss.runs import make_config, run
+from adagauss.runs.folder import FileSnapshots
+from tests.contracts.toy import same, state, taught
+from tests.faults.budget import TORTURE
+from tests.faults.injection import FULL, KILL, Disk, KilledError, every_write, faulty
+from tests.runs.test_runner import metrics_of
+
+HOWS = (FULL, KILL)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if TEMPORARY.fullmatch(path.name)]
+
+
+def failing(work: Callable[[], object], number: int, how: str) -> BaseException | None:
+    """Do some work while call ``number`` fails; returns what was raised."""
+    try:
+        with faulty(Disk(number, how)):
+            work()
+    except (AdagaussError, KilledError) as error:  # anything else is not a sentence, and fails the test
+        return error
+    return None
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_saved_learner_is_the_old_or_the_new_one(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "learner"
+    old, new = taught("adagauss", 1), taught("adagauss", 2)
+    old.save(path)
+    for number in range(len(every_write(lambda: new.save(path)))):
+        old.save(path)
+        error = failing(lambda: new.save(path), number, how)
+        found = Learner.load(path)
+        if error is None:
+            assert same(state(found), state(new))
+        else:
+            assert len(found.classes) in ((2,) if how == FULL else (2, 3))
+            assert same(state(found), state(old if len(found.classes) == 2 else new))
+        if how == FULL:
+            assert leftovers(tmp_path) == [], f"call {number} left something behind"
+        old.save(path)  # the next start
+        assert leftovers(tmp_path) == [], f"what a kill at call {number} left is not removed"
+
+
+def tensors(value: float) -> dict[str, Tensor]:
+    return {"weight": torch.full((5,), value), "moment": torch.full((3,), value)}
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_snapshot_is_the_old_or_the_new_one_and_a_full_disk_does_not_stop_training(how: str, tmp_path: Path) -> None:
+    def offer(value: float) -> None:
+        FileSnapshots(tmp_path / "snapshots", seconds=0.0).offer("task 1: training", tensors(value), {"history": []})
+
+    offer(1.0)
+    for number in range(len(every_write(lambda: offer(2.0)))):
+        offer(1.0)
+        error = failing(lambda: offer(2.0), number, how)
+        assert isinstance(error, KilledError) or (how == FULL and error is None)
+        found = FileSnapshots(tmp_path / "snapshots").load("task 1: training")
+        assert found is not None
+        assert same(found[0], tensors(1.0)) or same(found[0], tensors(2.0))
+        offer(1.0)
+        assert leftovers(tmp_path) == []
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for seed, path in enumerate(paths):
+        pixels = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    return paths
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_pixels_are_right_whatever_became_of_their_cache(
+    how: str, photos: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    def read(cache: Path | None) -> Tensor:
+        return FileImages(photos, 6, cache_dir=cache).batch(torch.arange(3))
+
+    expected = read(None)
+    for number in range(len(every_write(lambda: read(tmp_path / "counted")))):
+        cache = tmp_path / f"cache {number}"
+        error = failing(lambda cache=cache: read(cache), number, how)  # type: ignore[misc]
+        assert error is None or how == KILL
+        assert torch.equal(read(cache), expected)
+        assert torch.equal(read(cache), expected)
+        assert leftovers(cache) == []
+    assert caplog.records == [], "a write that failed is no damage"
+
+
+SETTINGS = {"backbone.options.filters": 4}
+CONFIG = make_config("exact", StreamConfig(dataset="digits", sizes=(2, 1), classes=3), settings=SETTINGS)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_run_goes_on_to_the_same_numbers_after_every_fault(how: str, tmp_path: Path) -> None:
+    digits = load_dataset("digits")
+
+    def work(path: Path, resume: bool = False) -> Any:
+        return run(CONFIG, path, resume=resume, dataset=digits)
+
+    calls = every_write(lambda: work(tmp_path / "whole"))
+    expected = metrics_of(tmp_path / "whole")
+    # A whole run for every call takes minutes; briefly, every eleventh is tried, and all of them with torture.
+    points = range(HOWS.index(how) * 5 if TORTURE == 1 else 0, len(calls), 11 if TORTURE == 1 else 1)
+    for number in points:
+        path = tmp_path / f"run {number}"
+        error = failing(lambda path=path: work(path), number, how)  # type: ignore[misc]
+        if error is not None:
+            with suppress(CheckpointError):  # where nothing was begun there is nothing to resume
+                work(path, resume=True)
+            if not (path / "metrics.json").exists():
+                work(path)
+        assert metrics_of(path) == expected, f"call {number} ({calls[number]})"
+        assert leftovers(path) == []
+        for file in path.rglob("*.safetensors"):
+            load_tensors(file, file.name.partition(".")[0])
