@@ -78,6 +78,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ADAGAUSS_TOKEN", raising=False)
+
+
 @pytest.fixture
 def model(saved: Path, tmp_path: Path) -> Path:
     path = tmp_path / "colours.safetensors"

@@ -202,5 +202,11 @@ def test_another_address_than_this_machine_needs_a_token(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_a_token_of_the_environment_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAGAUSS_TOKEN", "short")
+    with pytest.raises(ConfigError, match="at least 16"):
+        main(tmp_path / "m.safetensors")
+
+
 def test_a_token_is_not_shown_with_the_access() -> None:
     assert TOKEN not in repr(Access(TOKEN))

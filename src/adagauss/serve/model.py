@@ -193,7 +193,7 @@ class Model:
             return name
         for kind in kinds:
             try:
-                return kind(name)  # type: ignore[no-any-return]
+                return kind(name)
             except ValueError:
                 continue
         raise DataError(f"the classes of this classifier are numbers, and {name!r} is none")
