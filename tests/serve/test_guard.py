@@ -123,6 +123,11 @@ def test_a_request_in_chunks_that_says_no_length_is_refused_as_well(serve: Serve
     assert client.post(path, content=chunks(11), headers={"Content-Type": kind}).status_code == 413
 
 
+def test_a_request_without_pictures_is_small(client: TestClient) -> None:
+    names = ["x" * 1000] * 1100
+    assert client.post("/api/forget", json={"classes": names}).status_code == 413
+
+
 def test_one_large_picture_is_refused(serve: Serve) -> None:
     picture = png("red", side=64)
     client = serve(limits=Limits(picture=len(picture) - 1))

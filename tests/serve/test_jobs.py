@@ -131,6 +131,12 @@ def test_a_bar_only_moves_forward_over_several_stages() -> None:
     assert seen[-1] < 1.0
 
 
+def test_what_the_learner_says_is_kept_with_the_job() -> None:
+    job = Job(action="teach", summary="")
+    JobReporter(job).message("the map does not fit")
+    assert job.notes == ["the map does not fit"]
+
+
 class Counting:
     """Classifies slowly and notes the sizes of its batches."""
 
