@@ -83,10 +83,10 @@ def test_a_state_says_that_it_cannot_follow_unless_it_is_of_all_classes_together
     assert common.merged(Common(), (0,)) is common
 
 
-@given(classes=st.integers(1, 300), available=st.integers(10_000, 10**10))
-def test_the_widest_features_that_fit_do_and_one_more_would_not(classes: int, available: int) -> None:
-    width = widest(classes, available)
-    assert needed_bytes(width, classes) <= available < needed_bytes(width + 1, classes)
+@given(classes=st.integers(1, 300), available=st.integers(10_000, 10**10), rows=st.integers(0, 2000))
+def test_the_widest_features_that_fit_do_and_one_more_would_not(classes: int, available: int, rows: int) -> None:
+    width = widest(classes, available, rows)
+    assert needed_bytes(width, classes, rows) <= available < needed_bytes(width + 1, classes, rows)
 
 
 def test_sums_take_at_least_what_their_tensors_take() -> None:
@@ -113,11 +113,11 @@ def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "available", "setting"),
     [
-        ("exact", 200_000, "backbone.options.filters="),
-        ("exact-auto", 200_000, "backbone.options.patches.filters="),
-        ("exact-auto", 20_000, "backbone.name"),
-        ("ranpac", 20_000, "classifier.random_features="),
-        ("exact-pretrained", 20_000, "backbone.name"),
+        ("exact", 2_000_000, "backbone.options.filters="),
+        ("exact-auto", 2_500_000, "backbone.options.patches.filters="),
+        ("exact-auto", 500_000, "backbone.name"),
+        ("ranpac", 500_000, "classifier.random_features="),
+        ("exact-pretrained", 500_000, "backbone.name"),
     ],
 )
 def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
@@ -133,7 +133,7 @@ def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
     if number.isdigit():
         smaller = quick_method(name, None, **{setting.rstrip("="): int(number)})
         width = Learner(smaller, (1, 8, 8), (0.5,), (0.2,)).network.extractor.size
-        assert needed_bytes(int(number) if name == "ranpac" else width, 2) <= available
+        assert needed_bytes(int(number) if name == "ranpac" else width, 2, rows=1000) <= available
 
 
 def test_more_classes_than_fit_leave_the_learner_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

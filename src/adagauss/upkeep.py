@@ -105,7 +105,7 @@ def merged(method: Method, one: Knowledge, other: Knowledge, runtime: Runtime) -
     now = Upkeep(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
     memory = method.memory.joined(one.memory, other.memory)
     scorer = method.classifier.merged(memory, now, one.scorer, other.scorer, columns)
-    states: dict[str, Learned] = {**other.states, **one.states, "classifier": scorer}
+    states: dict[str, Learned] = {**one.states, "classifier": scorer}
     for name in (one.states.keys() & other.states.keys()) - {"classifier"}:
         states[name] = one.states[name].merged(other.states[name], columns)
     return Knowledge(network, memory, states, (*one.tasks, *other.tasks)).eval()
@@ -134,7 +134,8 @@ def check_still(method: Method) -> None:
 def check_features(one: Extractor, other: Extractor) -> None:
     """Refuse to merge learners whose networks or dictionaries differ."""
     mine, theirs = one.state_dict(), other.state_dict()
-    if mine.keys() != theirs.keys() or not all(_equal(tensor, theirs[name]) for name, tensor in mine.items()):
+    same = mine.keys() == theirs.keys() and all(_equal(tensor, theirs[name]) for name, tensor in mine.items())
+    if not same or one.input_facts() != other.input_facts():
         raise DataError(
             "these learners cannot be merged: their features differ, because each prepared or trained its network on "
             "its own first task. Make one learner and save it after its first task, let the other start from its "

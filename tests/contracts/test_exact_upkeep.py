@@ -101,7 +101,7 @@ def test_joined_classes_equal_one_class_from_the_start(name: str) -> None:
 def test_more_images_than_came_cannot_be_taken_away() -> None:
     learner = started("exact", half(0))
     before = learner.knowledge
-    with pytest.raises(DataError, match="fewer images in the sums"):
+    with pytest.raises(DataError, match="'one' was learned from 15 images, and 30"):
         learner.forget(["one"], toy_images().of_classes(["one"]))
     assert learner.knowledge is before
 
@@ -113,6 +113,14 @@ def test_learners_with_different_dictionaries_are_refused_with_the_way_to_mergea
     with pytest.raises(DataError, match=r"features differ.*blank\(\)"):
         one.merge(other)
     assert one.classes == ["zero", "one"]
+
+
+def test_learners_that_prepare_images_differently_are_refused() -> None:
+    one = taught("exact-pretrained", 1)
+    other = Learner(one.method, one.shape, (0.1,), one.std)
+    other.learn(toy_tasks()[1])
+    with pytest.raises(DataError, match="features differ"):
+        one.merge(other)
 
 
 def test_learners_with_different_random_features_are_refused() -> None:

@@ -134,16 +134,13 @@ class ExactClassifier(Classifier):
                 return f"classifier.random_features={most}"
             return network.extractor.trunk.narrower(most)
 
-        check_fits(width, classes, runtime.free_memory, setting)
+        check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> ExactScorer:
         assert isinstance(before, ExactScorer)
         sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
         if now.removed is not None:
-            columns = torch.tensor(now.removed.columns)
-            for rows, views in now.removed.blocks(self.flips):
-                for view in views:
-                    sums.remove_(before.expanded(view), columns[now.removed.data.targets[rows]])
+            self._take_out(before, sums, now.removed)
         sums.regroup_(now.groups)
         return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
 
@@ -156,6 +153,20 @@ class ExactClassifier(Classifier):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
         return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def _take_out(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> None:
+        """Remove images that were added once."""
+        columns, views_each = torch.tensor(now.columns), 2 if self.flips else 1
+        known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
+        for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
+            if number > there:
+                raise DataError(
+                    f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
+                    "only images that it was learned from"
+                )
+        for rows, views in now.blocks(self.flips):
+            for view in views:
+                sums.remove_(known.expanded(view), columns[now.data.targets[rows]])
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
