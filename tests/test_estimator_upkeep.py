@@ -54,9 +54,7 @@ def test_forget(taught: IncrementalClassifier) -> None:
         taught.forget(1)
 
 
-def test_forget_with_images_in_every_form(
-    original: IncrementalClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forget_with_images_in_every_form(original: IncrementalClassifier, tmp_path: Path) -> None:
     (zeros, _), (ones, _) = task(0), task(1)
     for digit, images in enumerate((zeros, ones)):
         (tmp_path / str(digit)).mkdir()
@@ -77,9 +75,9 @@ def test_forget_with_images_in_every_form(
         np.testing.assert_allclose(probabilities, answers.setdefault(classes, probabilities), atol=1e-5)
     blind: IncrementalClassifier = pickle.loads(pickle.dumps(original))
     assert not np.allclose(blind.forget(0).predict_proba(PIXELS[:50]), answers[(0,)], atol=1e-5), "images matter"
-    for images in (zeros, {0: zeros}, tmp_path / "0"):
+    for too_few in (zeros, {0: zeros}, tmp_path / "0"):
         with pytest.raises(DataError, match="classes"):
-            blind.forget(1, 2, images=images)
+            blind.forget(1, 2, images=too_few)
 
 
 def test_rename_and_merge_classes(taught: IncrementalClassifier) -> None:

@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from adagauss import export
-from adagauss.config import Part
 from adagauss.data.decode import fitted
 from adagauss.data.images import ArrayImages
 from adagauss.errors import CheckpointError, ConfigError, DataError
@@ -61,15 +60,13 @@ def check_answers(learner: Learner, path: Path) -> None:
         assert np.mean(best == expected.argmax(1)) > 0.99
 
 
-@pytest.mark.parametrize("kind", sorted(Part.kinds("classifier")))
-def test_every_classifier_answers_alike(kind: str, tmp_path: Path) -> None:
-    name, settings = KINDS[kind]
+CASES = [*KINDS.values(), *((name, {}) for name, info in methods().items() if info.family == "exact")]
+"""Every classifier, and every exact method: their features may be averaged over mirror images."""
+
+
+@pytest.mark.parametrize(("name", "settings"), {str(case): case for case in CASES}.values())
+def test_every_classifier_answers_alike(name: str, settings: dict[str, object], tmp_path: Path) -> None:
     check_answers(taught(name, 2, None, **settings), tmp_path / "toy.onnx")
-
-
-@pytest.mark.parametrize("name", [name for name, info in methods().items() if info.family == "exact"])
-def test_every_exact_method_answers_alike(name: str, tmp_path: Path) -> None:
-    check_answers(taught(name, 2, None), tmp_path / "toy.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -112,22 +109,16 @@ def test_grey_is_that_of_files() -> None:
     np.testing.assert_array_equal(grey(torch.from_numpy(picture).permute(2, 0, 1)[None])[0, 0].numpy(), expected)
 
 
-def test_the_file_says_what_it_holds(tmp_path: Path) -> None:
-    learner = taught("exact", 2)
-    export_onnx(learner, tmp_path / "toy.onnx")
-    facts = facts_of(tmp_path / "toy.onnx")
+def test_the_file_says_what_it_holds_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, path = taught("exact", 2), tmp_path / "toy.onnx"
+    before = learner.scores(learner.features(toy_images(test=True).images))
+    export_onnx(learner, path)
+    whole, facts = path.read_bytes(), facts_of(path)
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
     assert facts["unknown"]["0.05"] == learner.knowledge.evidence.least_typicality(0.05)
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (8, 1)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
-
-
-def test_export_leaves_the_learner_and_other_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, path = taught("exact", 2), tmp_path / "toy.onnx"
-    before = learner.scores(learner.features(toy_images(test=True).images))
-    export_onnx(learner, path)
-    whole = path.read_bytes()
     assert list(tmp_path.iterdir()) == [path]
     torch.testing.assert_close(learner.scores(learner.features(toy_images(test=True).images)), before)
     monkeypatch.setattr(export, "MOST_BYTES", 10)
