@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from adagauss import IncrementalClassifier
-from tests.serve.conftest import png
+from tests.serve.colours import png
 from tests.serve.remote import Remote, served
 
 playwright = pytest.importorskip("playwright.sync_api")

@@ -12,7 +12,7 @@ from adagauss.errors import ConfigError
 from adagauss.serve import main
 from adagauss.serve.limits import Limits
 from adagauss.serve.security import Access, access_for
-from tests.serve.conftest import Serve, classes_of, ended, form, png
+from tests.serve.colours import Serve, classes_of, ended, form, png
 
 TOKEN = "0123456789abcdef-secret"
 PICTURE = {"Content-Type": "image/png"}

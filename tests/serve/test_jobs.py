@@ -18,7 +18,7 @@ from adagauss.serve.jobs import Job, JobReporter
 from adagauss.serve.limits import Limits
 from adagauss.serve.metrics import Metrics
 from adagauss.serve.model import Model
-from tests.serve.conftest import Serve, classes_of, ended, form, png
+from tests.serve.colours import Serve, classes_of, ended, form, png
 
 PICTURE = {"Content-Type": "image/png"}
 

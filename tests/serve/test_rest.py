@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from adagauss import IncrementalClassifier
-from tests.serve.conftest import Serve, classes_of, ended, form, pixels, png
+from tests.serve.colours import Serve, classes_of, ended, form, pixels, png
 
 
 def labels(client: TestClient, *colours: str, query: str = "") -> list[str | None]:
