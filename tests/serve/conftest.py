@@ -1,4 +1,4 @@
-"""Fixtures of the server, where what it needs is installed; elsewhere its tests are left out, and colours.py says so."""
+"""Fixtures of the server, where what it needs is installed; elsewhere its tests are left out, as colours.py says."""
 
 from __future__ import annotations
 
