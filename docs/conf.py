@@ -40,13 +40,14 @@ FRONT = {
 }
 """Pages that are files of the project's root, and what they are there."""
 CHAPTERS = {
-    "For users": ["estimator", "inputs", "export", "bayes", "learner", "gaussians", "serve", "errors"],
+    "For users": ["estimator", "inputs", "export", "bayes", "learner", "gaussians", "errors"],
     "A method and its parts": ["methods", "representation", "memory", "drift", "classifiers"],
     "Data and networks": ["data", "backbones"],
     "Runs and figures": ["runs", "analysis"],
 }
 """Modules in the order of the reference; those not named here follow under *Foundations*."""
-HIDDEN = {"cli", "__main__"}
+HIDDEN = {"cli", "serve", "__main__"}
+"""Programs, not a library: docs/serving.md and the help of the commands describe them."""
 
 
 def write_reference(app: Sphinx) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.serve.conftest import png
+from tests.serve.colours import png
 
 PROGRAM = """
 import json, pathlib, sys

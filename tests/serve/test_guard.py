@@ -12,7 +12,7 @@ from adagauss.errors import ConfigError
 from adagauss.serve import main
 from adagauss.serve.limits import Limits
 from adagauss.serve.security import Access, access_for
-from tests.serve.conftest import Serve, classes_of, ended, form, png
+from tests.serve.colours import Serve, classes_of, ended, form, png
 
 TOKEN = "0123456789abcdef-secret"
 PICTURE = {"Content-Type": "image/png"}
@@ -123,6 +123,11 @@ def test_a_request_in_chunks_that_says_no_length_is_refused_as_well(serve: Serve
     assert client.post(path, content=chunks(11), headers={"Content-Type": kind}).status_code == 413
 
 
+def test_a_request_without_pictures_is_small(client: TestClient) -> None:
+    names = ["x" * 1000] * 1100
+    assert client.post("/api/forget", json={"classes": names}).status_code == 413
+
+
 def test_one_large_picture_is_refused(serve: Serve) -> None:
     picture = png("red", side=64)
     client = serve(limits=Limits(picture=len(picture) - 1))
@@ -200,6 +205,12 @@ def test_another_address_than_this_machine_needs_a_token(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="at least 16"):
         main(tmp_path / "m.safetensors", host="0.0.0.0", token="short")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_token_of_the_environment_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAGAUSS_TOKEN", "short")
+    with pytest.raises(ConfigError, match="at least 16"):
+        main(tmp_path / "m.safetensors")
 
 
 def test_a_token_is_not_shown_with_the_access() -> None:

@@ -18,7 +18,7 @@ from adagauss.serve.jobs import Job, JobReporter
 from adagauss.serve.limits import Limits
 from adagauss.serve.metrics import Metrics
 from adagauss.serve.model import Model
-from tests.serve.conftest import Serve, classes_of, ended, form, png
+from tests.serve.colours import Serve, classes_of, ended, form, png
 
 PICTURE = {"Content-Type": "image/png"}
 
@@ -129,6 +129,12 @@ def test_a_bar_only_moves_forward_over_several_stages() -> None:
                 seen.append(job.progress)
     assert seen == sorted(set(seen))
     assert seen[-1] < 1.0
+
+
+def test_what_the_learner_says_is_kept_with_the_job() -> None:
+    job = Job(action="teach", summary="")
+    JobReporter(job).message("the map does not fit")
+    assert job.notes == ["the map does not fit"]
 
 
 class Counting:

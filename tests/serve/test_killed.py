@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adagauss import IncrementalClassifier
-from tests.serve.conftest import png
+from tests.serve.colours import png
 from tests.serve.remote import Remote, served
 
 

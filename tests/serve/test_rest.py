@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
+import pytest
 from starlette.testclient import TestClient
 
 from adagauss import IncrementalClassifier
-from tests.serve.conftest import Serve, classes_of, ended, form, pixels, png
+from tests.serve.colours import Serve, classes_of, ended, form, pixels, png
 
 
 def labels(client: TestClient, *colours: str, query: str = "") -> list[str | None]:
@@ -125,6 +128,47 @@ def test_the_downloaded_file_is_the_model(client: TestClient, tmp_path: Path, sa
     answer = client.get("/api/download/model")
     assert answer.headers["content-disposition"] == 'attachment; filename="colours.safetensors"'
     assert answer.content == saved.read_bytes()
+
+
+def test_what_a_method_cannot_do_is_refused_with_the_reason(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "trained.safetensors"
+    settings = {"backbone.name": "convnet", "backbone.features": 8}
+    classifier = IncrementalClassifier("finetune", settings=settings, epochs=1)
+    images = np.stack([pixels(colour, seed) for colour in ("red", "green") for seed in range(8)])
+    classifier.partial_fit(images, ["red"] * 8 + ["green"] * 8).save(path)
+    client = serve(path)
+    reason = client.get("/api/model").json()["cannot"]["teach more"]
+    assert "one trained output" in reason
+    answer = client.post("/api/teach", files=form(red=3))
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == reason
+    ended(client, client.post("/api/forget", json={"classes": ["green"]}))
+    assert list(classes_of(client)) == ["red"]
+
+
+def test_pictures_of_no_known_class_are_unknown_at_a_wished_rate(client: TestClient) -> None:
+    assert labels(client, "grey") != [None]
+    answer = client.post("/api/predict?unknown=0.05", content=png("blue", 3), headers={"Content-Type": "image/png"})
+    strange = answer.json()["predictions"][0]
+    assert strange["unknown"]
+    assert strange["label"] is None
+    assert strange["top"], "what it looks like most is told all the same"
+    assert labels(client, "red", "green", query="?unknown=0.05") == ["red", "green"]
+    for rate in ("0", "1", "x"):
+        assert client.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
+
+
+def test_the_exported_file_answers_without_this_library(client: TestClient, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    answer = client.get("/api/download/onnx")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="colours.onnx"'
+    session = runtime.InferenceSession(answer.content)
+    batch = np.stack([pixels("red", 5), pixels("green", 5)])
+    (winners,) = session.run(["label_index"], {"pixels": batch})
+    names = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    assert [names[winner] for winner in winners] == ["red", "green"]
 
 
 def test_everything_is_in_the_description_of_the_interface(client: TestClient) -> None:

@@ -6,11 +6,13 @@ disk before it is acknowledged. See ``docs/serving.md``.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from adagauss.errors import ConfigError
 
 PORT = 8000
+TOKEN = "ADAGAUSS_TOKEN"
 
 
 def main(
@@ -28,7 +30,8 @@ def main(
         model: the file; nothing else may write to it meanwhile.
         host: address to listen on; any other than this machine's own needs a token.
         port: 0 takes a free one.
-        token: what every request must carry; at least 16 characters.
+        token: what every request must carry; at least 16 characters. None takes the environment variable
+            ``ADAGAUSS_TOKEN``, which other users of the machine cannot see, if it is set.
         hosts: names that the server is also reached by, such as that of a proxy before it.
         undo: how many changes can be undone; each keeps one file beside the model.
     """
@@ -41,4 +44,4 @@ def main(
     del fastapi, python_multipart, uvicorn
     from adagauss.serve.running import run
 
-    run(Path(model), host, port, token, hosts, undo)
+    run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts, undo)

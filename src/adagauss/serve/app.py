@@ -49,7 +49,7 @@ def make_app(server: Server) -> FastAPI:
     for module in (reading, changing, page):
         app.include_router(module.router)
     app.add_exception_handler(AdagaussError, _refused)
-    app.add_middleware(Guard, access=server.access, limits=server.limits, metrics=server.metrics)  # type: ignore[arg-type]
+    app.add_middleware(Guard, access=server.access, limits=server.limits, metrics=server.metrics)
     return app
 
 

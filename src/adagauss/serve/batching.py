@@ -6,8 +6,9 @@ import asyncio
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from adagauss.data.decode import Pixels
 from adagauss.serve.errors import Refusal
@@ -17,13 +18,12 @@ TOGETHER = 32
 """Most pictures in a batch."""
 
 Answer = TypeVar("Answer")
-Answer_co = TypeVar("Answer_co", covariant=True)
 
 
-class Classifies(Protocol[Answer_co]):
+class Classifies(Protocol[Answer]):
     """What never changes, so that threads may use it at the same time."""
 
-    def classify(self, pixels: list[Pixels], unknown: float | None) -> list[Answer_co]:
+    def classify(self, pixels: list[Pixels], unknown: float | None) -> list[Answer]:
         """One answer per picture; ``unknown`` is the wished rate of false alarms, None for no check."""
 
 
@@ -40,10 +40,10 @@ class _Request(Generic[Answer]):
         return id(self.model), self.unknown
 
     def answer(self, answers: list[Answer]) -> None:
-        self.loop.call_soon_threadsafe(lambda: self.future.done() or self.future.set_result(answers))
+        self.loop.call_soon_threadsafe(_unless_done, self.future, self.future.set_result, answers)
 
     def fail(self, error: Exception) -> None:
-        self.loop.call_soon_threadsafe(lambda: self.future.done() or self.future.set_exception(error))
+        self.loop.call_soon_threadsafe(_unless_done, self.future, self.future.set_exception, error)
 
 
 class Batcher(Generic[Answer]):
@@ -114,6 +114,12 @@ class Batcher(Generic[Answer]):
         for request in batch:
             request.answer(answers[start : start + len(request.pixels)])
             start += len(request.pixels)
+
+
+def _unless_done(future: asyncio.Future[Any], end: Callable[[Any], None], value: object) -> None:
+    """End a future, unless whoever waited for it has gone away."""
+    if not future.done():
+        end(value)
 
 
 def _batch(line: deque[_Request[Answer]], most: int) -> list[_Request[Answer]]:

@@ -14,6 +14,9 @@ from adagauss.serve.limits import Limits, Rate
 from adagauss.serve.metrics import Metrics
 from adagauss.serve.security import HEADERS, Access, needs_token
 
+PREDICT = "/api/predict"
+PICTURE_PATHS = (PREDICT, "/api/teach")
+SMALL = 2**20
 _SECURITY = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
@@ -53,7 +56,7 @@ class Guard:
             except Refusal as refusal:
                 await _refuse(refusal, sending)
             else:
-                await self._app(scope, self._limited(receive), sending)
+                await self._app(scope, self._limited(receive, self._most(scope["path"])), sending)
         finally:
             self._metrics.request(_route(scope), status, time.perf_counter() - started)
 
@@ -67,13 +70,17 @@ class Guard:
             if not self._access.knows(headers.get("authorization")):
                 self._wrong_tokens.wait(address)
                 raise Refusal(401, "this server needs its token, as Authorization: Bearer TOKEN")
-        if scope["method"] in ("POST", "DELETE", "PUT", "PATCH") and path != "/api/predict":
+        if scope["method"] in ("POST", "DELETE", "PUT", "PATCH") and path != PREDICT:
             _within(self._changes.wait(address))
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._limits.body:
-            raise _too_large(self._limits.body)
+        if not length.isdecimal() or int(length) > self._most(path):
+            raise _too_large(self._most(path))
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _most(self, path: str) -> int:
+        """Bytes of a request; only those with pictures may be large."""
+        return self._limits.body if path in PICTURE_PATHS else min(SMALL, self._limits.body)
+
+    def _limited(self, receive: Receive, most: int) -> Receive:
         """Counts the bytes that really arrive: a request sent in chunks does not say its length."""
         received, whole = 0, False
 
@@ -87,8 +94,8 @@ class Guard:
                 raise Refusal(408, f"nothing arrived for {self._limits.idle:g} seconds") from None
             received += len(message.get("body", b""))
             whole = not message.get("more_body", False)
-            if received > self._limits.body:
-                raise _too_large(self._limits.body)
+            if received > most:
+                raise _too_large(most)
             return message
 
         return limited
@@ -108,7 +115,7 @@ def _within(wait: float) -> None:
 
 
 def _too_large(limit: int) -> Refusal:
-    return Refusal(413, f"a request may have at most {limit // 2**20} MB: send the pictures in several requests")
+    return Refusal(413, f"this request may have at most {limit / 2**20:.3g} MB: send less at once")
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:

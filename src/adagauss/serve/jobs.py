@@ -28,6 +28,7 @@ REMEMBERED = 200
 STAGE_SHARE = 0.8
 """Part of the remaining bar that a stage fills: how many stages follow is not known."""
 NICENESS = 10
+NOTES = 20
 
 
 class Skipped(BaseModel):
@@ -50,6 +51,8 @@ class Job(BaseModel):
     version: int | None = None
     """Version of the model after the change."""
     skipped: list[Skipped] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    """What the learner had to say about it."""
     asked: float = Field(default_factory=time.time)
     seconds: float = 0.0
 
@@ -73,6 +76,10 @@ class JobReporter(Reporter):
         self._job = job
         self._depth = 0
         self.cancelled = threading.Event()
+
+    def message(self, text: str) -> None:
+        if len(self._job.notes) < NOTES:
+            self._job.notes.append(text)
 
     @contextmanager
     def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
@@ -109,14 +116,15 @@ class Jobs:
         """Begin to work."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Cancel what waits and what is at work, and wait for the end of it; nothing half done is kept."""
+    def stop(self) -> bool:
+        """Cancel what waits and what is at work, and wait for the end of it; False if it did not come in time."""
         with self._lock:
             for _, reporter in self._jobs.values():
                 reporter.cancelled.set()
         with suppress(queue.Full):
             self._queue.put(None, timeout=30)
         self._thread.join(timeout=30)
+        return not self._thread.is_alive()
 
     def require_room(self) -> None:
         """Refuse a change, before its pictures are received, if too many wait already."""

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from pydantic import BaseModel
 
 from adagauss.data.decode import Pixels
@@ -136,7 +137,9 @@ class Model:
     def taught(self, pixels: Sequence[Pixels], names: Sequence[str], reporter: Reporter) -> Model:
         """After learning these pictures, of new classes and known ones."""
         after = self._copy(reporter)
-        after.partial_fit(np.stack(pixels), [self._label(name) for name in names])
+        # As pictures the first time, so that the settings for photographs are taken.
+        images = np.stack(pixels) if self.names else [Image.fromarray(one.transpose(1, 2, 0)) for one in pixels]
+        after.partial_fit(images, [self._label(name) for name in names])
         model = self._of(after, self._reasons)
         model.classify([pixels[0]], None)  # what is computed once only is computed before readers come
         return model
@@ -160,9 +163,12 @@ class Model:
         """Actions that its method cannot do, and why; the same for all models that follow, so it is found out once."""
         if self._reasons or len(self.names) < 2:  # with fewer classes there is nothing to try it on
             return {action: reason for action, reason in self._reasons.items() if reason}
-        self._reasons["forget"] = _reason(lambda: self._copy().forget(self._known(self.names[0])))
-        self._reasons["teach more"] = self.classifier.learner_.method.against_known_classes or ""
-        self._reasons["onnx"] = "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'"
+        found = {
+            "forget": _reason(lambda: self._copy().forget(self._known(self.names[0]))),
+            "teach more": self.classifier.learner_.method.against_known_classes or "",
+            "onnx": "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'",
+        }
+        self._reasons.update(found)  # at once: others may be reading
         return self.cannot()
 
     def require_can(self, action: str) -> None:
@@ -193,7 +199,7 @@ class Model:
             return name
         for kind in kinds:
             try:
-                return kind(name)  # type: ignore[no-any-return]
+                return kind(name)
             except ValueError:
                 continue
         raise DataError(f"the classes of this classifier are numbers, and {name!r} is none")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -206,7 +205,6 @@ async def metrics(server: Served) -> PlainTextResponse:
         "classes": float(len(now.model.names)),
         "model_version": float(now.version),
         "jobs_open": float(server.jobs.open),
-        "time_seconds": time.time(),
     }
     return PlainTextResponse(server.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
 

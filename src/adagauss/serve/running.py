@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -38,7 +39,8 @@ def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, 
         )
         sys.stderr.write(_greeting(server, host, listener.getsockname()[1]))
         sys.stderr.flush()
-        uvicorn.Server(config).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # Ctrl+C is how it is stopped
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:

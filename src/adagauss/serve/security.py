@@ -76,8 +76,9 @@ def access_for(host: str, token: str | None, hosts: tuple[str, ...] = ()) -> Acc
         raise ConfigError(f"the token must have at least {LEAST_TOKEN} printable ASCII characters")
     if token is None and not is_loopback(host):
         raise ConfigError(
-            f"{host} can be reached from other machines, so a token is required: give one of at least {LEAST_TOKEN} "
-            "characters (python -c 'import secrets; print(secrets.token_urlsafe())' makes one), or serve on 127.0.0.1"
+            f"{host} can be reached from other machines, so a token is required: put one of at least {LEAST_TOKEN} "
+            "characters into the environment variable ADAGAUSS_TOKEN (openssl rand -hex 16 makes one), or serve on "
+            "127.0.0.1"
         )
     own = {"localhost", host.lower(), *(name.lower() for name in hosts)}
     if token is not None:

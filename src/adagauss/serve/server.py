@@ -47,11 +47,12 @@ class Server:
 
     def stop(self) -> None:
         """End all work; what was acknowledged is on disk already."""
-        self.jobs.stop()
+        ended = self.jobs.stop()
         self.batcher.stop()
         self.decoder.close()
         self.exporter.close()
-        self.store.close()
+        if ended:  # otherwise the model stays locked until the process ends
+            self.store.close()
 
 
 async def _server(request: Request) -> Server:

@@ -9,6 +9,7 @@ const TONES = 8;
 
 let info = { classes: [], cannot: {} };
 let changed = () => {};
+let began = false;
 const drafts = []; // {name, fresh, waiting: [{file, canvas}], taught: [canvas]}
 
 // Known classes have their tones in order, new ones those that follow.
@@ -40,6 +41,8 @@ export function show(model) {
   for (const draft of drafts.filter((one) => one.fresh && one.taught.length && !one.waiting.length)) remove(draft);
   // Who begins sees two empty cards: one class alone cannot be told from anything.
   if (!info.classes.length && !drafts.length) drafts.push(empty(), empty());
+  if (info.classes.length && !began) drafts.filter(isBlank).forEach(remove);
+  began = info.classes.length > 0;
   render();
 }
 
@@ -62,10 +65,11 @@ function draftOf(name, fresh) {
 }
 
 const empty = () => ({ name: "", fresh: true, waiting: [], taught: [] });
+const isBlank = (draft) => !draft.name && !draft.waiting.length;
 
 function addFolders(folders) {
   const known = new Set(info.classes.map((one) => one.label));
-  for (const draft of drafts.filter((one) => !one.name && !one.waiting.length)) remove(draft);
+  drafts.filter(isBlank).forEach(remove);
   for (const { folder, files } of folders) add(draftOf(folder, !known.has(folder)), files);
 }
 

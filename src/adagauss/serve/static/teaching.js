@@ -41,15 +41,18 @@ async function teach() {
   part("teach-progress").hidden = false;
   await attempt(async () => {
     const skipped = [];
+    const notes = [];
     for (const draft of waiting()) draft.name = draft.name.trim().replace(/\s+/g, " "); // as the server will call it
     for (const group of groups(waiting())) {
       job = await upload("/api/teach", formOf(group), (share) => bar(SENDING * share, "Sending pictures …"));
       job = await follow(job, (now) => bar(SENDING + (1 - SENDING) * now.progress, words(now)));
       if (job.state === "cancelled") return say("Stopped. Nothing was changed.");
       skipped.push(...job.skipped);
+      notes.push(...job.notes);
       markTaught(group);
     }
-    if (skipped.length) say(`${skipped.length} could not be read: ${skipped[0].name} (${skipped[0].reason})`);
+    if (skipped.length) notes.push(`${skipped.length} could not be read: ${skipped[0].name} (${skipped[0].reason})`);
+    if (notes.length) say(notes.join(" · "));
   });
   busy = false;
   job = null;
