@@ -38,7 +38,7 @@ def test_few_batches_are_passed_over_until_there_are_enough_steps(least: int, ep
 
 
 def test_the_relative_error_of_a_map_is_that_of_its_residuals() -> None:
-    assert relative_error(TRUE, OLD, NEW) == pytest.approx(0, abs=1e-10)
+    assert relative_error(TRUE.__call__, OLD, NEW) == pytest.approx(0, abs=1e-10)
     assert relative_error(lambda points: NEW.mean(0).expand_as(points), OLD, NEW) == pytest.approx(1)
 
 
