@@ -20,7 +20,7 @@ from torch import Tensor
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import Choice, FeatureSums, Rules
+from adagauss.sums import Choice, FeatureSums, Strength
 
 from .real_data import read
 
@@ -88,7 +88,7 @@ class Exact:
     def __init__(self, extraction: Extraction, strengths: list[float], judged: int, seed: int) -> None:
         self.extraction = extraction
         self.sums = FeatureSums(extraction.features.width)
-        self.choice = Choice(Rules(tuple(strengths)))
+        self.choice = Choice([Strength(images) for images in sorted(strengths)])
         self.judged = judged
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
@@ -102,7 +102,9 @@ class Exact:
         self.choice.observe(self.sums, views[:, judges], targets[judges])
         self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
         classifier = self.choice.solve(self.sums)
-        strength = float(self.choice.strengths[self.choice.best]) / int(self.sums.images)
+        best = self.choice.best_rule
+        assert isinstance(best, Strength)
+        strength = best.images / int(self.sums.images)
         hits = [(classifier(features).argmax(1) == labels).float() for features, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())
 

@@ -55,5 +55,6 @@ def test_examples_are_short_and_use_the_public_names(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 40
     modules = [node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
-    assert {module for module in modules if module and module.startswith("adagauss")} == {"adagauss"}
+    own = set() if path.stem == "onnx_predict" else {"adagauss"}  # see test_onnx: it must run without this library
+    assert {module for module in modules if module and module.startswith("adagauss")} == own
     assert "import adagauss" not in text

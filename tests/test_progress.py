@@ -40,6 +40,24 @@ def test_a_console_gets_bars_on_a_terminal_and_lines_elsewhere(out: io.StringIO)
     assert isinstance(reporter_for(Console(file=out, force_terminal=False)), LineReporter)
 
 
+@pytest.mark.parametrize(("widgets", "kind"), [(True, BarReporter), (False, LineReporter)])
+def test_a_notebook_gets_bars_where_it_can_redraw_them(
+    widgets: bool, kind: type[Reporter], out: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if widgets else None)
+    assert isinstance(reporter_for(Console(file=out, force_jupyter=True)), kind)
+
+
+def test_bars_can_be_shown_again(out: io.StringIO) -> None:
+    reporter = BarReporter(Console(file=out, force_terminal=True, width=120))
+    for title in ("first", "second"):
+        with reporter.progress(title, 1) as advance:
+            advance()
+            reporter._bars.refresh()
+    assert "first" in out.getvalue()
+    assert "second" in out.getvalue()
+
+
 def test_short_work_is_not_spoken_of(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
     with lines.progress("short", 3) as advance:
         for _ in range(3):

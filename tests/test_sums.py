@@ -14,7 +14,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from adagauss.errors import ConfigError, DataError
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Ridge, Rule, Rules, oas_shrinkage
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Ridge, Rule, Strength, oas_shrinkage
+from adagauss.sums.linear import unit_deviation
 
 WIDTH, CLASSES = 7, 4
 
@@ -209,9 +210,7 @@ def without(sums: FeatureSums, views: Tensor, targets: Tensor, image: int) -> Fe
 @pytest.mark.parametrize("views", [1, 2, 3])
 @pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_an_image_left_out_of_a_ridge_scores_as_if_it_had_never_come(
-    views: int, weighed: bool, intercept: bool
-) -> None:
+def test_an_image_left_out_of_a_ridge_scores_as_if_never_seen(views: int, weighed: bool, intercept: bool) -> None:
     shown = torch.stack([data(30, seed)[0] for seed in range(views)]).double()
     targets = torch.arange(30) % CLASSES
     sums = FeatureSums(WIDTH, CLASSES)
@@ -230,7 +229,7 @@ def test_an_image_left_out_of_a_ridge_scores_as_if_it_had_never_come(
 
 @pytest.mark.parametrize("views", [1, 2, 3])
 @pytest.mark.parametrize("priors", [False, True])
-def test_an_image_left_out_of_discriminant_analysis_scores_as_if_it_had_never_come(views: int, priors: bool) -> None:
+def test_an_image_left_out_of_discriminant_analysis_scores_as_if_never_seen(views: int, priors: bool) -> None:
     shown = torch.stack([data(30, seed)[0] for seed in range(views)]).double()
     targets = torch.arange(30) % CLASSES
     sums = FeatureSums(WIDTH, CLASSES)
@@ -248,7 +247,7 @@ def test_an_image_left_out_of_discriminant_analysis_scores_as_if_it_had_never_co
         scores = shown[:, image] @ weight - (means * weight).sum(0) / 2
         if priors:
             scores = scores + (sums.counts.double() / sums.counts.sum()).log()
-        torch.testing.assert_close(found[image], scores.mean(0), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(found[image], scores.mean(0), atol=1e-3, rtol=1e-4)
 
 
 def whole(sums: FeatureSums) -> Tensor:
@@ -273,38 +272,60 @@ def test_the_choice_falls_on_the_strength_with_most_hits_on_images_left_out() ->
     features = torch.randn(60, 60, generator=generator)
     features[:, :5] += 2.0 * targets.unsqueeze(1) - 1
     sums = FeatureSums(60).add_(features, targets)
-    choice = Choice(Rules((0.06, 60.0)))
+    choice = Choice([Strength(0.06), Strength(60.0)])
     choice.observe(sums, features.unsqueeze(0), targets)
     assert float(choice.hits[1]) > float(choice.hits[0]) + 5
-    assert float(choice.strengths[choice.best]) == 60.0
+    assert choice.best_rule == Strength(60.0)
 
 
 def test_the_best_candidates_scores_come_back_at_its_temperature() -> None:
     features, targets = data(41)
     targets[-1] = CLASSES  # alone in its class: it judges nothing
     sums = FeatureSums(WIDTH).add_(features, targets)
-    choice = Choice(Rules((5.0,)))
+    choice = Choice([Strength(5.0)])
     scores, judged = choice.observe(sums, features.unsqueeze(0), targets)
     assert torch.equal(judged, targets[:-1])
-    expected = Ridge(5.0 / 41).left_out(sums, features[:-1].unsqueeze(0), judged) / choice.temperature
-    torch.testing.assert_close(scores, expected)
+    unseen = Ridge(5.0 / 41).left_out(sums, features[:-1].unsqueeze(0), judged, unit_deviation(sums))
+    torch.testing.assert_close(scores, unseen / choice.temperature)
+
+
+def test_what_is_learned_does_not_depend_on_the_units_of_the_features() -> None:
+    features, targets = data(60)
+    units = torch.logspace(-1.5, 1.5, WIDTH, dtype=torch.float64)
+    found = []
+    for unit in (torch.ones_like(units), units):
+        shown = features.double() * unit
+        sums = FeatureSums(WIDTH).add_(shown, targets)
+        choice = Choice([Strength(5.0), Strength(50.0), Discriminant(0.3)])
+        choice.observe(sums, shown.unsqueeze(0), targets)
+        found.append(choice.solve(sums)(shown.float()))
+    # Only the little that is added to all variances knows the units.
+    assert (found[0].argmax(1) == found[1].argmax(1)).float().mean() > 0.9
+
+
+def test_a_part_of_the_sums_is_the_sums_of_a_part() -> None:
+    features, targets = data()
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    for start, stop in ((0, 4), (2, 7), (3, 5), (0, WIDTH)):
+        part = FeatureSums(stop - start).add_(features[:, start:stop], targets)
+        for name, value in part.state_dict().items():
+            torch.testing.assert_close(sums.part(start, stop).state_dict()[name], value)
 
 
 def test_evidence_adds_up_over_tasks() -> None:
-    choice = Choice(Rules((1.0, 10.0, 100.0)))
+    choice = Choice([Strength(1.0), Strength(10.0), Strength(100.0)])
     for seed in (0, 1):
         features, targets = data(20, seed)
         choice.observe(FeatureSums(WIDTH).add_(features, targets), features.unsqueeze(0), targets)
     assert int(choice.images) == 40
     assert choice.hits.max() <= 40
-    choice.hits[:] = torch.tensor([5.0, 7.0, 7.0])
-    choice.surprise[:] = torch.tensor([1.0, 3.0, 2.0]).unsqueeze(1)
-    assert choice.best == 2
+    choice.surprise[:] = torch.tensor([3.0, 1.0, 2.0]).unsqueeze(1)
+    assert choice.best == 1
 
 
 def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     features, targets = data(100)
-    choice = Choice(Rules((1.0, 1e9)))
+    choice = Choice([Strength(1.0), Strength(1e9)])
     choice.hits[:] = torch.tensor([0.0, -1000.0])
     sums = FeatureSums(WIDTH).add_(features, targets)
     choice.observe(sums, features.unsqueeze(0), targets)
@@ -353,7 +374,7 @@ def test_nothing_can_be_solved_from_nothing() -> None:
 
 
 def test_without_anything_to_judge_by_the_strength_is_the_middle_one() -> None:
-    choice = Choice(Rules((10.0, 100.0, 1000.0)))
+    choice = Choice([Strength(10.0), Strength(100.0), Strength(1000.0)])
     features, targets = torch.eye(3), torch.arange(3)
     scores, judged = choice.observe(FeatureSums(3).add_(features, targets), features.unsqueeze(0), targets)
     assert (scores.shape, len(judged), choice.best) == ((0, 3), 0, 1)
@@ -375,7 +396,7 @@ def test_a_group_of_noise_is_weighed_down_and_probabilities_are_truthful() -> No
     noise = 3 * torch.randn(600, 200, generator=generator)
     features = torch.cat([useful, noise], 1)
     sums = FeatureSums(203).add_(features[:300], targets[:300])
-    choice = Choice(Rules((10.0, 100.0)), ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
+    choice = Choice([Strength(10.0), Strength(100.0)], ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
     choice.observe(sums, features[:300].unsqueeze(0), targets[:300], (3, 200))
     assert choice.weights[choice.best].tolist() == [1.0, 0.0]
     probabilities = torch.softmax(choice.solve(sums, (3, 200))(features[300:]), dim=1)
@@ -389,9 +410,9 @@ def test_discriminant_analysis_wins_where_classes_are_spread_in_unlike_ways() ->
     # Three means on a line, which a regression on one-hot labels masks: the middle one is never the largest.
     features = targets.float().unsqueeze(1) * 4 + torch.randn(300, 1, generator=generator)
     sums = FeatureSums(1).add_(features, targets)
-    choice = Choice(Rules((1.0,), True, Discriminant()))
+    choice = Choice([Strength(1.0, intercept=True), Discriminant()])
     choice.observe(sums, features.unsqueeze(0), targets)
-    assert float(choice.strengths[choice.best]) == 0
+    assert choice.best_rule == Discriminant()
     assert (choice.solve(sums)(features).argmax(1) == targets).float().mean() > 0.9
 
 
@@ -399,7 +420,7 @@ def test_all_images_right_is_no_reason_to_be_certain() -> None:
     generator = torch.Generator().manual_seed(0)
     targets = torch.arange(30) % 3
     features = torch.eye(3)[targets] + 0.05 * torch.randn(30, 3, generator=generator)
-    choice = Choice(Rules((1.0,)))
+    choice = Choice([Strength(1.0)])
     choice.observe(FeatureSums(3).add_(features, targets), features.unsqueeze(0), targets)
     assert int(choice.hits[0]) == 30
     assert choice.temperature > 1 / 64

@@ -125,7 +125,7 @@ class Knowledge(nn.Module):
     def _apply(self, *args: Any, **settings: Any) -> Knowledge:
         """Torch's way to another device or memory order, on which the predictor is made anew."""
         self.__dict__.pop("_predictor", None)
-        super()._apply(*args, **settings)  # type: ignore[no-untyped-call]
+        super()._apply(*args, **settings)  # type: ignore[no-untyped-call]  # torch does not say what it takes
         return self
 
     @property

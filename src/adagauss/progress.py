@@ -1,7 +1,8 @@
-"""Progress through one reporter: silent in a library, bars on a terminal, a line every few seconds in a pipe."""
+"""Progress through one reporter: silent in a library, bars on a terminal or in a notebook, lines in a pipe."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 NOTE_WIDTH = 100
 """Narrower terminals show no losses next to the bars."""
@@ -47,8 +49,9 @@ def ignore(note: str = "", step: float = 1.0) -> None:
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars if the console is a terminal, otherwise lines."""
-    return BarReporter(console) if console.is_terminal else LineReporter(console)
+    """Bars if the console is a terminal, or a notebook that can redraw them (ipywidgets); otherwise lines."""
+    redraws = importlib.util.find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
+    return BarReporter(console) if redraws else LineReporter(console)
 
 
 @dataclass
@@ -90,24 +93,15 @@ class BarReporter(Reporter):
     """Bars for all work in progress, nested work below; finished bars disappear."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-        from rich.table import Column
-
         self._console = console
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=28),
-            TextColumn("{task.fields[count]}", style="progress.download", table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            *([TextColumn("{task.fields[note]}", style="dim", markup=False)] if console.width >= NOTE_WIDTH else []),
-            console=console,
-            transient=True,
-        )
+        self._bars = _bars(console)
         self._open = 0
 
     @contextmanager
     def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
         work = Work(title, total, unit, started=0.0)
+        if self._open == 0:
+            self._bars = _bars(self._console)  # in a notebook, bars that have vanished cannot be shown again
         bar = self._bars.add_task(title, total=total, note="", count=work.count)
 
         def advance(note: str = "", step: float = 1.0) -> None:
@@ -127,6 +121,21 @@ class BarReporter(Reporter):
 
     def message(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
+
+
+def _bars(console: Console) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=28),
+        TextColumn("{task.fields[count]}", style="progress.download", table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        *([TextColumn("{task.fields[note]}", style="dim", markup=False)] if console.width >= NOTE_WIDTH else []),
+        console=console,
+        transient=True,
+    )
 
 
 class LineReporter(Reporter):

@@ -47,7 +47,7 @@ def forgotten(
     """What is known without some classes; ``data`` are their images, to be taken out of sums."""
     gone = set(columns_of(known.classes, labels))
     if len(gone) == len(known.classes):
-        raise DataError("these are all classes there are: take blank(), which has the same features and no classes")
+        raise DataError("these are all classes that are known: keep one, or start with a new learner")
     if other := [label for label in (data.classes if data is not None else ()) if label not in labels]:
         raise DataError(f"there are images of {other[0]!r}, which is not to be forgotten: leave them out")
     kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
@@ -83,6 +83,7 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
 
 def blank(method: Method, known: Knowledge, runtime: Runtime) -> Knowledge:
     """The features, without any class: nothing that any class left beside the network."""
+    check_still(method)
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()
     memory = method.memory.empty(known.memory.size, runtime.device)
     # One empty task: the features are those of a learner whose first task is over.
@@ -104,7 +105,7 @@ def merged(method: Method, one: Knowledge, other: Knowledge, runtime: Runtime) -
     now = Upkeep(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
     memory = method.memory.joined(one.memory, other.memory)
     scorer = method.classifier.merged(memory, now, one.scorer, other.scorer, columns)
-    states: dict[str, Learned] = {**other.states, **one.states, "classifier": scorer}
+    states: dict[str, Learned] = {**one.states, "classifier": scorer}
     for name in (one.states.keys() & other.states.keys()) - {"classifier"}:
         states[name] = one.states[name].merged(other.states[name], columns)
     return Knowledge(network, memory, states, (*one.tasks, *other.tasks)).eval()
@@ -122,18 +123,19 @@ def check_known(method: Method, again: Sequence[Label]) -> None:
 
 def check_still(method: Method) -> None:
     """Refuse to merge learners whose features differ as soon as they learn."""
-    if not method.still:
+    if method.representation.later is not None:
         raise UnsupportedError(
-            "two learners of this method cannot be merged: it trains its network in each task, so that their features "
-            "mean different things; teach one of them the classes of the other, or use a method whose features are "
-            "fixed, such as exact"
+            "learners of this method cannot be taught apart and merged: it trains its network in every task, so that "
+            "their features would mean different things; teach one learner all classes, or use a "
+            "method whose features are fixed, such as exact"
         )
 
 
 def check_features(one: Extractor, other: Extractor) -> None:
     """Refuse to merge learners whose networks or dictionaries differ."""
     mine, theirs = one.state_dict(), other.state_dict()
-    if mine.keys() != theirs.keys() or not all(_equal(tensor, theirs[name]) for name, tensor in mine.items()):
+    same = mine.keys() == theirs.keys() and all(_equal(tensor, theirs[name]) for name, tensor in mine.items())
+    if not same or one.input_facts() != other.input_facts():
         raise DataError(
             "these learners cannot be merged: their features differ, because each prepared or trained its network on "
             "its own first task. Make one learner and save it after its first task, let the other start from its "

@@ -23,11 +23,11 @@ DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
 def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
     """One strength and the same unlabelled preparation for all: these are chosen from what comes first."""
     method = quick_method(name)
-    fixed: dict[str, object] = {}
-    if method.classifier.kind != "exact_lda":
-        fixed = {"classifier.strengths": (30.0,)}
-        if name == "exact-auto":
-            fixed |= {"classifier.group_weights": ((1.0, 0.5),), "classifier.discriminant": False}
+    fixed: dict[str, object] = {"classifier.strengths": (30.0,)}
+    if method.classifier.kind == "exact_best":
+        fixed["classifier.shrinkages"] = ()
+    if name == "exact-auto":
+        fixed["classifier.group_weights"] = ((1.0, 0.5),)
     learner = learner_of(quick_method(name, None, **fixed))
     learner.network.extractor.prepare(toy_images().images, torch.Generator().manual_seed(0))
     learner.network.extractor.trunk.prepare = lambda images, generator: None  # type: ignore[method-assign]

@@ -41,7 +41,7 @@ class Trunk(nn.Module):
 
     def narrower(self, width: int) -> str:
         """What to set for at most ``width`` features."""
-        return f"a network (backbone.name) with at most {width} features, or backbone.features={width},"
+        return f"a network with at most {width} features (backbone.name)"
 
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""

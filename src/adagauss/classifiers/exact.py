@@ -21,12 +21,15 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Rules
-from adagauss.sums.choice import IMAGES
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
+from adagauss.sums.choice import IMAGES, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
-WEIGHTS = tuple[NonNegativeFloat, ...]
+Weights = tuple[NonNegativeFloat, ...]
+Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
+SHRINKAGES = (None, 0.3, 0.6, 0.85)
+"""Oracle approximating shrinkage shrinks too little for the few images per feature that photographs give."""
 
 
 class RandomFeatures(Learned):
@@ -105,7 +108,7 @@ class ExactClassifier(Classifier):
         return frozenset({Need.STILL_FEATURES})
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> Candidates:
         """What is compared."""
         raise TypeError(f"{type(self).__name__} must define rules")
 
@@ -134,16 +137,13 @@ class ExactClassifier(Classifier):
                 return f"classifier.random_features={most}"
             return network.extractor.trunk.narrower(most)
 
-        check_fits(width, classes, runtime.free_memory, setting)
+        check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> ExactScorer:
         assert isinstance(before, ExactScorer)
         sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
         if now.removed is not None:
-            columns = torch.tensor(now.removed.columns)
-            for rows, views in now.removed.blocks(self.flips):
-                for view in views:
-                    sums.remove_(before.expanded(view), columns[now.removed.data.targets[rows]])
+            self._take_out(before, sums, now.removed)
         sums.regroup_(now.groups)
         return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
 
@@ -156,6 +156,20 @@ class ExactClassifier(Classifier):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
         return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
+
+    def _take_out(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> None:
+        """Remove images that were added once."""
+        columns, views_each = torch.tensor(now.columns), 2 if self.flips else 1
+        known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
+        for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
+            if number > there:
+                raise DataError(
+                    f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
+                    "only images that it was learned from"
+                )
+        for rows, views in now.blocks(self.flips):
+            for view in views:
+                sums.remove_(known.expanded(view), columns[now.data.targets[rows]])
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
@@ -194,14 +208,14 @@ class ExactLDA(ExactClassifier):
     """Linear discriminant analysis: one mean per class, one covariance for all, shrunk as far as the data ask for."""
 
     kind = "exact_lda"
-    shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
-    """τ of (1 − τ)Σ + τ·mean(diag Σ)·I; None: oracle approximating shrinkage, from the sums alone."""
+    shrinkages: Annotated[tuple[Shrinkage, ...], Field(min_length=1)] = SHRINKAGES
+    """τ of (1 − τ)Σ + τ·diag Σ that are compared; None: oracle approximating shrinkage, from the sums alone."""
     priors: bool = False
     """Weigh classes by their number of training images; off: all alike."""
 
     @property
-    def rules(self) -> Rules:
-        return Rules((), discriminant=Discriminant(self.shrinkage, self.priors))
+    def rules(self) -> Candidates:
+        return [Discriminant(shrinkage, self.priors) for shrinkage in self.shrinkages]
 
 
 class ExactRidge(ExactClassifier):
@@ -225,8 +239,8 @@ class ExactRidge(ExactClassifier):
         return strengths
 
     @property
-    def rules(self) -> Rules:
-        return Rules(self.strengths, self.intercept)
+    def rules(self) -> Candidates:
+        return [Strength(images, self.intercept) for images in sorted(self.strengths)]
 
 
 class ExactBest(ExactRidge):
@@ -234,22 +248,22 @@ class ExactBest(ExactRidge):
 
     kind = "exact_best"
     intercept: bool = True
-    discriminant: bool = True
-    """Try discriminant analysis beside the ridge regressions."""
-    group_weights: tuple[WEIGHTS, ...] | None = None
+    shrinkages: tuple[Shrinkage, ...] = (None, 0.3, 0.85)
+    """Shrinkages of discriminant analyses that are compared with the ridge regressions."""
+    group_weights: tuple[Weights, ...] | None = None
     """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
     where there is one group."""
 
     @field_validator("group_weights")
     @classmethod
-    def _as_many_each(cls, weights: tuple[WEIGHTS, ...] | None) -> tuple[WEIGHTS, ...] | None:
+    def _as_many_each(cls, weights: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
         if weights is not None and (not weights or len({len(one) for one in weights}) != 1):
             raise ValueError("give as many weights in each choice as there are groups of features")
         return weights
 
     @property
-    def rules(self) -> Rules:
-        return Rules(self.strengths, self.intercept, Discriminant() if self.discriminant else None)
+    def rules(self) -> Candidates:
+        return [*super().rules, *(Discriminant(shrinkage) for shrinkage in self.shrinkages)]
 
     def _choice(self, groups: Sequence[int]) -> Choice:
         if len(groups) == 1 or self.group_weights is None:

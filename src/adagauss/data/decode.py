@@ -50,22 +50,38 @@ def decode_image(path: Path, size: int, channels: int = 3, max_pixels: int | Non
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
         # below still determines the result.
         image.draft(None, (2 * size, 2 * size))
-        image.load()
-        turn = _TURNS.get(_orientation(image))
-        picture = _in_mode(image, "L" if channels == 1 else "RGB")
-    if turn is not None:
-        picture = picture.transpose(turn)
-    side = min(picture.size)
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    box = (left, top, left + side, top + side)
-    square = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR, box=box))
-    return np.ascontiguousarray(square[None] if channels == 1 else square.transpose(2, 0, 1))
+        return fitted(upright(image, channels), size, size)
+
+
+def upright(image: Image.Image, channels: int = 3) -> Image.Image:
+    """An opened image in mode L or RGB, turned as its EXIF data say, transparent parts on white."""
+    image.load()
+    turn = _TURNS.get(_orientation(image))
+    picture = _in_mode(image, "L" if channels == 1 else "RGB")
+    return picture if turn is None else picture.transpose(turn)
+
+
+def fitted(picture: Image.Image, height: int, width: int) -> Pixels:
+    """The largest centred part with these proportions, as ``(channels, height, width)``; for a square, the centre."""
+    across = max(1, min(picture.width, picture.height * width // height))
+    down = max(1, min(picture.height, picture.width * height // width))
+    left, top = (picture.width - across) // 2, (picture.height - down) // 2
+    box = (left, top, left + across, top + down)
+    pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
+    # A copy: what Pillow hands out is read-only.
+    return np.array(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1), order="C")
 
 
 def check_header(path: Path, max_pixels: int | None = None) -> None:
     """Raise if the header is not that of a readable image; much faster than decoding."""
     with _opened(path, max_pixels):
         pass
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height, from the header."""
+    with _opened(path, None) as image:
+        return image.size
 
 
 def pixel_limit(given: int | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,10 @@ class FileImages:
     their number never changes the result.
 
     Files that cannot be decoded raise a `DataError`, or are skipped with ``skip_bad_images``: `kept` then holds which
-    of ``paths`` remain, and `load_files` selects the labels accordingly. For images that are decoded at every use, only
-    the headers are checked beforehand, unless bad ones are to be skipped: then all are decoded once. An image of more
-    than ``max_pixels`` pixels is refused (None: see `adagauss.data.decode.pixel_limit`).
+    of ``paths`` remain, `load_files` selects the labels accordingly, and one warning is logged. ``skip_option`` is how
+    the user asks for that, named in the error. For images that are decoded at every use, only the headers are checked
+    beforehand, unless bad ones are to be skipped: then all are decoded once. An image of more than
+    ``max_pixels`` pixels is refused (None: see `adagauss.data.decode.pixel_limit`).
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class FileImages:
         cache_bytes: int = 4 * 2**30,
         cache_dir: Path | None = None,
         skip_bad_images: bool = False,
+        skip_option: str = "--skip-bad-images",
         reporter: Reporter | None = None,
         max_pixels: int | None = None,
     ) -> None:
@@ -54,7 +56,7 @@ class FileImages:
         if size < 1 or channels not in (1, 3):
             raise DataError(f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}")
         self._size, self._channels, self._workers = size, channels, max(1, workers)
-        self._skip = skip_bad_images
+        self._skip, self._skip_option = skip_bad_images, skip_option
         self._max_pixels = pixel_limit(max_pixels)
         self._pixels: Tensor | None = None
         self.paths = list(paths)
@@ -84,7 +86,7 @@ class FileImages:
         paths = [self.paths[index] for index in indices.tolist()]
         pixels, bad = self._decode(paths, ignore)
         if bad:
-            raise _undecodable(bad, paths)
+            raise self._undecodable(bad, paths)
         return torch.from_numpy(pixels)
 
     def _load_all(self, cache: PixelCache | None, reporter: Reporter) -> Indices:
@@ -133,6 +135,12 @@ class FileImages:
 
         return pixels, failures(fill, len(paths), self._workers, advance)
 
+    def _undecodable(self, bad: dict[int, str], paths: Sequence[Path]) -> DataError:
+        return DataError(
+            f"{len(bad)} of {len(paths)} images cannot be decoded: {some_named(bad, lambda index: str(paths[index]))}. "
+            f"Repair or remove them, or skip them with {self._skip_option}."
+        )
+
     def _recalled(self, kept: Indices) -> Indices:
         skipped = len(self.paths) - len(kept)
         if skipped:
@@ -141,11 +149,12 @@ class FileImages:
 
     def _usable(self, bad: dict[int, str]) -> Indices:
         if bad and not self._skip:
-            raise _undecodable(bad, self.paths)
+            raise self._undecodable(bad, self.paths)
         if len(bad) == len(self.paths):
-            raise DataError(f"none of {len(self.paths)} images can be decoded (first: {self.paths[0]})")
-        for index, reason in bad.items():
-            logger.warning("skipped %s: %s", self.paths[index], reason)
+            raise DataError(f"none of {len(self.paths)} images can be decoded (first: {self.paths[0]}: {bad[0]})")
+        if bad:
+            named = some_named(bad, lambda index: str(self.paths[index]))
+            logger.warning("skipped %d of %d images: %s", len(bad), len(self.paths), named)
         return np.array([index for index in range(len(self.paths)) if index not in bad], dtype=np.int64)
 
 
@@ -157,10 +166,11 @@ def load_files(paths: Sequence[Path], targets: Tensor, size: int, **settings: An
     return images, targets[images.kept]
 
 
-def _undecodable(bad: dict[int, str], paths: Sequence[Path]) -> DataError:
-    named = "; ".join(f"{paths[index]} ({reason})" for index, reason in list(bad.items())[:_NAMED_AT_MOST])
-    more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
-    return DataError(
-        f"{len(bad)} of {len(paths)} images cannot be decoded: {named}{more}. "
-        "Repair or remove them, or skip them with --skip-bad-images."
-    )
+def some_named(bad: Mapping[int, str], name: Callable[[int], str]) -> str:
+    """The first few bad images with their reasons, and how many more there are.
+
+    >>> some_named({0: "empty", 7: "torn"}, "image {}".format)
+    'image 0 (empty); image 7 (torn)'
+    """
+    named = "; ".join(f"{name(index)} ({reason})" for index, reason in list(bad.items())[:_NAMED_AT_MOST])
+    return named + (f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else "")

@@ -77,6 +77,29 @@ class Subset:
         return self.images.batch(self.indices[indices])
 
 
+class Joined:
+    """The images of several sources of one shape, one after another, without copying them."""
+
+    def __init__(self, sources: Sequence[Images]) -> None:
+        self.sources = list(sources)
+        self._starts = torch.tensor([0, *map(len, self.sources)]).cumsum(0)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.sources[0].shape
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def batch(self, indices: Tensor) -> Tensor:
+        pixels = torch.empty(len(indices), *self.shape, dtype=torch.uint8)
+        for source, start in zip(self.sources, self._starts.tolist(), strict=False):
+            inside = (indices >= start) & (indices < start + len(source))
+            if bool(inside.any()):
+                pixels[inside] = source.batch(indices[inside] - start)
+        return pixels
+
+
 @dataclass(frozen=True)
 class LabelledImages:
     """Images with their classes: image ``i`` is of class ``classes[targets[i]]``."""
@@ -137,6 +160,11 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
         pixels = pixels.permute(0, 3, 1, 2)
     if pixels.shape[1] not in (1, 3):
         raise DataError(f"images must have 1 or 3 channels; got shape {tuple(pixels.shape)}")
+    return to_uint8(pixels)
+
+
+def to_uint8(pixels: Tensor) -> Tensor:
+    """Pixels as uint8, images along the first axis; floats must lie in 0..1, other whole numbers in 0..255."""
     if pixels.dtype == torch.uint8:
         return pixels.contiguous()
     if pixels.is_floating_point():

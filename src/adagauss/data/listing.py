@@ -54,7 +54,7 @@ def table(path: Path, dataset: str) -> list[tuple[str, str]]:
 
 def class_folders(folder: Path, dataset: str) -> list[Path]:
     """The folders in ``folder``, sorted by name; at least one."""
-    found = _folders_in(require(folder, dataset))
+    found = folders_in(require(folder, dataset))
     if not found:
         raise DataError(f"{dataset}: {folder} holds no class folders")
     return found
@@ -62,10 +62,15 @@ def class_folders(folder: Path, dataset: str) -> list[Path]:
 
 def images_below(folder: Path, dataset: str) -> list[Path]:
     """All image files in a class folder and its subfolders, sorted by path; at least one."""
-    found = sorted(_images(folder))
+    found = image_files(folder)
     if not found:
         raise DataError(f"{dataset}: class folder {folder} holds no images: fill it or remove it")
     return found
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All image files in a folder and its subfolders, sorted by path; there may be none."""
+    return sorted(_images(folder))
 
 
 def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], list[int]]:
@@ -77,10 +82,11 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
 
 def holds_class_folders(folder: Path) -> bool:
     """Whether the folder exists and any folder in it holds images."""
-    return folder.is_dir() and any(next(_images(path), None) for path in _folders_in(folder))
+    return folder.is_dir() and any(next(_images(path), None) for path in folders_in(folder))
 
 
-def _folders_in(folder: Path) -> list[Path]:
+def folders_in(folder: Path) -> list[Path]:
+    """The visible folders in a folder, sorted by name; there may be none."""
     own = folder.resolve()
     return sorted(
         path

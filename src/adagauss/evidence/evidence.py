@@ -110,7 +110,8 @@ class Evidence(Learned):
         split = len(TEMPERATURES)
         plain, plain_surprise = best_temperature(right[:split], second[:split], total)
         relative, relative_surprise = best_temperature(right[split:], second[split:], total, relative=True)
-        better = relative_surprise < plain_surprise
+        # Of two classes, scores divided by their deviation are always ±1, and say nothing about the image.
+        better = relative_surprise < plain_surprise and self.classes > 2
         return Calibration(relative, True) if better else Calibration(plain, False)
 
     @property

@@ -25,7 +25,7 @@ from adagauss.methods.exact import UNTRAINED, untrained
 
 WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (1.0, 0.3), (0.3, 1.0))
 """Of patches and of the pretrained network."""
-STRENGTHS = (30.0, 300.0, 3000.0, 30000.0)
+STRENGTHS = (30.0, 300.0, 3000.0)
 """Coarser than for `exact`, since each is tried with every weight; few images of many features want strong ridges."""
 
 

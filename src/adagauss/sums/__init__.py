@@ -1,9 +1,9 @@
 """Learning as addition: running sums from which ridge regression and LDA of everything seen are solved exactly."""
 
-from adagauss.sums.choice import Choice, Rules
+from adagauss.sums.choice import Choice, Strength
 from adagauss.sums.discriminant import Discriminant, oas_shrinkage
 from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
 
-__all__ = ["Choice", "Discriminant", "FeatureSums", "Linear", "Ridge", "Rule", "Rules", "oas_shrinkage"]
+__all__ = ["Choice", "Discriminant", "FeatureSums", "Linear", "Ridge", "Rule", "Strength", "oas_shrinkage"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple, Self
 
@@ -13,62 +13,60 @@ from torch import Tensor
 from adagauss.errors import ConfigError
 from adagauss.state import Groups, Learned
 from adagauss.sums.discriminant import Discriminant
-from adagauss.sums.linear import Linear, Rule
+from adagauss.sums.linear import Linear, Rule, unit_deviation
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
 from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 
 IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
+LEAST_FACTOR = 1e-4
+"""Features weighed less than this, between others, are as good as left out."""
 
 
-class Rules(NamedTuple):
-    """What is compared: ridge regressions of several strengths, discriminant analysis, or both."""
+class Strength(NamedTuple):
+    """A ridge regression whose strength is a number of images ν: λ = ν/n after n images.
 
-    strengths: tuple[float, ...] = IMAGES
+    ρ = λ·mean(diag A) then stays what it is while A grows, and the best ν hardly moves between tasks.
+    """
+
+    images: float
     intercept: bool = False
-    discriminant: Discriminant | None = None
 
-    def numbers(self) -> list[float]:
-        """A number for each rule: ν of a ridge regression, zero for discriminant analysis."""
-        numbers = sorted(self.strengths) + [0.0] * (self.discriminant is not None)
-        if not numbers or min(self.strengths, default=1.0) <= 0:
-            raise ConfigError(f"strengths are positive numbers, one at least; got {list(self.strengths)}")
-        return numbers
+    def rule(self, images: int) -> Ridge:
+        """The regression after so many images."""
+        return Ridge(self.images / max(1, images), self.intercept)
 
-    def rule(self, number: float, images: int) -> Rule:
-        """The rule of a number after so many images."""
-        if number:
-            return Ridge(number / max(1, images), self.intercept)
-        assert self.discriminant is not None
-        return self.discriminant
+
+Candidates = Sequence[Strength | Discriminant]
 
 
 class Choice(Learned):
     """Candidates for how scores are solved from the sums, and how well each did on the images of all tasks so far.
 
-    A candidate is a rule and a weight for each group of features. The strength of a ridge is a number of images ν:
-    λ = ν/n after n images, so that ρ = λ·mean(diag A) stays what it is while A grows. The best ν hardly moves between
-    tasks, and evidence adds up. A candidate that trails the best by more hits than √(images judged so far) is tried no
-    more: of two candidates that disagree on a tenth of the images, that is three standard deviations of the difference,
-    and every candidate costs a factorisation per task.
+    A candidate is a rule and a weight for each group of features; all features are at one deviation within classes
+    before they are weighed. Evidence adds up over tasks. A candidate that trails the best by more hits than √(images
+    judged so far) is tried no more: of two candidates that disagree on a tenth of the images, that is three standard
+    deviations of the difference, and every candidate costs a factorisation per task.
 
     Scores are divided by a temperature, which is chosen alike, so that those of all rules have one scale and a change
     of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
     """
 
-    def __init__(self, rules: Rules | None = None, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
+    def __init__(self, rules: Candidates, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
-        self.rules = rules or Rules()
-        pairs = list(product(self.rules.numbers(), weights))
+        if not rules:
+            raise ConfigError("there is no rule to solve the sums by: name one at least")
+        self.rules = tuple(rules)
+        pairs = list(product(range(len(rules)), weights))
         number = len(pairs)
-        self.register_buffer("strengths", torch.tensor([strength for strength, _ in pairs], dtype=torch.float64))
+        self.register_buffer("rule", torch.tensor([rule for rule, _ in pairs]))
         self.register_buffer("weights", torch.tensor([list(weight) for _, weight in pairs], dtype=torch.float64))
         self.register_buffer("hits", torch.zeros(number, dtype=torch.float64))
         self.register_buffer("surprise", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
         self.register_buffer("second", torch.zeros(number, len(TEMPERATURES), dtype=torch.float64))
         self.register_buffer("tried", torch.ones(number, dtype=torch.bool))
         self.register_buffer("images", torch.zeros((), dtype=torch.long))
-        self.strengths: Tensor
+        self.rule: Tensor
         self.weights: Tensor
         self.hits: Tensor
         self.surprise: Tensor
@@ -90,15 +88,17 @@ class Choice(Learned):
         views, targets = views[:, others], targets[others]
         if len(targets) == 0:
             return views.new_zeros(0, sums.classes), targets
-        found = {}
-        for index in self.tried.nonzero().flatten().tolist():
-            rule = self.rules.rule(float(self.strengths[index]), int(sums.images))
-            scores = rule.left_out(sums, views, targets, self._scale(index, sums, groups))
+        found: dict[int, Tensor] = {}
+        for weighed, candidates in self._by_weights(sums, groups):
+            for index in candidates:
+                found[index] = self._rule(index, sums).left_out(
+                    weighed.sums, views[:, :, weighed.features], targets, weighed.scale
+                )
+        for index, scores in found.items():
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
             right, second = surprises(scores, targets)
             self.surprise[index] += right.sum(0).to(self.surprise)
             self.second[index] += second.sum(0).to(self.second)
-            found[index] = scores
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - float(self.images) ** 0.5
         return found[self.best] / self.temperature, targets
@@ -118,12 +118,25 @@ class Choice(Learned):
 
     @property
     def best(self) -> int:
-        """The candidate with most hits; of several, the one to which the right classes were least surprising."""
+        """Of each kind of rule the candidate to which the right classes were least surprising; of these, most hits.
+
+        Likelihood tells candidates apart by fewer images than hits do. But only scores of one kind can be compared by
+        it: a regression on one-hot labels gives no log-probabilities, however often it is right.
+        """
         if int(self.images) == 0:
-            # Classes of single images leave nothing to compare on: the middle of the candidates is no extreme.
-            return int((self.strengths >= self.strengths.median()).nonzero()[0])
+            # Classes of single images leave nothing to compare on: the middle of the regressions is no extreme.
+            ridges = [index for index, rule in enumerate(self.rule.tolist()) if isinstance(self.rules[rule], Strength)]
+            return ridges[len(ridges) // 2] if ridges else 0
         tried: list[int] = self.tried.nonzero().flatten().tolist()
-        return min(tried, key=lambda index: (-float(self.hits[index]), float(self.surprise[index].min())))
+        likeliest: dict[type, int] = {}
+        for index in sorted(tried, key=lambda index: float(self.surprise[index].min())):
+            likeliest.setdefault(type(self.rules[int(self.rule[index])]), index)
+        return max(likeliest.values(), key=lambda index: float(self.hits[index]))
+
+    @property
+    def best_rule(self) -> Strength | Discriminant:
+        """The rule of the best candidate."""
+        return self.rules[int(self.rule[self.best])]
 
     @property
     def temperature(self) -> float:
@@ -136,14 +149,48 @@ class Choice(Learned):
     def solve(self, sums: FeatureSums, groups: Sequence[int] | None = None) -> Linear:
         """The scores of the best candidate, divided by the temperature."""
         best = self.best
-        rule = self.rules.rule(float(self.strengths[best]), int(sums.images))
-        return rule.solve(sums, self._scale(best, sums, groups)).divided_by(self.temperature)
+        weighed = _Weighed.of(sums, self.weights[best].tolist(), groups)
+        weight, bias = self._rule(best, sums).solve(weighed.sums, weighed.scale).divided_by(self.temperature)
+        full = weight.new_zeros(sums.width, sums.classes)
+        full[weighed.features] = weight
+        return Linear(full, bias)
 
-    def _scale(self, index: int, sums: FeatureSums, groups: Sequence[int] | None) -> Tensor | None:
-        weights = self.weights[index]
-        if len(weights) == 1:
-            return None
-        sizes = torch.tensor([sums.width] if groups is None else list(groups))
+    def _rule(self, index: int, sums: FeatureSums) -> Rule:
+        return self.rules[int(self.rule[index])].rule(int(sums.images))
+
+    def _by_weights(self, sums: FeatureSums, groups: Sequence[int] | None) -> Iterator[tuple[_Weighed, list[int]]]:
+        """Candidates still tried, those with the same weights together."""
+        alike: dict[tuple[float, ...], list[int]] = {}
+        for index in self.tried.nonzero().flatten().tolist():
+            alike.setdefault(tuple(self.weights[index].tolist()), []).append(index)
+        for weights, candidates in alike.items():
+            yield _Weighed.of(sums, weights, groups), candidates
+
+
+class _Weighed(NamedTuple):
+    """The features that take part, their sums, and what they are weighed by."""
+
+    sums: FeatureSums
+    features: slice
+    scale: Tensor
+
+    @classmethod
+    def of(cls, sums: FeatureSums, weights: Sequence[float], groups: Sequence[int] | None) -> _Weighed:
+        """All features at one deviation within classes, times the weight of their group.
+
+        A group weighs by its weight alone, however many features it has; those without weight at either end are left
+        out of the sums.
+        """
+        sizes = [sums.width] if groups is None or len(weights) == 1 else list(groups)
         if len(sizes) != len(weights):
             raise ConfigError(f"there are {len(sizes)} groups of features, but weights for {len(weights)}")
-        return torch.repeat_interleave(weights.cpu(), sizes)
+        pairs = zip(weights, sizes, strict=True)
+        weight = torch.cat([torch.full((size,), weight / max(1, size) ** 0.5) for weight, size in pairs])
+        some = weight.nonzero().flatten()
+        if len(some) == 0:
+            raise ConfigError("all groups of features are weighed with nothing: give one a weight")
+        kept = slice(int(some[0]), int(some[-1]) + 1)
+        if kept.stop - kept.start < sums.width:
+            sums = sums.part(kept.start, kept.stop)
+        scale = unit_deviation(sums)
+        return cls(sums, kept, scale * weight[kept].clamp_min(LEAST_FACTOR).to(scale))

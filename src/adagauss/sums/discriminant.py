@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums.linear import Factors, Linear
+from adagauss.sums.linear import Linear, factors_of
 from adagauss.sums.packed import (
     add_diagonal,
     add_products,
@@ -47,6 +47,10 @@ class Discriminant:
     shrinkage: float | None = None
     priors: bool = False
 
+    def rule(self, images: int) -> Discriminant:
+        """The same whatever the number of images."""
+        return self
+
     def __post_init__(self) -> None:
         if self.shrinkage is not None and not 0 <= self.shrinkage <= 1:
             raise ConfigError(f"shrinkage lies in 0..1; got {self.shrinkage}")
@@ -54,11 +58,10 @@ class Discriminant:
     @torch.no_grad()
     def solve(self, sums: FeatureSums, scale: Tensor | None = None) -> Linear:
         """The discriminant functions, in float64."""
-        spread = _Spread(sums, self.shrinkage, scale)
+        spread = _Spread(sums, self.shrinkage, scale, torch.float64)
         weight = solve_factorised(spread.factor, spread.means)
         bias = -(spread.means * weight).sum(0) / 2 + self._log_priors(sums)
-        factors = spread.factors
-        return Linear((weight * factors.unsqueeze(1)).float().contiguous(), bias.float())
+        return Linear((weight * spread.factors.unsqueeze(1)).float().contiguous(), bias.float())
 
     @torch.no_grad()
     def left_out(self, sums: FeatureSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -68,28 +71,28 @@ class Discriminant:
         classes loses DKDᵀ, K = I + 11ᵀ/(n_c − V), and the mean of the class moves by −D1/(n_c − V). All scores follow
         from the products aᵀΣ⁻¹b of views and means.
         """
-        spread = _Spread(sums, self.shrinkage, scale)
+        spread = _Spread(sums, self.shrinkage, scale, torch.float32)
         number, images = views.shape[:2]
         targets = targets.to(spread.means.device)
-        points = (views.double() * spread.factors).flatten(0, 1).mT
+        points = (views.double() * spread.factors).flatten(0, 1).mT.to(spread.factor[0])
         half_points = solve_lower(spread.factor, points).view(-1, number, images)
-        half_means = solve_lower(spread.factor, spread.means)
+        half_means = solve_lower(spread.factor, spread.means.to(spread.factor[0]))
         own = half_means[:, targets].unsqueeze(1)
         away = half_points - own
         rest = sums.counts[targets].double() - number
 
         # The mean of an image's own class, without it: m' = m − D1/(n_c − V); the other means stay.
-        moved = own.squeeze(1) - away.sum(1) / rest
-        means_x = torch.einsum("svn,sc->nvc", half_points, half_means)
-        means_d = torch.einsum("svn,sc->nvc", away, half_means)
-        means_m = half_means.square().sum(0).expand(images, -1).clone()
+        moved = own.squeeze(1) - away.sum(1) / rest.to(away)
+        means_x = torch.einsum("svn,sc->nvc", half_points, half_means).double()
+        means_d = torch.einsum("svn,sc->nvc", away, half_means).double()
+        means_m = half_means.double().square().sum(0).expand(images, -1).clone()
         row = torch.arange(images, device=targets.device)
-        means_x[row, :, targets] = torch.einsum("svn,sn->nv", half_points, moved)
-        means_d[row, :, targets] = torch.einsum("svn,sn->nv", away, moved)
-        means_m[row, targets] = moved.square().sum(0)
+        means_x[row, :, targets] = torch.einsum("svn,sn->nv", half_points, moved).double()
+        means_d[row, :, targets] = torch.einsum("svn,sn->nv", away, moved).double()
+        means_m[row, targets] = moved.double().square().sum(0)
 
-        within_d = torch.einsum("svn,swn->nvw", away, away)
-        points_d = torch.einsum("svn,swn->nvw", half_points, away)
+        within_d = torch.einsum("svn,swn->nvw", away, away).double()
+        points_d = torch.einsum("svn,swn->nvw", half_points, away).double()
         eye = torch.eye(number, dtype=torch.float64, device=targets.device)
         share = (1 - spread.shrinkage) / int(sums.images)
         # (K·share)⁻¹ with K⁻¹ = I − 11ᵀ/n_c, since n_c = (n_c − V) + V.
@@ -109,27 +112,29 @@ class Discriminant:
 class _Spread:
     """The factorised covariance within classes of weighed features, and the means of the classes."""
 
-    def __init__(self, sums: FeatureSums, shrinkage: float | None, scale: Tensor | None) -> None:
+    def __init__(self, sums: FeatureSums, shrinkage: float | None, scale: Tensor | None, dtype: torch.dtype) -> None:
         if sums.classes == 0 or int(sums.counts.min()) == 0:
             raise DataError("every class needs one image at least before its mean is known: add images first")
         counts, number = sums.counts.double(), int(sums.images)
-        self.factors, taking_part = Factors.of(sums, scale)
+        self.factors = factors_of(sums, scale)
         matrix = strips(sums.gram.to(torch.float64, copy=True), sums.width)
         add_products(matrix, (sums.cross / counts.sqrt()).mT, -1)
         start = 0
         for strip in matrix:
-            strip *= torch.outer(self.factors[start : start + len(strip)], self.factors[start:]) / number
+            strip *= torch.outer(self.factors[start : start + len(strip)] / number, self.factors[start:])
             start += len(strip)
-        size = float(diagonal(matrix).sum()) / taking_part
+        size = float(diagonal(matrix).mean())
         if not size > 0:
             raise DataError("no class has two different images, so there is no covariance within classes: add images")
         if shrinkage is None:
-            shrinkage = oas_shrinkage(size * taking_part, square_norm(matrix), taking_part, number)
+            shrinkage = oas_shrinkage(size * sums.width, square_norm(matrix), sums.width, number)
         for strip in matrix:
             strip *= 1 - shrinkage
         add_diagonal(matrix, torch.tensor(shrinkage * size))
-        if not factorise(matrix):
-            raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")
         self.shrinkage = shrinkage
-        self.factor = matrix
         self.means = sums.cross / counts * self.factors.unsqueeze(1)
+        self.factor = [strip.to(dtype, copy=True) for strip in matrix]
+        if not factorise(self.factor):
+            self.factor = matrix
+            if dtype == torch.float64 or not factorise(matrix):
+                raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")

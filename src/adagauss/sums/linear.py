@@ -7,11 +7,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from adagauss.errors import ConfigError
 from adagauss.sums.totals import FeatureSums
 
-LEAST_FACTOR = 1e-4
-"""Features weighed less than this are as good as left out."""
+LEAST_VARIANCE = 1e-4
+"""Added to variances, relative to the usual one: features that hardly move are not blown up."""
 
 
 class Linear(NamedTuple):
@@ -31,7 +30,7 @@ class Linear(NamedTuple):
 class Rule(Protocol):
     """A way from sums to linear scores.
 
-    ``scale`` are (width,) factors d ≥ 0 that weigh the features: the solution for x·d, as a map of x itself. The same
+    ``scale`` are (width,) factors d > 0 that weigh the features: the solution for x·d, as a map of x itself. The same
     sums serve any weights.
     """
 
@@ -48,18 +47,20 @@ class Rule(Protocol):
         ...
 
 
-class Factors(NamedTuple):
-    """(width,) positive factors in float64, and how many of the features really take part."""
+def factors_of(sums: FeatureSums, scale: Tensor | None) -> Tensor:
+    """(width,) factors in float64; ones where none are given."""
+    return torch.ones_like(sums.total) if scale is None else scale.to(sums.total)
 
-    values: Tensor
-    taking_part: int
 
-    @classmethod
-    def of(cls, sums: FeatureSums, scale: Tensor | None) -> Factors:
-        """Factors of one where no scale is given; those of nothing become very small."""
-        if scale is None:
-            return cls(torch.ones_like(sums.total), sums.width)
-        taking_part = int((scale > LEAST_FACTOR).sum())
-        if taking_part == 0:
-            raise ConfigError("all features are weighed with nothing: give one group of features a weight")
-        return cls(scale.to(sums.total).clamp_min(LEAST_FACTOR), taking_part)
+def unit_deviation(sums: FeatureSums) -> Tensor:
+    """(width,) factors that bring all features to one deviation within classes.
+
+    The deviations come from the sums, so they are those of everything seen and not of the first task. Where no class
+    has two images, the deviations over all images stand in.
+    """
+    variance = sums.variance_within()
+    if not float(variance.sum()) > 0:
+        variance = sums.variance()
+    moving = variance[variance > 0]
+    usual = moving.median() if len(moving) else variance.new_ones(())
+    return (variance / usual + LEAST_VARIANCE).rsqrt()

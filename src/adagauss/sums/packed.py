@@ -61,6 +61,25 @@ def square_norm(matrix: list[Tensor]) -> float:
     return total
 
 
+def copy_block(matrix: list[Tensor], begin: int, into: list[Tensor]) -> None:
+    """Copy the square block of A that begins at row and column ``begin`` into the strips of a matrix of its size."""
+    width = sum(map(len, into))
+    first = 0
+    for target in into:
+        start = 0
+        for strip in matrix:
+            low, high = max(start, begin + first), min(start + len(strip), begin + first + len(target))
+            if low < high:
+                left = max(start, begin + first)
+                rows = strip[low - start : high - start, left - start : begin + width - start]
+                target[low - begin - first : high - begin - first, left - begin - first :] = rows
+            start += len(strip)
+        # Rows of a later strip begin behind the diagonal block: what is missing is mirrored.
+        square = target[:, : len(target)]
+        square.copy_(square.triu() + square.triu(1).mT)
+        first += len(target)
+
+
 def multiply(matrix: list[Tensor], right: Tensor) -> Tensor:
     """A·V."""
     product = torch.zeros_like(right)

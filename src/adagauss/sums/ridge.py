@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums.linear import Factors, Linear
+from adagauss.sums.linear import Linear, factors_of
 from adagauss.sums.packed import (
     add_diagonal,
     add_products,
@@ -89,9 +89,8 @@ class _System:
         self.number = int(sums.counts.sum())
         if self.number == 0:
             raise DataError("there is nothing to solve yet: add images first")
-        factors = Factors.of(sums, scale)
-        squares = factors.values.square()
-        ridge = rule.strength * float((diagonal(sums.strips()).double() * squares).sum()) / factors.taking_part
+        squares = factors_of(sums, scale).square()
+        ridge = rule.strength * float((diagonal(sums.strips()).double() * squares).mean())
         if not ridge > 0:
             raise DataError("all features are zero, so nothing can be told apart: check what the features come from")
         self.sums = sums

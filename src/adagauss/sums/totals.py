@@ -12,7 +12,7 @@ from torch import Tensor
 from adagauss.errors import DataError
 from adagauss.linalg import summed_columns
 from adagauss.state import Groups, Learned
-from adagauss.sums.packed import add_products, packed_numbers, strips
+from adagauss.sums.packed import add_products, copy_block, diagonal, packed_numbers, strips
 
 ROWS = 4096
 """Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
@@ -60,6 +60,24 @@ class FeatureSums(Learned):
     def strips(self) -> list[Tensor]:
         """The strips of A: views, so that changing them changes the sums."""
         return strips(self.gram, self.width)
+
+    def variance(self) -> Tensor:
+        """(width,) variance of each feature over all images of the classes."""
+        number = self.counts.sum().clamp_min(1)
+        return (diagonal(self.strips()).double() / number - (self.total / number).square()).clamp_min(0)
+
+    def variance_within(self) -> Tensor:
+        """(width,) variance of each feature about the means of the classes."""
+        about = diagonal(self.strips()).double() - (self.cross.square() / self.counts.clamp_min(1)).sum(1)
+        return about.clamp_min(0) / self.images.clamp_min(1)
+
+    def part(self, start: int, stop: int) -> Self:
+        """The sums over features ``start`` to ``stop`` alone."""
+        some = type(self)(stop - start, self.classes, self.gram.dtype).to(self.gram.device)
+        copy_block(self.strips(), start, some.strips())
+        some.cross, some.total = self.cross[start:stop].clone(), self.total[start:stop].clone()
+        some.counts, some.images = self.counts.clone(), self.images.clone()
+        return some
 
     @torch.no_grad()
     def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
