@@ -19,8 +19,8 @@ from .still_features import some
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no drift": ("reference", {"drift": {"kind": "none"}}),
-    "adapter, as many steps as epochs give": ("reference", {"drift.least_steps": 0}),
     "adapter (preset reference)": ("reference", {}),
+    "adapter, 500 steps at least": ("reference", {"drift.least_steps": 500}),
     "adapter or affine map (preset practical)": ("practical", {}),
     "affine map": ("reference", {"drift": {"kind": "affine", "residual_covariance": 1.0}}),
 }
@@ -30,10 +30,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="cifar100")
     parser.add_argument("--image-size", type=int)
-    parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--classes", type=int, default=12)
     parser.add_argument("--tasks", type=int, default=4)
     parser.add_argument("--images", type=int, default=60, help="training images per class")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
     options = parser.parse_args()

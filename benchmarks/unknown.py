@@ -95,8 +95,8 @@ def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], Typicali
     bayes, typical = Bayes(tied=0.5, shrinkage=0.1).scorer(bank), Typicality.of(bank)
     placed = Typicality(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
     return {
-        "discriminant analysis": (Discriminant().solve(sums), Typicality()),
-        "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums), Typicality()),
+        "discriminant analysis": (Discriminant().solve(sums).__call__, Typicality()),
+        "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums).__call__, Typicality()),
         f"Gaussians, {DIRECTIONS} directions": (lambda points: bayes(points @ directions), placed),
     }
 

@@ -208,7 +208,7 @@ def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance(
     amount = oas_shrinkage(float(within.trace()), float(within.square().sum()), 6, 200)
     shrunk = (1 - amount) * within + amount * within.diagonal().mean() * torch.eye(6, dtype=torch.float64)
     densities = [
-        torch.distributions.MultivariateNormal(mean, shrunk).log_prob(points)
+        torch.distributions.MultivariateNormal(mean, shrunk).log_prob(points)  # type: ignore[no-untyped-call]
         for mean in (*memory.means, memory.means.mean(0))
     ]
     expected = torch.stack(densities[:-1], 1) - densities[-1].unsqueeze(1)

@@ -78,7 +78,7 @@ class Assessment(Part):
             scores, targets = fitted.left_out
             evidence.observe(scores, targets, typicality(scores))
             return evidence
-        scorer, part = fitted.scorer, seen
+        scorer, part = fitted.scorer, now
         if trial is not None:
             part = seen if seen is not now else self._part(now, self.share)
         if part is not now:

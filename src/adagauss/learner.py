@@ -229,7 +229,8 @@ class Learner:
                 bank = method.memory.update(old, part, before.states.get("memory")).bank
                 return bank, method.classifier.fit(bank, part, before.states.get("classifier"))
 
-            possible = trial if seen is not now or (not trains and method.classifier.cheap) else None
+            affordable = seen is not now or (not trains and method.classifier.cheap)
+            possible = trial if affordable and not method.classifier.changes_network else None
             states["evidence"] = method.evidence.update(
                 before.states.get("evidence"), now, seen, possible, fitted, memory
             )

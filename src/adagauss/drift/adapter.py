@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagauss.drift.affine import AffineMap
 from adagauss.drift.base import Drift, Moved
-from adagauss.drift.health import Fit, fit_of
+from adagauss.drift.health import Fit, collapse, fit_of
 from adagauss.drift.maps import MapObjective, ViewBatches
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import affine_ridge, sample_covariance
@@ -54,17 +54,22 @@ class Adapter(Drift):
     least_steps: NonNegativeInt = 500
     """Steps that ψ is trained for at the least: a small task is passed over several times per epoch."""
     fallback: bool = False
-    """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse."""
+    """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse, or if
+    Gaussians collapse under ψ."""
 
     def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
         old, new, _ = now.pairs(self.views)
         taught = self._taught(now).to(old.device)
         mapping = self.train_map(now, old[taught], new[taught])
         judged = taught if bool(taught.all()) else ~taught
-        fit = fit_of(mapping, affine_ridge(old[taught], new[taught], AffineMap().ridge), old[judged], new[judged])
-        if self.fallback and fit.trained > fit.affine:
-            return Moved(AffineMap(views=self.views, residual_covariance=1.0).move(memory, now))
-        return Moved(self.moved(memory, now, mapping, old, new), warning=self._warning(now, fit))
+        affine = affine_ridge(old[taught], new[taught], AffineMap().ridge)
+        fit = fit_of(mapping, affine.__call__, old[judged], new[judged])
+        moved = self.moved(memory, now, mapping, old, new)
+        if self.fallback:
+            exact = AffineMap(views=self.views, residual_covariance=1.0).move(memory, now)
+            if fit.trained > fit.affine or collapse(moved, exact) is not None:
+                return Moved(exact)
+        return Moved(moved, warning=self._warning(now, fit))
 
     def moved(
         self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module, old: Tensor, new: Tensor

@@ -57,7 +57,7 @@ def mean_log_variance(bank: ClassGaussians) -> float:
 
 
 def collapse(old: ClassGaussians, new: ClassGaussians) -> float | None:
-    """How much smaller the old classes' mean log-variance is than the new ones'; None if they are alike, or unknown."""
+    """How much smaller the old classes' mean log-variance is than that of others; None if not much, or not known."""
     if old.covariance == "none" or not len(old) or not len(new):
         return None
     lost = mean_log_variance(new) - mean_log_variance(old)

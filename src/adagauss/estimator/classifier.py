@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -257,7 +258,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             learner = learner_of(best_method(methods, data, learner_of, reporter))
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
-            learner.learn(data)
+            report = learner.learn(data)
+        if not self.verbose:  # a reporter has shown them otherwise
+            for text in report.warnings:
+                warnings.warn(text, stacklevel=3)
         self.learner_ = learner
         return self
 
