@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from adagauss.backbones.registry import BackboneInfo
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.learner import Learner
+from adagauss.progress import Advance, Reporter
 
 Array = npt.NDArray[Any]
 
@@ -351,3 +354,31 @@ def test_bad_files_are_left_out_on_request(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(sound), classifier.predict_proba(sound))
     with pytest.raises(DataError, match="images of class 'b'"):
         again.partial_fit([paths[0], paths[3]], ["a", "b"])
+
+
+class Counting(Reporter):
+    """Counts the steps of each work."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, int] = {}
+
+    @contextmanager
+    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+        def advance(note: str = "", step: float = 1.0) -> None:
+            self.steps[title] = self.steps.get(title, 0) + 1
+
+        yield advance
+
+
+def test_progress_moves_while_features_are_extracted_and_within_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting()
+    monkeypatch.setattr("adagauss.estimator.classifier.progress_reporter", lambda verbose: counting)
+    images = np.kron(task(0, 1)[0][:40], np.ones((1, 28, 28), np.uint8))
+    labels = task(0, 1)[1][:40]
+    exact = IncrementalClassifier("exact", settings={"backbone.options.filters": 2}).fit(images, labels)
+    assert counting.steps["task 1: features"] >= 3
+    exact.predict(images)
+    assert counting.steps["features"] >= 3
+    quick(epochs=2).fit(*task(0, 1))
+    trained = next(steps for title, steps in counting.steps.items() if "features" not in title and "task 1" in title)
+    assert trained > 2

@@ -6,19 +6,22 @@ import operator
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image
 
 from adagauss.backbones.registry import backbone_info
 from adagauss.data.dataset import Trait
-from adagauss.errors import ConfigError
+from adagauss.errors import ConfigError, unknown_name
 from adagauss.inputs import ImagesLike
 from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
 from adagauss.progress import Reporter, reporter_for
+from adagauss.settings import Layer
 
 PRETRAINED = "efficientnet_lite0"
+Settings = Mapping[str, Any]
 
 
 def default_method() -> str:
@@ -33,27 +36,62 @@ def default_method() -> str:
     return "exact"
 
 
-def chosen_method(
-    name: str | None,
-    preset: str | None,
-    settings: Mapping[str, Any] | None,
-    backbone: str | None,
-    epochs: int | None,
-    images: ImagesLike,
-) -> Method:
-    """The method with a user's settings, for such images."""
-    if not isinstance(settings, Mapping | None):
-        raise ConfigError(f"settings must be a dictionary of dotted names and values; got {settings!r}")
-    own = dict(settings or {})
-    if backbone is not None:
-        own = {"backbone.name": backbone, **own}
-    name = name or default_method()
-    layers = trait_layers([Trait.PHOTOGRAPHS]) if are_photographs(images) else []
-    epochs = None if epochs is None else whole("epochs", epochs)
-    method = make_method(name, preset, own, layers, epochs)
-    if epochs is not None and not method.trains:
-        raise ConfigError(f"the method {name!r} trains nothing: leave epochs out")
-    return method
+def efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
+    """What each effort means: by a name for people, methods and their settings. Of several, the best is kept.
+
+    ``quick`` takes half the time of ``good`` with a pretrained network, since it sees smaller images.
+    """
+    mirrored: Settings = {"classifier.flips": True, "backbone.mirror": True}
+    if backbone_info(PRETRAINED).available:
+        quick: tuple[str, Settings] = ("exact-pretrained", {"backbone.input_size": 160})
+        more = {
+            "a pretrained network and mirror images": ("exact-pretrained", mirrored),
+            "a pretrained network, patches and mirror images": ("exact-auto", mirrored),
+        }
+    else:
+        quick = ("exact", {"backbone.options.filters": 200})
+        more = {"more patches": ("exact", {"backbone.options.filters": 1000})}
+    usual: dict[str, tuple[str, Settings]] = {"the usual method": ("", {})}
+    return {"quick": {"the quick method": quick}, "good": usual, "best": {**usual, **more}}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a user says about the method, in the words of `IncrementalClassifier`."""
+
+    method: str | None
+    preset: str | None
+    effort: str
+    settings: Mapping[str, Any] | None
+    epochs: int | None
+    backbone: str | None
+
+    def methods(self, images: ImagesLike) -> dict[str, Method]:
+        """The method that is meant, for such images; several if the effort is to try them."""
+        meant = efforts()
+        if self.effort not in meant:
+            raise unknown_name("effort", self.effort, meant)
+        if self.effort != "good" and (self.method or self.preset or self.backbone):
+            raise ConfigError(
+                f"effort={self.effort!r} chooses the method itself: leave method, preset and backbone out, or effort"
+            )
+        photographs = trait_layers([Trait.PHOTOGRAPHS]) if are_photographs(images) else []
+        return {
+            title: self._method(name or self.method or default_method(), [*photographs, Layer("effort", settings)])
+            for title, (name, settings) in meant[self.effort].items()
+        }
+
+    def _method(self, name: str, layers: list[Layer]) -> Method:
+        if not isinstance(self.settings, Mapping | None):
+            raise ConfigError(f"settings must be a dictionary of dotted names and values; got {self.settings!r}")
+        own = dict(self.settings or {})
+        if self.backbone is not None:
+            own = {"backbone.name": self.backbone, **own}
+        epochs = None if self.epochs is None else whole("epochs", self.epochs)
+        method = make_method(name, self.preset, own, layers, epochs)
+        if epochs is not None and not method.trains:
+            raise ConfigError(f"the method {name!r} trains nothing: leave epochs out")
+        return method
 
 
 def are_photographs(images: ImagesLike) -> bool:

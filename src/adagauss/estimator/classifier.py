@@ -17,12 +17,14 @@ from adagauss.checkpoint import load_tensors
 from adagauss.data.images import Label
 from adagauss.errors import DataError
 from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
-from adagauss.estimator.choices import chosen_method, progress_reporter, whole
+from adagauss.estimator.choices import Words, progress_reporter, whole
 from adagauss.estimator.labels import LabelsLike, check_one_kind, images_of_classes, labelled_images, plain_labels
+from adagauss.estimator.trials import best_method
 from adagauss.evidence import ClassSummary
 from adagauss.export import export_onnx
 from adagauss.inputs import ImagesLike, Wanted, pixel_statistics, read_images
 from adagauss.learner import Learner
+from adagauss.methods import Method
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime, RuntimeConfig
 
@@ -47,6 +49,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             analysis on a pretrained network (``exact-pretrained``) where the extra ``pretrained`` is installed, else
             ridge regression on a dictionary of image patches (``exact``).
         preset: one of its presets; None takes its default one.
+        effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
+            network, ``quick`` takes about half its time. ``best`` takes several times as long: it tries larger
+            settings, which train nothing either, on held-out images of the first task, and keeps the one that
+            recognises most of them.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: length of every training of a task; None leaves the method's own.
         backbone: name of a network; None leaves the method's own.
@@ -79,6 +85,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         method: str | None = None,
         preset: str | None = None,
         *,
+        effort: str = "good",
         settings: Mapping[str, Any] | None = None,
         epochs: int | None = None,
         backbone: str | None = None,
@@ -90,6 +97,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> None:
         self.method = method
         self.preset = preset
+        self.effort = effort
         self.settings = settings
         self.epochs = epochs
         self.backbone = backbone
@@ -236,11 +244,17 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
         if learner is None:  # settings are checked before images are read
-            method = chosen_method(self.method, self.preset, self.settings, self.backbone, self.epochs, images)
+            words = Words(self.method, self.preset, self.effort, self.settings, self.epochs, self.backbone)
+            methods = words.methods(images)
         data = labelled_images(images, labels, self._wanted(learner))
         if learner is None:
-            statistics = pixel_statistics(data.images, self._reporter())
-            learner = Learner(method, data.images.shape, *statistics, self._runtime())
+            reporter = self._reporter()
+            statistics = pixel_statistics(data.images, reporter)
+
+            def learner_of(method: Method) -> Learner:
+                return Learner(method, data.images.shape, *statistics, self._runtime())
+
+            learner = learner_of(best_method(methods, data, learner_of, reporter))
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
             learner.learn(data)

@@ -15,7 +15,7 @@ BINS = DECADES * PER_DECADE + 2
 def bin_of(values: Tensor) -> Tensor:
     """The bin of each value, 0 to `BINS` − 1."""
     steps = (values.double().clamp_min(LOWEST / 10) / LOWEST).log10() * PER_DECADE
-    return (steps.floor().long() + 1).clamp(0, BINS - 1)
+    return (steps.clamp_max(BINS).floor().long() + 1).clamp(0, BINS - 1)
 
 
 def upper_edge(place: int) -> float:

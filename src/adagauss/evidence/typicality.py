@@ -10,14 +10,19 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.sums import oas_shrinkage
 
 
-def typicality(scores: Tensor) -> Tensor:
-    """max_c s_c − mean_c s_c: how much better the best class explains an image than the classes do on average.
+RUNNERS_UP = 10
 
-    For scores of a discriminant analysis with one covariance this is the log-likelihood ratio of the best class against
-    a class at the mean of all means, up to a constant: what they have in common, and with it how far the image is from
-    everything in directions that tell no classes apart, cancels.
+
+def typicality(scores: Tensor) -> Tensor:
+    """The best score less the mean of the next `RUNNERS_UP`: how much better one class explains an image than others.
+
+    It does not depend on what all scores have in common, such as how far an image is from everything in directions
+    that tell no classes apart.
     """
-    return scores.amax(1) - scores.mean(1)
+    if scores.shape[1] < 2:
+        return torch.zeros_like(scores[:, 0])
+    best = scores.topk(min(1 + RUNNERS_UP, scores.shape[1])).values
+    return best[:, 0] - best[:, 1:].mean(1)
 
 
 def discriminants(means: Tensor, counts: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:

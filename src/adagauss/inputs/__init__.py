@@ -1,14 +1,12 @@
 """Whatever people have as images, as one source of equally sized images with a name each.
 
-| given | is |
-|---|---|
-| a path | an image file, or a folder: all image files in it and below |
-| a list or generator of paths | files and folders, in this order |
-| a PIL image, a list or generator of them | images |
-| an array or tensor of 4 axes | (N, C, H, W) or (N, H, W, C), with 1, 3 or 4 channels |
-| an array or tensor of 3 axes | grey images (N, H, W), or one image (H, W, C) or (C, H, W): see `arrays.layout` |
-| an array or tensor of 2 axes | one grey image |
-| a list or generator of arrays or tensors | one image each, of any sizes |
+- a path: an image file, or a folder, which stands for all image files in it and below
+- a list or generator of paths: files and folders, in this order
+- a PIL image, a list or a generator of them
+- an array or tensor of 4 axes: (N, C, H, W) or (N, H, W, C), with 1, 3 or 4 channels
+- an array or tensor of 3 axes: grey images (N, H, W), or one image (H, W, C) or (C, H, W); see `arrays.layout`
+- an array or tensor of 2 axes: one grey image
+- a list or generator of arrays or tensors: one image each, of any sizes
 
 **Values** are uint8 in 0..255 or floats in 0..1. Transparent parts (a fourth channel) are shown on white.
 

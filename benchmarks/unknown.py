@@ -1,0 +1,168 @@
+"""Which score tells images of unknown classes: `ADAGAUSS_DATA=data python -m benchmarks.unknown --keep FOLDER`.
+
+Half of the classes are taught, the others are unknown. Scores are chosen by images that were held out of the training
+images (``held out``) and reported on test images (``test``). AUROC: how often an unknown image looks stranger than a
+known one. FPR95: the share of unknown images that pass where 95 % of the known ones do.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from adagauss.assessment import keep
+from adagauss.classifiers import Bayes
+from adagauss.evidence import Evidence, Typicality
+from adagauss.evidence.typicality import typicality
+from adagauss.gaussians import ClassGaussians
+from adagauss.sums import Discriminant, FeatureSums, Ridge, oas_shrinkage
+
+from .still_features import Part, still_features
+
+SPECS = (
+    ("cub", "exact-pretrained", 40, 30, 30),
+    ("cifar100", "exact-pretrained", 40, 100, 50),
+    ("tiny", "exact-pretrained", 50, 100, 50),
+    ("omniglot", "exact", 100, 15, 5),
+)
+"""Dataset, method whose features are taken, classes, training and test images per class."""
+DIRECTIONS = 64
+Strange = dict[str, Tensor]
+
+
+def auroc(known: Tensor, unknown: Tensor) -> float:
+    """The share of pairs in which the unknown image is the stranger one."""
+    order = torch.cat([known, unknown]).double().argsort()
+    ranks = torch.empty(len(order), dtype=torch.float64)
+    ranks[order] = torch.arange(1, len(order) + 1, dtype=torch.float64)
+    above = ranks[len(known) :].sum() - len(unknown) * (len(unknown) + 1) / 2
+    return float(above / (len(known) * len(unknown)))
+
+
+def false_positives(known: Tensor, unknown: Tensor) -> float:
+    """Unknown images that pass where 95 % of the known ones do."""
+    limit = known.double().quantile(0.95)
+    return float((unknown.double() <= limit).double().mean())
+
+
+def mahalanobis(train: Part) -> Callable[[Tensor], Strange]:
+    """The smallest distance with one covariance, and that less the distance with the covariance of all images.
+
+    In coordinates whitened by Σ_w, with q the part of a point in the space of the class means and B its covariance
+    between classes, (x − m)ᵀΣ_t⁻¹(x − m) = ‖z‖² − ‖q‖² + qᵀ(I + B)⁻¹q: what lies outside that space cancels.
+    """
+    rows, targets = train.features.double(), train.targets
+    bank = ClassGaussians.from_features(rows, targets.tolist(), "none").select(range(int(targets.max()) + 1))
+    centred = rows - bank.means[targets]
+    within = centred.T @ centred / len(rows)
+    size = len(within)
+    amount = oas_shrinkage(float(within.trace()), float(within.square().sum()), size, len(rows))
+    mean_variance = float(within.diagonal().mean())
+    within.mul_(1 - amount).diagonal().add_(amount * mean_variance)
+    factor, centre = torch.linalg.cholesky(within), rows.mean(0)
+
+    def white(points: Tensor) -> Tensor:
+        solution: Tensor = torch.linalg.solve_triangular(factor, (points.double() - centre).T, upper=False)
+        return solution.T
+
+    means = white(bank.means)
+    basis = torch.linalg.qr(means.T)[0]
+    inside = means @ basis
+    between = (inside.T * (bank.counts.double() / len(rows))) @ inside
+    total = torch.linalg.inv(torch.eye(len(between), dtype=torch.float64) + between)
+
+    def strange(points: Tensor) -> Strange:
+        z = white(points)
+        q = z @ basis
+        near = torch.cdist(q, inside).square().amin(1)
+        outside = z.square().sum(1) - q.square().sum(1)
+        return {"Mahalanobis": near + outside, "relative Mahalanobis": near - (q @ total * q).sum(1)}
+
+    return strange
+
+
+def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], Typicality]]:
+    """Each kind of classifier, and the typicality it would have in a learner."""
+    rows, targets = train
+    sums = FeatureSums(rows.shape[1]).add_(rows, targets)
+    directions = torch.pca_lowrank(rows, DIRECTIONS, niter=4)[2]
+    names = list(range(int(targets.max()) + 1))
+    bank = ClassGaussians.from_features(rows @ directions, targets.tolist()).select(names)
+    bayes, typical = Bayes(tied=0.5, shrinkage=0.1).scorer(bank), Typicality.of(bank)
+    placed = Typicality(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
+    return {
+        "discriminant analysis": (Discriminant().solve(sums), Typicality()),
+        "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums), Typicality()),
+        f"Gaussians, {DIRECTIONS} directions": (lambda points: bayes(points @ directions), placed),
+    }
+
+
+def strange_by(scores: Tensor, features: Tensor, evidence: Evidence, typical: Typicality) -> Strange:
+    """Everything that scores say about strangeness; larger is stranger."""
+    truthful = evidence.calibration(scores.double())
+    found = {
+        "largest probability": -torch.softmax(truthful, 1).amax(1),
+        "energy": -(scores.double() / evidence.temperature).logsumexp(1),
+        "entropy": -(torch.softmax(truthful, 1) * torch.log_softmax(truthful, 1)).sum(1),
+        "best less mean score": scores.mean(1) - scores.amax(1),
+        "best less next ten": -typicality(scores),
+    }
+    if typical.weight is not None:
+        found["best less next ten, of one covariance"] = -typical(features, scores)
+    return found
+
+
+def measured(train: Part, known: Part, unknown: Part, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
+    """AUROC and FPR95 of each classifier and score."""
+    chosen = keep(train.targets, 0.1, torch.Generator().manual_seed(seed))
+    trial = scorers(Part(train.features[chosen], train.targets[chosen]))
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    distances = mahalanobis(train)
+    both = [distances(part.features) for part in (known, unknown)]
+    for name in both[0]:
+        found["one covariance", name] = (
+            auroc(both[0][name], both[1][name]),
+            false_positives(both[0][name], both[1][name]),
+        )
+    for kind, (scorer, typical) in scorers(train).items():
+        evidence = Evidence()
+        evidence.observe(trial[kind][0](train.features[~chosen]), train.targets[~chosen])
+        said = [strange_by(scorer(part.features), part.features, evidence, typical) for part in (known, unknown)]
+        for name in said[0]:
+            pair = said[0][name], said[1][name]
+            found[kind, name] = auroc(*pair), false_positives(*pair)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, default=Path("features"), help="folder where features are kept")
+    parser.add_argument("--seed", type=int, default=0, help="of the division into known and unknown classes")
+    options = parser.parse_args()
+    columns: dict[str, dict[tuple[str, str], tuple[float, float]]] = {}
+    for dataset, method, classes, images, tests in SPECS:
+        train, test = still_features(dataset, method, classes, images, tests, options.keep)
+        order = torch.randperm(classes, generator=torch.Generator().manual_seed(options.seed))
+        known, unknown = order[: classes // 2], order[classes // 2 :]
+        taught = train.of(known)
+        held = ~keep(taught.targets, 0.2, torch.Generator().manual_seed(options.seed))
+        columns[f"{dataset}, held out"] = measured(
+            Part(taught.features[~held], taught.targets[~held]),
+            Part(taught.features[held], taught.targets[held]),
+            train.of(unknown),
+            options.seed,
+        )
+        columns[f"{dataset}, test"] = measured(taught, test.of(known), test.of(unknown), options.seed)
+    print("| classifier | score | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 2) + "|")
+    for kind, name in next(iter(columns.values())):
+        cells = " | ".join("{:.3f} / {:.2f}".format(*column[kind, name]) for column in columns.values())
+        print(f"| {kind} | {name} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
