@@ -9,7 +9,6 @@ from adagauss import linalg
 from adagauss.gaussians import ClassGaussians
 from adagauss.sums import oas_shrinkage
 
-
 RUNNERS_UP = 10
 
 
