@@ -62,7 +62,7 @@ class Extraction:
 def parts(options: argparse.Namespace) -> tuple[LabelledImages, LabelledImages]:
     """Training and test images of the classes in their order; ``--validate`` tests on the last training images."""
     dataset = read("cifar100")
-    names = [dataset.classes[position] for position in class_order("icarl", 100)[: options.classes]]
+    names = [dataset.classes[position] for position in class_order("icarl", range(100))[: options.classes]]
     train, test = dataset.train.of_classes(names), dataset.test.of_classes(names)
     if options.validate:
         test = ranked(train, 400, 500)

@@ -42,7 +42,7 @@ def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
 
     def call(*words: str | Path) -> Outcome:
         capfd.readouterr()
-        monkeypatch.setattr("sys.argv", ["adagauss", *map(os.fspath, words)])
+        monkeypatch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in words)])
         try:
             cli.main()
         except SystemExit as ended:

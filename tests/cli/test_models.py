@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -54,6 +55,15 @@ def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, bi
     assert refused.code == 2
     assert "--set takes effect only when a model is made" in refused.said
     assert birds.read_bytes() == before
+
+
+def test_an_effort_chooses_the_method(adagauss: Command, birds: Path) -> None:
+    outcome = adagauss("teach", "quick.safetensors", "seen", "--effort", "quick")
+    assert outcome.code == 0, outcome.err
+    assert "effort quick" in adagauss("info", "quick.safetensors").out
+    refused = adagauss("teach", "other.safetensors", "seen", "--effort", "quick", "--method", "exact")
+    assert refused.code == 2
+    assert "chooses the method itself" in refused.said
 
 
 def test_a_failed_teaching_leaves_the_model_as_it_was(adagauss: Command, birds: Path) -> None:
@@ -177,7 +187,7 @@ def test_two_programs_do_not_overwrite_each_other(
     photographs(Path("more"), ("tit",))
     learn = Model.partial_fit
 
-    def slowly(self: Model, *given: object) -> Model:
+    def slowly(self: Model, *given: Any) -> Model:
         birds.write_bytes(b"another program was here")
         return learn(self, *given)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -105,7 +105,14 @@ def main() -> None:
         _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
 
 
-def _warn(message: Warning | str, *where: object) -> None:
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning as a sentence: the line of code that gave it says nothing to a user."""
     typer.secho(f"adagauss: {_harmless(str(message))}", fg="yellow", err=True)
 

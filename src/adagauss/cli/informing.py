@@ -62,7 +62,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     yield "model", clipped(path, terminal.width() - 9, keep_end=True)
     yield "knows", f"{len(learner.classes)} classes, taught in {len(learner.tasks)} tasks"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
-    yield "method", f"{classifier.method}: {parts}" if classifier.method else parts
+    yield "method", f"{classifier.method or f'effort {classifier.effort}'}: {parts}"
     yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"

@@ -25,9 +25,11 @@ EXAMPLES = """**Examples:**
 
 `adagauss teach birds.safetensors photos/new-species --skip-bad`
 
+`adagauss teach birds.safetensors photos --effort best`
+
 `adagauss teach leaves.safetensors leaves --method adagauss+ --set backbone.name=resnet_thin`
 """
-MAKING = {"method", "preset", "settings", "epochs", "image_size", "seed"}
+MAKING = {"method", "effort", "preset", "settings", "epochs", "image_size", "seed"}
 """Options that take effect when a model is made."""
 MOST_LINES = 12
 
@@ -47,6 +49,9 @@ def teach(
     method: Annotated[
         str | None, typer.Option("--method", "-m", help="Method of a new model; the default trains nothing.")
     ] = None,
+    effort: Annotated[
+        str, typer.Option("--effort", help="quick, good, or best, which tries several methods; instead of --method.")
+    ] = "good",
     preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method.")] = None,
     settings: Settings = None,
     epochs: Annotated[
@@ -79,8 +84,10 @@ def teach(
             classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         else:
             classifier = Model(
-                method or default_method(),
+                # The default by its name, so that the file tells it.
+                method or (default_method() if effort == "good" else None),
                 preset,
+                effort=effort,
                 settings=parse_settings(settings) or None,
                 epochs=epochs,
                 image_size=image_size,
