@@ -90,7 +90,8 @@ class Choice(Learned):
         super().check()
         self.require(self.surprise.shape[1] == len(TEMPERATURES), "it has results for other temperatures")
         self.require(self.weights.shape[1] > 0, "its candidates weigh nothing")
-        self.require((self.strengths >= 0) & (self.weights >= 0).all(1), "a candidate is weighted below zero")
+        self.require((self.rule >= 0) & (self.rule < len(self.rules)), "a candidate has a rule that is not among them")
+        self.require((self.weights >= 0).all(1), "a candidate is weighted below zero")
         self.require((self.hits >= 0) & (self.hits <= self.images), "a candidate was right more often than tried")
         self.require(self.tried.any(), "no candidate is left")
 
