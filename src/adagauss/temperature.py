@@ -29,7 +29,8 @@ class Calibration(NamedTuple):
 
 def calibrated(scores: Tensor, temperature: float | Tensor, power: float | Tensor) -> Tensor:
     """s / (T·σᵖ), σ the deviation of the scores of an image over the classes, p = 0 or 1."""
-    deviation = scores.std(1, keepdim=True, correction=0).clamp_min(LEAST_DEVIATION)
+    centred = scores - scores.mean(1, keepdim=True)
+    deviation = centred.square().mean(1, keepdim=True).sqrt().clamp_min(LEAST_DEVIATION)
     return scores / (temperature * deviation**power)
 
 
