@@ -15,11 +15,6 @@ from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 from adagauss.patches import PatchSettings
 
-SAMPLE, BATCH = 256, 64
-"""Images that the pretrained network's features are standardised by, and how many of them are read at once."""
-FLOOR = 1e-3
-"""Added to deviations, relative to their mean: features that hardly move are not blown up."""
-
 
 class StillOptions(Config):
     """What stands side by side."""
@@ -38,9 +33,9 @@ class StillOptions(Config):
 
 
 class StillTrunk(Trunk):
-    """Images in 0..1 to the features of each kind, standardised by the first task and divided by √(their number).
+    """Images in 0..1 to the features of each kind, one group of features after the other.
 
-    Each kind thus weighs alike in a product of features, however many there are; a classifier may weigh them otherwise.
+    How the groups weigh is up to the classifier, which knows the deviations of everything seen.
     """
 
     def __init__(self, dictionary: PatchTrunk, network: Trunk | None, channels: int) -> None:
@@ -54,10 +49,6 @@ class StillTrunk(Trunk):
         self.mean, self.std = (0.0,) * own, (1.0,) * own  # each kind has a normalisation of its own
         if network is not None:
             network.requires_grad_(False).eval()
-            self.register_buffer("shift", torch.zeros(network.width))
-            self.register_buffer("scale", torch.ones(network.width))
-            self.shift: Tensor
-            self.scale: Tensor
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -80,24 +71,11 @@ class StillTrunk(Trunk):
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         self.dictionary.prepare(images, generator)
-        if self.network is None:
-            return
-        device = self.shift.device
-        with torch.inference_mode():
-            features = torch.cat(
-                [
-                    self._pretrained(images.batch(some).to(device).float() / 255)
-                    for some in torch.split(torch.randperm(len(images), generator=generator)[:SAMPLE], BATCH)
-                ]
-            ).double()
-        deviation = features.std(0, correction=0)
-        self.shift = features.mean(0).float().clone()
-        self.scale = (deviation + FLOOR * deviation.mean().clamp_min(FLOOR)).reciprocal().float().clone()
 
     def forward(self, images: Tensor) -> Tensor:
-        parts = [self.dictionary(resized(images, self.dictionary.input_size)) / self.dictionary.width**0.5]
+        parts = [self.dictionary(resized(images, self.dictionary.input_size))]
         if self.network is not None:
-            parts.append((self._pretrained(images) - self.shift) * self.scale / self.network.width**0.5)
+            parts.append(self._pretrained(images))
         return torch.cat(parts, dim=1)
 
     def _pretrained(self, images: Tensor) -> Tensor:
