@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -74,21 +75,30 @@ def _of_memory(bank: ClassGaussians) -> tuple[str, str]:
 
 
 def formula(state: Learned) -> str:
-    """Bytes of a state, from its axes; parts that do not grow with a size are left out.
+    """Bytes of a state, from its axes; buffers that do not grow with a size are left out.
 
     >>> from adagauss.classifiers.linear import LinearScorer
     >>> formula(LinearScorer(torch.zeros(0, 0), torch.zeros(0)))
     '4CS + 4C'
     """
-    terms = []
+    return " + ".join(f"{number}{sizes}" for sizes, number in _terms(state).items())
+
+
+def _terms(state: Learned) -> dict[str, int]:
+    """Bytes of a state by the product of sizes that they grow with."""
+    terms: dict[str, int] = {}
     for name, letters in state.axes.items():
-        width = state.get_buffer(name).element_size()
+        buffer = state.get_buffer(name)
         if letters == "p":  # the upper half of an E × E matrix
-            terms.append(f"{width // 2}E²")
-        elif letters and all(letter in SIZES for letter in letters):
-            sizes = "".join(sorted(SIZES[letter] for letter in letters))
-            terms.append(f"{width}{sizes.replace('SS', 'S²').replace('EE', 'E²')}")
-    return " + ".join(terms)
+            sizes, number = "E²", buffer.element_size() // 2
+        else:
+            growing = "".join(sorted(SIZES[letter] for letter in letters if letter in SIZES))
+            fixed = [size for letter, size in zip(letters, buffer.shape, strict=True) if letter not in SIZES]
+            sizes = growing.replace("SS", "S²").replace("EE", "E²").replace("CC", "C²")
+            number = buffer.element_size() * math.prod(fixed)
+        if sizes:
+            terms[sizes] = terms.get(sizes, 0) + number
+    return terms
 
 
 def _bytes(state: Learned) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,19 @@ class Evidence(Learned):
     of images that the classifier was fitted on (``fitted``) count only while there are no others: they flatter.
     """
 
+    axes: ClassVar[Mapping[str, str]] = {
+        "learned": "c",
+        "images": "c",
+        "fitted": "c",
+        "among": "c",
+        "surprise": "ct",
+        "second": "ct",
+        "gaps": "cb",
+        "typical": "cb",
+        "confusions": "cc",
+    }
+    keeps: ClassVar[str] = "counts and histograms of the answers to images of each class"
+
     def __init__(self, classes: int = 0) -> None:
         super().__init__()
         for name, width, dtype in _ROWS:
@@ -60,6 +73,14 @@ class Evidence(Learned):
     @property
     def classes(self) -> int:
         return len(self.images)
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be counts of answers."""
+        super().check()
+        self.require(self.gaps.shape[1] == BINS, "its histograms have another number of bins")
+        self.require(self.surprise.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
+        for name in ("learned", "images", "among", "gaps", "typical", "confusions"):
+            self.require(self.get_buffer(name) >= 0, f"{name} holds counts below zero")
 
     def count(self, targets: Tensor, classes: int) -> None:
         """Note that images were learned: the column of each one's class, and how many classes there are now."""
