@@ -64,8 +64,9 @@ class LearnerFacts(BaseModel):
 
     @model_validator(mode="after")
     def _one_statistic_per_channel(self) -> LearnerFacts:
-        if self.shape[0] not in (1, 3) or {len(self.mean), len(self.std)} != {self.shape[0]}:
-            raise ValueError("images have 1 or 3 channels, with one mean and one deviation each")
+        statistics = {len(self.mean), len(self.std)}
+        if self.shape[0] not in (1, 3) or statistics not in ({self.shape[0]}, {1}):
+            raise ValueError("images have 1 or 3 channels, with one mean and one deviation for each or for all")
         return self
 
     @classmethod

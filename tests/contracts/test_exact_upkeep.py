@@ -38,8 +38,8 @@ def started(name: str, first: LabelledImages) -> Learner:
 
 
 def solution(learner: Learner, classes: Sequence[str]) -> Tensor:
-    """Scores of the test images less their mean, in the order of ``classes``."""
-    values = learner.scores(learner.features(toy_images(test=True).images)).double()
+    """Scores of the test images before they are calibrated, less their mean, in the order of ``classes``."""
+    values: Tensor = learner.knowledge.scorer(learner.features(toy_images(test=True).images)).double()
     values = values[:, [learner.classes.index(name) for name in classes]]
     return values - values.mean(1, keepdim=True)
 

@@ -12,6 +12,7 @@ from tests.contracts.toy import LEARNING, quick_method, taught, toy_images
 
 OTHERS: dict[str, tuple[str, dict[str, object]]] = {
     "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
+    "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
 }
 """Classifiers that no method has by default."""
 KINDS: dict[str, tuple[str, dict[str, object]]] = {

@@ -290,7 +290,7 @@ def test_rebalanced_heads_are_those_saved_predicted_with_and_measured(tmp_path: 
     assert not torch.equal(weight[:2], old_block)
     images = DIGITS.test.images
     features = taught.features(images)
-    torch.testing.assert_close(taught.scores(features), features @ weight.T + bias)
+    torch.testing.assert_close(taught.knowledge.scorer(features), features @ weight.T + bias)
     taught.save(tmp_path / "learner")
     loaded = Learner.load(tmp_path / "learner")
     assert torch.equal(loaded.network.head.class_parameters()[0], weight)

@@ -27,9 +27,12 @@ EXAMPLES = """**Examples:**
 
 `adagauss teach birds.safetensors photos --effort best`
 
+`adagauss teach elsewhere.safetensors photos/garden --like birds.safetensors`
+
 `adagauss teach leaves.safetensors leaves --method adagauss+ --set backbone.name=resnet_thin`
 """
-MAKING = {"method", "effort", "preset", "settings", "epochs", "image_size", "seed"}
+SETTING = {"method", "effort", "preset", "settings", "epochs", "image_size", "seed"}
+MAKING = {*SETTING, "like"}
 """Options that take effect when a model is made."""
 MOST_LINES = 12
 
@@ -61,6 +64,10 @@ def teach(
         int | None, typer.Option("--image-size", min=1, help="Side in pixels that images are brought to.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices of a new model.")] = 0,
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="MODEL", help="Begin with the features of this model: to be merged later."),
+    ] = None,
     device: Device = "auto",
     skip_bad_images: SkipBadImages = False,
     quiet: Quiet = False,
@@ -82,6 +89,10 @@ def teach(
                     "or choose another file"
                 )
             classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+        elif like is not None:
+            if given := sorted(SETTING & given_options(context)):
+                raise ConfigError(f"a model like {like} has its settings: leave --{given[0].replace('_', '-')} out")
+            classifier = open_model(like, skip_bad=skip_bad_images, quiet=quiet).blank()
         else:
             classifier = Model(
                 # The default by its name, so that the file tells it.

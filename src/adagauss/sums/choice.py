@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from adagauss.errors import ConfigError
+from adagauss.errors import ConfigError, NumericalError
 from adagauss.state import Groups, Learned
 from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule, unit_deviation
@@ -112,9 +112,14 @@ class Choice(Learned):
         found: dict[int, Tensor] = {}
         for weighed, candidates in self._by_weights(sums, groups):
             for index in candidates:
-                found[index] = self._rule(index, sums).left_out(
-                    weighed.sums, views[:, :, weighed.features], targets, weighed.scale
-                )
+                rule, shown = self._rule(index, sums), views[:, :, weighed.features]
+                try:
+                    found[index] = rule.left_out(weighed.sums, shown, targets, weighed.scale)
+                except NumericalError:
+                    # A covariance may have no inverse where a regression does well.
+                    self.tried[index] = False
+        if not found:
+            raise NumericalError("no rule can be solved from these images: they are too much alike; add others")
         for index, scores in found.items():
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
             right, second = surprises(scores, targets)

@@ -39,6 +39,8 @@ def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float
 class Discriminant:
     """Scores x·Σ⁻¹μ_c − ½μ_cᵀΣ⁻¹μ_c + log π_c, Σ = (1 − τ)S + τ·mean(diag S)·I, S the scatter within classes over n.
 
+    x and μ_c are taken about the mean of all images, which adds the same to the scores of all classes.
+
     Args:
         shrinkage: τ; None takes the oracle approximating shrinkage.
         priors: whether classes weigh as often as they came; False takes them as equally likely.
@@ -61,7 +63,8 @@ class Discriminant:
         spread = _Spread(sums, self.shrinkage, scale, torch.float64)
         weight = solve_factorised(spread.factor, spread.means)
         bias = -(spread.means * weight).sum(0) / 2 + self._log_priors(sums)
-        return Linear((weight * spread.factors.unsqueeze(1)).float().contiguous(), bias.float())
+        weight = weight * spread.factors.unsqueeze(1)
+        return Linear(weight.float().contiguous(), (bias - spread.centre @ weight).float())
 
     @torch.no_grad()
     def left_out(self, sums: FeatureSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
@@ -74,7 +77,7 @@ class Discriminant:
         spread = _Spread(sums, self.shrinkage, scale, torch.float32)
         number, images = views.shape[:2]
         targets = targets.to(spread.means.device)
-        points = (views.double() * spread.factors).flatten(0, 1).mT.to(spread.factor[0])
+        points = ((views.double() - spread.centre) * spread.factors).flatten(0, 1).mT.to(spread.factor[0])
         half_points = solve_lower(spread.factor, points).view(-1, number, images)
         half_means = solve_lower(spread.factor, spread.means.to(spread.factor[0]))
         own = half_means[:, targets].unsqueeze(1)
@@ -132,7 +135,9 @@ class _Spread:
             strip *= 1 - shrinkage
         add_diagonal(matrix, torch.tensor(shrinkage * size))
         self.shrinkage = shrinkage
-        self.means = sums.cross / counts * self.factors.unsqueeze(1)
+        # About the mean of all, which changes no difference between scores: large features would drown it in rounding.
+        self.centre = sums.total / counts.sum()
+        self.means = (sums.cross / counts - self.centre.unsqueeze(1)) * self.factors.unsqueeze(1)
         self.factor = [strip.to(dtype, copy=True) for strip in matrix]
         if not factorise(self.factor):
             self.factor = matrix

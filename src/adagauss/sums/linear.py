@@ -11,6 +11,8 @@ from adagauss.sums.totals import FeatureSums
 
 LEAST_VARIANCE = 1e-4
 """Added to variances, relative to the usual one: features that hardly move are not blown up."""
+ROUNDING = 1e-6
+"""Added to variances, relative to the mean square of the feature: products of float32 features are not more exact."""
 
 
 class Linear(NamedTuple):
@@ -61,6 +63,7 @@ def unit_deviation(sums: FeatureSums) -> Tensor:
     variance = sums.variance_within()
     if not float(variance.sum()) > 0:
         variance = sums.variance()
+    variance = variance + ROUNDING * sums.mean_square()
     moving = variance[variance > 0]
     usual = moving.median() if len(moving) else variance.new_ones(())
     return (variance / usual + LEAST_VARIANCE).rsqrt()

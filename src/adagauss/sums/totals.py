@@ -96,6 +96,10 @@ class FeatureSums(Learned):
         number = self.counts.sum().clamp_min(1)
         return (diagonal(self.strips()).double() / number - (self.total / number).square()).clamp_min(0)
 
+    def mean_square(self) -> Tensor:
+        """(width,) mean of the square of each feature."""
+        return diagonal(self.strips()).double() / self.images.clamp_min(1)
+
     def variance_within(self) -> Tensor:
         """(width,) variance of each feature about the means of the classes."""
         about = diagonal(self.strips()).double() - (self.cross.square() / self.counts.clamp_min(1)).sum(1)
