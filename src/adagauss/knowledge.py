@@ -113,7 +113,8 @@ class Knowledge(nn.Module):
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
         if classes:
             with torch.inference_mode():
-                columns = self.scorer(torch.zeros(1, memory.size, device=memory.means.device)).shape[1]
+                size = self.network.extractor.prediction_size
+                columns = self.scorer(torch.zeros(1, size, device=memory.means.device)).shape[1]
             if columns != len(classes):
                 raise ValueError(f"the classifier tells {columns} classes apart, but {len(classes)} were taught")
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -23,18 +20,8 @@ from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import History
+from adagauss.task import CurrentTask, TaskReport
 from adagauss.upkeep import blank, check_known, forgotten, joined, merged, on_device, renamed
-
-
-@dataclass
-class TaskReport:
-    """What learning a task took."""
-
-    history: History = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of each stage: representation, drift, memory, classifier."""
 
 
 class Learner:
@@ -168,18 +155,22 @@ class Learner:
         self.knowledge = after
 
     def _learned(self, before: Knowledge, data: LabelledImages) -> tuple[Knowledge, TaskReport]:
-        """What is known after a task. The images are held by ``now`` alone, and die with it."""
+        """What is known after a task. The images are held by ``now`` and ``held`` alone, and die with them.
+
+        What is held out is learned after the rest, as more images of known classes: it judges first.
+        """
         method = self.method
         network = copy.deepcopy(before.network)
         previous = before.network.frozen_copy() if before.tasks else None
         of_terms = before.states_below("representation/")
         shared = method.representation.shares(of_terms)
         known, index = tuple(before.classes), len(before.tasks)
-        now = CurrentTask(index, data, network, previous, method.augmentation, self.runtime, shared, known)
+        whole = CurrentTask(index, data, network, previous, method.augmentation, self.runtime, shared, known)
+        now, held = whole.parted(method.classifier.holds_out)
         report = TaskReport()
         states: dict[str, Learned | None] = {}
 
-        with _clock(report, "representation"):
+        with report.clock("representation"):
             if now.first:
                 network.extractor.prepare(data.images, self.runtime.generator("unlabelled"))
             trained = method.representation.fit(now, before.memory, of_terms)
@@ -190,19 +181,20 @@ class Learner:
             network.eval()
 
         memory = before.memory
-        with _clock(report, "drift"):
+        with report.clock("drift"):
             states["drift"] = before.states.get("drift")
             if previous is not None and method.representation.later is not None:
                 moved = method.drift.update(memory, now, before.states.get("drift"))
                 memory, states["drift"] = method.memory.after_drift(memory, moved.memory), moved.state
 
-        with _clock(report, "memory"):
-            memory, states["memory"] = method.memory.update(memory, now, before.states.get("memory"))
+        states["memory"], states["classifier"] = before.states.get("memory"), before.states.get("classifier")
+        for part in (now, held) if held is not None else (now,):
+            with report.clock("memory"):
+                memory, states["memory"] = method.memory.update(memory, part, states["memory"])
+            with report.clock("classifier"):
+                states["classifier"] = method.classifier.fit(memory, part, states["classifier"])
 
-        with _clock(report, "classifier"):
-            states["classifier"] = method.classifier.fit(memory, now, before.states.get("classifier"))
-
-        with _clock(report, "representation"):
+        with report.clock("representation"):
             left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
             states.update({f"representation/{name}": state for name, state in left.items()})
 
@@ -282,14 +274,6 @@ class Learner:
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:
             raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")
-
-
-@contextmanager
-def _clock(report: TaskReport, stage: str) -> Iterator[None]:
-    """Adds the wall time of what is done meanwhile to a stage."""
-    started = perf_counter()
-    yield
-    report.seconds[stage] = report.seconds.get(stage, 0.0) + perf_counter() - started
 
 
 def _check_labels(labels: Sequence[Label]) -> None:

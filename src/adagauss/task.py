@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -15,13 +17,30 @@ from adagauss.data.images import Images, Label, LabelledImages
 from adagauss.errors import NumericalError
 from adagauss.runtime import Runtime
 from adagauss.state import Groups
-from adagauss.training import batch_bounds
+from adagauss.training import History, batch_bounds
 
 Transform = Callable[[Tensor], Tensor]
+
 FEATURE_BATCH = 256
 """Images per batch when features are extracted, up to `SMALL_SIDE` pixels; fewer of larger ones, so that activations
 stay in the cache and memory is bounded."""
 SMALL_SIDE = 56
+
+
+@dataclass
+class TaskReport:
+    """What learning a task took."""
+
+    history: History = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of each stage: representation, drift, memory, classifier."""
+
+    @contextmanager
+    def clock(self, stage: str) -> Iterator[None]:
+        """Adds the wall time of what is done meanwhile to a stage."""
+        started = perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
 
 
 def feature_batches(images: Images) -> list[tuple[int, int]]:
@@ -55,7 +74,11 @@ def extract_features(
             advance("")
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
-    return torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
+    return torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+
+
+def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
+    return torch.empty(0, extractor.prediction_size if prediction else extractor.size)
 
 
 class ImageBatches:
@@ -110,6 +133,8 @@ class CurrentTask:
     """Tensors of earlier tasks that one part shares with others, by name."""
     known: tuple[Label, ...] = ()
     """Classes known before the task, in the order of the score columns."""
+    held_out: bool = False
+    """Whether these are images that the network was not trained on, so that they may judge what it learned."""
     _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
 
     @property
@@ -144,6 +169,23 @@ class CurrentTask:
         """The score column of each image's class."""
         return torch.tensor(self.columns, device=self.runtime.device)[self.targets]
 
+    def parted(self, share: float) -> tuple[CurrentTask, CurrentTask | None]:
+        """The images to train on, and a share of those of each class that is held out; None where that is nobody.
+
+        The images that are held out are a task of their own, which brings more images of classes that are then known.
+        """
+        if not share:
+            return self, None
+        kept, held = self.data.parted(share, self.runtime.generator(self.name, "held out"))
+        if not len(held):
+            return self, None
+        judges = replace(self, data=held, known=self.all_classes, held_out=True, _features={})
+        return replace(self, data=kept, _features={}), judges
+
+    def of_companion(self) -> CurrentTask:
+        """The same images as the companion of the network sees them."""
+        return replace(self, network=self.network.of_companion(), previous=None, _features={})
+
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
         """Features of all images under the current (or previous) network, computed once per view.
 
@@ -159,6 +201,12 @@ class CurrentTask:
             self._check_finite(features)
             self._features[key] = features
         return self._features[key]
+
+    def prediction_features(self) -> Tensor:
+        """Features of all images as they are used for prediction."""
+        features = extract_features(self.network.extractor, self.data.images, self.runtime, prediction=True)
+        self._check_finite(features)
+        return features
 
     def blocks(self, flips: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
         """Blocks of positions and features, of the plain images and, with ``flips``, of the mirrored ones.
@@ -216,6 +264,11 @@ class Upkeep:
     tasks: int
     removed: CurrentTask | None = None
     """Images of the classes that are forgotten, if they are given again."""
+
+    def of_companion(self) -> Upkeep:
+        """The same change for what is made of the features of the network's companion."""
+        removed = None if self.removed is None else self.removed.of_companion()
+        return replace(self, network=self.network.of_companion(), removed=removed)
 
     @property
     def name(self) -> str:

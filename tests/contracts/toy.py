@@ -42,6 +42,7 @@ QUICK = {
     "classifier.random_features": 48,
     "backbone.options.filters": 16,
     "backbone.options.patches.filters": 16,
+    "backbone.companion.options.filters": 16,
     "backbone.name": "convnet",
     "backbone.features": 24,
 }

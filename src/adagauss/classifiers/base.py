@@ -34,6 +34,14 @@ class Classifier(Part):
     changes_network: ClassVar[bool] = False
     """Whether fitting changes the network, so that it cannot be repeated on the network of a finished run."""
 
+    @property
+    def holds_out(self) -> float:
+        """Share of the images of a task that no network is trained on: they judge what was learned from the others.
+
+        The memory and the classifier learn them after that, as more images of known classes.
+        """
+        return 0.0
+
     def empty_state(self) -> Scorer:
         """A scorer that knows no class yet, with this classifier's settings."""
         raise TypeError(f"{type(self).__name__} must define empty_state")

@@ -86,6 +86,11 @@ class ExactScorer(Scorer):
         return features if self.random is None else self.random(features)
 
     @property
+    def width(self) -> int:
+        """How many features it takes."""
+        return len(self.weight) if self.random is None else len(self.random.matrix)
+
+    @property
     def class_sums(self) -> Tensor:
         return self.sums.cross
 

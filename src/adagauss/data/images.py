@@ -117,6 +117,22 @@ class LabelledImages:
         kept = torch.nonzero(targets >= 0).flatten()
         return LabelledImages(Subset(self.images, kept), targets[kept], tuple(classes))
 
+    def parted(self, share: float, generator: torch.Generator) -> tuple[LabelledImages, LabelledImages]:
+        """A random share of the images of each class, rounded, apart from the rest.
+
+        What is taken is numbered among the classes that it has images of.
+        """
+        order = torch.randperm(len(self), generator=generator)
+        own = [order[self.targets[order] == target] for target in range(len(self.classes))]
+        taken = torch.zeros(len(self), dtype=torch.bool)
+        taken[torch.cat([rows[: int(share * len(rows) + 0.5)] for rows in own])] = True
+        rest, some = (
+            LabelledImages(Subset(self.images, rows), self.targets[rows], self.classes)
+            for rows in (torch.nonzero(~taken).flatten(), torch.nonzero(taken).flatten())
+        )
+        present = some.counts().tolist()
+        return rest, some.of_classes([label for label, number in zip(self.classes, present, strict=True) if number])
+
     def counts(self) -> Tensor:
         """Number of images of each class."""
         return torch.bincount(self.targets, minlength=len(self.classes))

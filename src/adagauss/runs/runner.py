@@ -166,12 +166,13 @@ def _evaluate(
     aware = task_aware_predictions(scores, targets, sizes)
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
-    affordable = features.shape[1] <= LARGEST_COMPARED
+    remembered = learner.network.extractor.size  # features of a companion come after these
+    affordable = remembered <= LARGEST_COMPARED
     if affordable and (config.diagnostics == "every" or (config.diagnostics == "last" and last)):
         train = stream.dataset.train.of_classes(labels)
-        real = real_statistics(learner.features(train.images), train.targets, labels)
+        real = real_statistics(learner.features(train.images)[:, :remembered], train.targets, labels)
         drawn = sample_rows(targets, DRAWN_PER_CLASS)
-        folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
+        folder.write_real(index, real, features.cpu()[drawn, :remembered], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         images_per_second=len(targets) / seconds,
