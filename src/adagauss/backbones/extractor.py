@@ -16,6 +16,7 @@ from adagauss.backbones.weights import load_weights
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 
+
 class Extractor(nn.Module):
     """F: images in 0..1 to S features.
 

@@ -7,7 +7,7 @@ Neither does the solution by a given rule; the rule itself is chosen on arriving
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -21,7 +21,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
+from adagauss.sums import Choice, Discriminant, FeatureSums, GroupSums, Linear, Strength
 from adagauss.sums.choice import IMAGES, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
@@ -98,6 +98,23 @@ class ExactScorer(Scorer):
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
 
+def take_out(
+    sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Callable[[Tensor], Tensor] = lambda x: x
+) -> None:
+    """Remove images that were added once; ``expanded`` makes what the sums are over from features."""
+    columns, views_each = torch.tensor(now.columns), 2 if flips else 1
+    known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
+    for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
+        if number > there:
+            raise DataError(
+                f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
+                "only images that it was learned from"
+            )
+    for rows, views in now.blocks(flips):
+        for view in views:
+            sums.remove_(expanded(view), columns[now.data.targets[rows]])
+
+
 class ExactClassifier(Classifier):
     """A linear classifier solved from sums over the images of all classes."""
 
@@ -145,7 +162,7 @@ class ExactClassifier(Classifier):
         assert isinstance(before, ExactScorer)
         sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
         if now.removed is not None:
-            self._take_out(before, sums, now.removed)
+            take_out(sums, now.removed, self.flips, before.expanded)
         sums.regroup_(now.groups)
         return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
 
@@ -158,20 +175,6 @@ class ExactClassifier(Classifier):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
         return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
-
-    def _take_out(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> None:
-        """Remove images that were added once."""
-        columns, views_each = torch.tensor(now.columns), 2 if self.flips else 1
-        known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
-        for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
-            if number > there:
-                raise DataError(
-                    f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
-                    "only images that it was learned from"
-                )
-        for rows, views in now.blocks(self.flips):
-            for view in views:
-                sums.remove_(known.expanded(view), columns[now.data.targets[rows]])
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
