@@ -71,10 +71,10 @@ def test_images_with_fewer_states_than_cells_are_refused() -> None:
 def test_probabilities_are_the_mean_over_the_heads_of_the_groups() -> None:
     learner = taught("circle", 2)
     data = toy_images().of_classes(learner.classes)
-    heads = []
+    heads, groups = [], list(learner.network.extractor.groups)
     for some, tested in zip(
-        learner.features(data.images).split(learner.network.extractor.groups, 1),
-        learner.features(toy_images(test=True).images).split(learner.network.extractor.groups, 1),
+        torch.split(learner.features(data.images), groups, 1),
+        torch.split(learner.features(toy_images(test=True).images), groups, 1),
         strict=True,
     ):
         sums = FeatureSums(some.shape[1]).add_(some, data.targets)
@@ -99,4 +99,4 @@ def test_sums_of_groups_are_those_of_each_group() -> None:
 
 
 def halves(features: Tensor, targets: Tensor) -> list[FeatureSums]:
-    return [FeatureSums(some.shape[1]).add_(some, targets) for some in features.split([2, 3], 1)]
+    return [FeatureSums(some.shape[1]).add_(some, targets) for some in torch.split(features, [2, 3], 1)]

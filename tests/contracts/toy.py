@@ -13,11 +13,12 @@ from adagauss.config import plain
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner, TaskReport
+from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
 from adagauss.settings import Layer, flatten
+from adagauss.task import TaskReport
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
 SIZES = (2, 1, 3)

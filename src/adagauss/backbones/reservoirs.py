@@ -70,7 +70,7 @@ class Reservoirs(nn.Module):
         fed = F.conv2d(images, self.feed, self.shift, settings.stride, settings.patch // 2)
         height, width = fed.shape[2:]
         # Both directions, as reservoirs × (direction, image, row) × column × unit; row i moves i columns to the right.
-        both = torch.stack([fed, fed.flip(2, 3)]).unflatten(2, (settings.reservoirs, settings.units))
+        both = torch.stack([fed, fed.flip(2, 3)]).view(2, -1, settings.reservoirs, settings.units, height, width)
         fed = _skewed(both.permute(2, 0, 1, 4, 5, 3))
         columns, rows = torch.arange(height + width - 1), torch.arange(height).unsqueeze(1)
         inside = ((columns >= rows) & (columns < rows + width)).to(fed)
@@ -84,9 +84,10 @@ class Reservoirs(nn.Module):
             state = torch.tanh(fed[..., column, :] + moved) * inside[:, column].unsqueeze(1)
             states.append(state)
         found = _unskewed(torch.stack(states, -2), width)
-        forwards, backwards = found.permute(1, 2, 0, 5, 3, 4).flatten(2, 3)
+        forwards, backwards = found.permute(1, 2, 0, 5, 3, 4).flatten(2, 3).unbind(0)
         maps = torch.cat([forwards, backwards.flip(2, 3)], 1)
-        return F.adaptive_avg_pool2d(maps, settings.grid).flatten(1)
+        pooled: Tensor = F.adaptive_avg_pool2d(maps, settings.grid)
+        return pooled.flatten(1)
 
 
 def _of_radius(matrices: Tensor, radius: float) -> Tensor:
@@ -99,14 +100,14 @@ def _skewed(maps: Tensor) -> Tensor:
     """(..., H, W, N) as (..., H, H + W − 1, N) with row i moved i columns to the right, zeros around it."""
     height, width = maps.shape[-3:-1]
     flat = F.pad(maps, (0, 0, 0, height)).flatten(-3, -2)[..., : height * (width + height - 1), :]
-    return flat.unflatten(-2, (height, width + height - 1))
+    return flat.reshape(*maps.shape[:-3], height, width + height - 1, maps.shape[-1])
 
 
 def _unskewed(maps: Tensor, width: int) -> Tensor:
     """The inverse of `_skewed`."""
     height = maps.shape[-3]
     flat = F.pad(maps.flatten(-3, -2), (0, 0, 0, height))
-    return flat.unflatten(-2, (height, width + height))[..., :width, :]
+    return flat.reshape(*maps.shape[:-3], height, width + height, maps.shape[-1])[..., :width, :]
 
 
 class ReservoirTrunk(Trunk):

@@ -37,7 +37,8 @@ class GroupedScorer(Scorer):
 
     def forward(self, features: Tensor) -> Tensor:
         widths = self.sums.widths
-        groups = zip(features.to(self.weight).split(widths, 1), self.weight.split(widths), self.bias, strict=True)
+        parts = torch.split(features.to(self.weight), widths, 1)
+        groups = zip(parts, torch.split(self.weight, widths), self.bias, strict=True)
         said = [torch.log_softmax(torch.addmm(bias, some, weight), 1) for some, weight, bias in groups]
         return torch.logsumexp(torch.stack(said), 0) - math.log(len(said))
 

@@ -20,7 +20,7 @@ from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
-from adagauss.learner import Learner, TaskReport
+from adagauss.learner import Learner
 from adagauss.methods import method_info
 from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
@@ -29,6 +29,7 @@ from adagauss.runs.metrics import Evaluation, summary, task_aware_predictions
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.runtime import Runtime
 from adagauss.settings import flatten
+from adagauss.task import TaskReport
 
 DRAWN_PER_CLASS = 60
 LARGEST_COMPARED = 2048

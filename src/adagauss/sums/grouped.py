@@ -46,13 +46,13 @@ class GroupSums(Learned):
 
     def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
         """Take in images: (N, S) features, one target per image, and how many classes there are from now on."""
-        for part, some in zip(self.each(), features.split(self.widths, 1), strict=True):
+        for part, some in zip(self.each(), torch.split(features, self.widths, 1), strict=True):
             part.add_(some, targets, classes)
         return self
 
     def remove_(self, features: Tensor, targets: Tensor) -> Self:
         """Forget images that were added, given again."""
-        for part, some in zip(self.each(), features.split(self.widths, 1), strict=True):
+        for part, some in zip(self.each(), torch.split(features, self.widths, 1), strict=True):
             part.remove_(some, targets)
         return self
 
