@@ -92,7 +92,7 @@ class Reservoirs(nn.Module):
 
 def _of_radius(matrices: Tensor, radius: float) -> Tensor:
     """Matrices scaled to a spectral radius."""
-    largest = torch.linalg.eigvals(matrices).abs().amax(-1).clamp_min(1e-6)
+    largest: Tensor = torch.linalg.eigvals(matrices).abs().amax(-1).clamp_min(1e-6)
     return matrices * (radius / largest)[:, None, None]
 
 
