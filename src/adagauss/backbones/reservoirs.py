@@ -72,16 +72,15 @@ class Reservoirs(nn.Module):
         # Both directions, as reservoirs × (direction, image, row) × column × unit; row i moves i columns to the right.
         both = torch.stack([fed, fed.flip(2, 3)]).view(2, -1, settings.reservoirs, settings.units, height, width)
         fed = _skewed(both.permute(2, 0, 1, 4, 5, 3))
-        columns, rows = torch.arange(height + width - 1), torch.arange(height).unsqueeze(1)
-        inside = ((columns >= rows) & (columns < rows + width)).to(fed)
         weights = torch.cat([self.across, self.down], 1)
         state = torch.zeros_like(fed[..., 0, :])
         states = []
         for column in range(height + width - 1):
-            above = F.pad(state, (0, 0, 1, 0))[..., :-1, :]
-            beside = torch.cat([state, above], -1).flatten(1, 3)
-            moved = torch.bmm(beside, weights).view_as(state)
-            state = torch.tanh(fed[..., column, :] + moved) * inside[:, column].unsqueeze(1)
+            first, last = max(0, column - width + 1), min(height, column + 1)
+            above = F.pad(state, (0, 0, 1, 0))[..., first:last, :]
+            beside = torch.cat([state[..., first:last, :], above], -1)
+            moved = torch.bmm(beside.flatten(1, 3), weights).view_as(above)
+            state = F.pad(torch.tanh(fed[..., first:last, column, :] + moved), (0, 0, first, height - last))
             states.append(state)
         found = _unskewed(torch.stack(states, -2), width)
         forwards, backwards = found.permute(1, 2, 0, 5, 3, 4).flatten(2, 3).unbind(0)
