@@ -33,7 +33,7 @@ def one_by_one(reservoirs: Reservoirs, fed: Tensor) -> Tensor:
 
 def test_diagonals_at_once_equal_the_recurrence_state_by_state() -> None:
     torch.manual_seed(0)
-    reservoirs = Reservoirs(ReservoirSettings(reservoirs=2, units=3, stride=1, grid=2), 1)
+    reservoirs = Reservoirs(ReservoirSettings(reservoirs=2, units=3, patch=3, stride=1, grid=2), 1)
     images = torch.randn(2, 1, 6, 4)
     fed = F.conv2d(images, reservoirs.feed, reservoirs.shift, 1, 1)
     forwards, backwards = one_by_one(reservoirs, fed), one_by_one(reservoirs, fed.flip(2, 3)).flip(2, 3)

@@ -24,11 +24,11 @@ class ReservoirSettings(Config):
 
     groups: PositiveInt = 4
     """Groups of reservoirs; a classifier may have one head for each."""
-    reservoirs: PositiveInt = 4
+    reservoirs: PositiveInt = 2
     """Reservoirs in a group: each is a random draw of its own."""
-    units: PositiveInt = 32
+    units: PositiveInt = 64
     """Size of the state of a reservoir."""
-    patch: PositiveInt = 3
+    patch: PositiveInt = 5
     """Side in pixels of what a state is fed."""
     stride: PositiveInt = 2
     """Pixels from one state to the next, in both directions."""
