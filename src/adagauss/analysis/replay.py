@@ -177,6 +177,11 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
             f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
             "choose another one, e.g. classifier.kind=bayes"
         )
+    if judged := [part.kind for part in classifiers.values() if part.holds_out]:
+        raise ConfigError(
+            f"classifier {judged[0]!r} is judged by images that were held out of training and cannot be replayed: "
+            "choose another one, e.g. classifier.kind=bayes"
+        )
     if not folder.finished_tasks():
         raise CheckpointError(f"{folder.path} has no finished task to replay")
 
