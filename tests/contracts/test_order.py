@@ -23,7 +23,9 @@ DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
 def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
     """One strength and the same unlabelled preparation for all: these are chosen from what comes first."""
     method = quick_method(name)
-    fixed: dict[str, object] = {"classifier.strengths": (30.0,)}
+    fixed: dict[str, object] = {}
+    if "strengths" in type(method.classifier).model_fields:
+        fixed["classifier.strengths"] = (30.0,)
     if method.classifier.kind == "exact_best":
         fixed["classifier.shrinkages"] = ()
     if name == "exact-auto":

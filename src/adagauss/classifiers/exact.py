@@ -7,7 +7,7 @@ Neither does the solution by a given rule; the rule itself is chosen on arriving
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -15,13 +15,14 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier, Fitted, LeftOut, Scorer
+from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
+from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
+from adagauss.sums import Choice, Discriminant, FeatureSums, GroupSums, Linear, Strength
 from adagauss.sums.choice import IMAGES, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
@@ -32,42 +33,6 @@ Weights = tuple[NonNegativeFloat, ...]
 Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
 SHRINKAGES = (None, 0.3, 0.6, 0.85)
 """Oracle approximating shrinkage shrinks too little for the few images per feature that photographs give."""
-
-
-class RandomFeatures(Learned):
-    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved.
-
-    A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
-    """
-
-    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
-    keeps: ClassVar[str] = "the seed of a random matrix"
-
-    def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("drawn", torch.tensor([seed, features, size]))
-        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
-        self.drawn: Tensor
-        self.total: Tensor
-        self.matrix: Tensor
-        self._draw()
-        self.total = self.matrix.double().sum()
-
-    def forward(self, features: Tensor) -> Tensor:
-        return (features @ self.matrix).relu()
-
-    def _draw(self) -> None:
-        seed, features, size = self.drawn.tolist()
-        generator = torch.Generator().manual_seed(seed)
-        self.matrix = torch.randn(features, size, generator=generator).to(self.drawn.device)
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self._draw()
-        if not torch.isclose(self.matrix.double().sum(), self.total, atol=1e-6):
-            errors: list[str] = args[-1]
-            errors.append("this torch draws other random features from the seed than the one that saved the learner")
 
 
 class ExactScorer(Scorer):
@@ -108,11 +73,33 @@ class ExactScorer(Scorer):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
+    def width(self) -> int:
+        """How many features it takes."""
+        return len(self.weight) if self.random is None else len(self.random.matrix)
+
+    @property
     def class_sums(self) -> Tensor:
         return self.sums.cross
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
+
+
+def take_out(
+    sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Callable[[Tensor], Tensor] = lambda x: x
+) -> None:
+    """Remove images that were added once; ``expanded`` makes what the sums are over from features."""
+    columns, views_each = torch.tensor(now.columns), 2 if flips else 1
+    known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
+    for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
+        if number > there:
+            raise DataError(
+                f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
+                "only images that it was learned from"
+            )
+    for rows, views in now.blocks(flips):
+        for view in views:
+            sums.remove_(expanded(view), columns[now.data.targets[rows]])
 
 
 class ExactClassifier(Classifier):
@@ -141,7 +128,9 @@ class ExactClassifier(Classifier):
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
         return self.update(memory, now, before).scorer
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Fitted:
+    def update(
+        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+    ) -> Fitted:
         known = recalled(before, ExactScorer)
         groups = self._groups(now.network)
         if known is None:
@@ -165,7 +154,7 @@ class ExactClassifier(Classifier):
         assert isinstance(before, ExactScorer)
         sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
         if now.removed is not None:
-            self._take_out(before, sums, now.removed)
+            take_out(sums, now.removed, self.flips, before.expanded)
         sums.regroup_(now.groups)
         return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
 
@@ -178,20 +167,6 @@ class ExactClassifier(Classifier):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
         return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
-
-    def _take_out(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> None:
-        """Remove images that were added once."""
-        columns, views_each = torch.tensor(now.columns), 2 if self.flips else 1
-        known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
-        for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
-            if number > there:
-                raise DataError(
-                    f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
-                    "only images that it was learned from"
-                )
-        for rows, views in now.blocks(self.flips):
-            for view in views:
-                sums.remove_(known.expanded(view), columns[now.data.targets[rows]])
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
