@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.backbones.reservoirs import Reservoirs, ReservoirSettings, ReservoirTrunk
+from adagauss.classifiers.grouped import GroupedLDA
 from adagauss.errors import ConfigError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
@@ -71,17 +72,35 @@ def test_images_with_fewer_states_than_cells_are_refused() -> None:
 def test_probabilities_are_the_mean_over_the_heads_of_the_groups() -> None:
     learner = taught("circle", 2)
     data = toy_images().of_classes(learner.classes)
+    features = learner.features(toy_images(test=True).images)
     heads, groups = [], list(learner.network.extractor.groups)
     for some, tested in zip(
         torch.split(learner.features(data.images), groups, 1),
-        torch.split(learner.features(toy_images(test=True).images), groups, 1),
+        torch.split(features, groups, 1),
         strict=True,
     ):
         sums = FeatureSums(some.shape[1]).add_(some, data.targets)
         heads.append(torch.softmax(Discriminant().solve(sums, unit_deviation(sums))(tested), 1))
     assert len(heads) == 2
-    probabilities = learner.probabilities(toy_images(test=True).images)
-    torch.testing.assert_close(probabilities.float(), (heads[0] + heads[1]) / 2, atol=1e-3, rtol=1e-2)
+    probabilities = learner.knowledge.scorer(features).exp()
+    torch.testing.assert_close(probabilities, (heads[0] + heads[1]) / 2, atol=1e-3, rtol=1e-2)
+
+
+def test_answers_to_images_left_out_are_those_of_a_scorer_made_without_each() -> None:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(40) % 2
+    features = torch.randn(40, 5, generator=generator) + targets.unsqueeze(1)
+    # Not to the last digit: the scale of the features is that of everything.
+    classifier = GroupedLDA(shrinkage=0.5)
+    sums = GroupSums([2, 3]).add_(features, targets)
+    found = classifier._left_out(sums, features[None], targets)
+    whole = classifier._of(sums)(features)
+    without = []
+    for row in range(len(targets)):
+        rest = sums.copy().remove_(features[row : row + 1], targets[row : row + 1])
+        without.append(classifier._of(rest)(features[row : row + 1]))
+    true = torch.cat(without)
+    assert (found.scores - true).abs().mean() < 0.3 * (whole - true).abs().mean()
 
 
 def test_sums_of_groups_are_those_of_each_group() -> None:

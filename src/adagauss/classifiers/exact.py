@@ -7,7 +7,7 @@ Neither does the solution by a given rule; the rule itself is chosen on arriving
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -17,12 +17,13 @@ from torch import Tensor
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
 from adagauss.classifiers.random_features import RandomFeatures
+from adagauss.classifiers.taking import take_in, take_out
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Choice, Discriminant, FeatureSums, GroupSums, Linear, Strength
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
 from adagauss.sums.choice import IMAGES, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
@@ -85,23 +86,6 @@ class ExactScorer(Scorer):
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
 
-def take_out(
-    sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Callable[[Tensor], Tensor] = lambda x: x
-) -> None:
-    """Remove images that were added once; ``expanded`` makes what the sums are over from features."""
-    columns, views_each = torch.tensor(now.columns), 2 if flips else 1
-    known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
-    for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
-        if number > there:
-            raise DataError(
-                f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
-                "only images that it was learned from"
-            )
-    for rows, views in now.blocks(flips):
-        for view in views:
-            sums.remove_(expanded(view), columns[now.data.targets[rows]])
-
-
 class ExactClassifier(Classifier):
     """A linear classifier solved from sums over the images of all classes."""
 
@@ -136,7 +120,7 @@ class ExactClassifier(Classifier):
         if known is None:
             known = self._nothing(now, groups).to(now.runtime.device)
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
-        views, targets = self._take_in(known, sums, now)
+        views, targets = take_in(sums, now, self.flips, self.judged, known.expanded)
         left_out = LeftOut(*choice.observe(sums, views, targets, groups))
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(sums, groups)), left_out)
 
@@ -182,23 +166,6 @@ class ExactClassifier(Classifier):
 
     def _choice(self, groups: Sequence[int]) -> Choice:
         return Choice(self.rules)
-
-    def _take_in(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
-        """Add the current images to the sums: the features of every view of those that judge, and their targets."""
-        columns, classes = torch.tensor(now.columns), len(now.all_classes)
-        judges = torch.zeros(len(now.data), dtype=torch.bool)
-        order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
-        judges[order[: self.judged]] = True
-        waiting: list[Tensor] = []
-        labels: list[Tensor] = []
-        for rows, views in now.blocks(self.flips):
-            targets, chosen = columns[now.data.targets[rows]], judges[rows]
-            expanded = torch.stack([known.expanded(view) for view in views])
-            for view in expanded:
-                sums.add_(view, targets, classes)
-            waiting.append(expanded[:, chosen])
-            labels.append(targets[chosen])
-        return torch.cat(waiting, 1), torch.cat(labels)
 
 
 class ExactLDA(ExactClassifier):

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from adagauss.classifiers.base import Attempt, Classifier, Fitted, Scorer, no_attempt
-from adagauss.classifiers.exact import take_out
+from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
+from adagauss.classifiers.taking import take_in, take_out
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.state import Learned, recalled
@@ -55,8 +55,7 @@ class GroupedScorer(Scorer):
         widths = self.sums.widths
         parts = torch.split(features.to(self.weight), widths, 1)
         groups = zip(parts, torch.split(self.weight, widths), self.bias, strict=True)
-        said = [torch.log_softmax(torch.addmm(bias, some, weight), 1) for some, weight, bias in groups]
-        return torch.logsumexp(torch.stack(said), 0) - math.log(len(said))
+        return mean_probability([torch.addmm(bias, some, weight) for some, weight, bias in groups])
 
 
 class GroupedLDA(Classifier):
@@ -71,6 +70,8 @@ class GroupedLDA(Classifier):
     """Count the mirror image of an image as an image of its class."""
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     """τ of (1 − τ)Σ + τ·diag Σ; None: oracle approximating shrinkage, from the sums alone."""
+    judged: PositiveInt = 1000
+    """Images per task that show how truthful the answers are, each left out in turn."""
 
     @property
     def requires(self) -> frozenset[Need]:
@@ -79,23 +80,16 @@ class GroupedLDA(Classifier):
     def empty_state(self) -> GroupedScorer:
         return GroupedScorer(GroupSums((0,)))
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> GroupedScorer:
-        known = recalled(before, GroupedScorer)
-        sums = GroupSums(now.network.extractor.groups).to(now.runtime.device) if known is None else known.sums.copy()
-        columns, classes = torch.tensor(now.columns), len(now.all_classes)
-        for rows, views in now.blocks(self.flips):
-            for view in views:
-                sums.add_(view, columns[now.data.targets[rows]], classes)
-        return self._of(sums)
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+        return self.update(memory, now, before).scorer
 
     def update(
         self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
     ) -> Fitted:
-        trial = attempt()
-        if trial is None:
-            return Fitted(self.fit(memory, now, before))
-        # Sums only add up: the images that were left out come to the others, and features are computed once.
-        return Fitted(self.fit(memory, trial.left, trial.scorer))
+        known = recalled(before, GroupedScorer)
+        sums = GroupSums(now.network.extractor.groups).to(now.runtime.device) if known is None else known.sums.copy()
+        views, targets = take_in(sums, now, self.flips, self.judged)
+        return Fitted(self._of(sums), self._left_out(sums, views, targets))
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> GroupedScorer:
         assert isinstance(before, GroupedScorer)
@@ -114,3 +108,20 @@ class GroupedLDA(Classifier):
     def _of(self, sums: GroupSums) -> GroupedScorer:
         rule = Discriminant(self.shrinkage)
         return GroupedScorer(sums, [rule.solve(part, unit_deviation(part)) for part in sums.each()])
+
+    def _left_out(self, sums: GroupSums, views: Tensor, targets: Tensor) -> LeftOut:
+        """The answers to images in the sums, each left out in turn; those alone in their class are passed over."""
+        others = sums.counts.cpu()[targets] > len(views)
+        views, targets = views[:, others], targets[others]
+        if len(targets) == 0:
+            return LeftOut(views.new_zeros(0, len(sums.counts)), targets)
+        rule, groups = Discriminant(self.shrinkage), zip(sums.each(), torch.split(views, sums.widths, 2), strict=True)
+        return LeftOut(
+            mean_probability([rule.left_out(part, some, targets, unit_deviation(part)) for part, some in groups]),
+            targets,
+        )
+
+
+def mean_probability(scores: Sequence[Tensor]) -> Tensor:
+    """log mean_g softmax(s_g) of the scores of each group."""
+    return torch.logsumexp(torch.stack([torch.log_softmax(some, 1) for some in scores]), 0) - math.log(len(scores))
