@@ -41,8 +41,8 @@ def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
 def solution(learner: Learner, classes: Sequence[str] = NAMES) -> Tensor:
     """Scores of the test images less their mean, as they are before evidence makes probabilities of them."""
     with torch.no_grad():
-        values = learner.knowledge.scorer(learner.features(toy_images(test=True).images)).double()
-    values = values[:, [learner.classes.index(name) for name in classes]]
+        scores: Tensor = learner.knowledge.scorer(learner.features(toy_images(test=True).images))
+    values = scores.double()[:, [learner.classes.index(name) for name in classes]]
     return values - values.mean(1, keepdim=True)
 
 
