@@ -36,7 +36,7 @@ LAYERS = [
     ["task"],
     ["memory", "representation", "drift", "classifiers", "assessment"],
     ["methods"],
-    ["knowledge", "kept", "upkeep", "saved", "learner", "bayes", "export", "estimator"],
+    ["knowledge", "kept", "upkeep", "saved", "algorithm", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
     ["serve"],

@@ -125,7 +125,7 @@ def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
 ) -> None:
     learner = Learner(quick_method(name), (1, 8, 8), (0.5,), (0.2,))
     monkeypatch.setattr(runtime, "available_memory", lambda: available)
-    monkeypatch.setattr(Learner, "_learned", lambda *_: pytest.fail("something was computed"))
+    monkeypatch.setattr("adagauss.learner.learn_task", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(ConfigError, match=setting) as refusal:
         learner.learn(toy_tasks()[0])
     monkeypatch.undo()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from adagauss.classifiers import Scorer
-from adagauss.classifiers.base import Fitted
+from adagauss.classifiers.base import Attempt, Fitted
 from adagauss.config import Part
 from adagauss.evidence import Evidence, Typicality
 from adagauss.evidence.typicality import typicality
@@ -21,8 +19,6 @@ from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-Fit = Callable[[CurrentTask], tuple[ClassGaussians, Scorer]]
-"""What memory and classifier would be after a task."""
 LEAST_KEPT = 2
 """Images of a class that are never left out: fewer have no covariance."""
 MOST = 2000
@@ -52,22 +48,19 @@ class Assessment(Part):
         """The part of a task that a network may be trained on."""
         return self._part(now, self.of_training) if trains else now
 
+    def tried(self, now: CurrentTask, seen: CurrentTask) -> CurrentTask:
+        """The part of a task that memory and classifier are first fitted to; the task itself if that is all of it."""
+        return seen if seen is not now else self._part(now, self.share)
+
     def update(
-        self,
-        before: Learned | None,
-        now: CurrentTask,
-        seen: CurrentTask,
-        trial: Fit | None,
-        fitted: Fitted,
-        memory: ClassGaussians,
+        self, before: Learned | None, now: CurrentTask, attempt: Attempt, fitted: Fitted, memory: ClassGaussians
     ) -> Evidence:
         """The evidence after a task.
 
         Args:
             before: that of the last task.
             now: the task, with all its images.
-            seen: what the network was trained on.
-            trial: fits memory and classifier to a part of the task; None where that may not be done.
+            attempt: memory and classifier without some images; None where none may be left out.
             fitted: the classifier after the task, from all its images.
             memory: that after the task.
         """
@@ -78,18 +71,13 @@ class Assessment(Part):
             scores, targets = fitted.left_out
             evidence.observe(scores, targets, typicality(scores))
             return evidence
-        scorer, part = fitted.scorer, now
-        if trial is not None:
-            part = seen if seen is not now else self._part(now, self.share)
-        if part is not now:
-            assert trial is not None
-            memory, scorer = trial(part)
-        rows = _asked(now, part)
-        features = now.prediction_features(rows)
+        trial = attempt()
+        memory, scorer, asked = (memory, fitted.scorer, _some(now)) if trial is None else trial
+        features = asked.prediction_features()
         with torch.no_grad():
             scores = by_rows(scorer, features)
             typical = Typicality.of(memory, scorer.power)(features, scores)
-        evidence.observe(scores, now.column_targets[rows.to(now.runtime.device)], typical, left_out=part is not now)
+        evidence.observe(scores, asked.column_targets, typical, left_out=trial is not None)
         return evidence
 
     def _part(self, now: CurrentTask, share: float) -> CurrentTask:
@@ -109,11 +97,7 @@ def keep(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
     return mask
 
 
-def _asked(now: CurrentTask, part: CurrentTask) -> Tensor:
-    """The images that are left out of a part; some of all where none are."""
-    if part is now:
-        order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "asked"))
-        return order[:MOST]
-    left = torch.ones(len(now.data), dtype=torch.bool)
-    left[part.rows] = False
-    return left.nonzero().flatten()
+def _some(now: CurrentTask) -> CurrentTask:
+    """At most `MOST` images of a task."""
+    order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "asked"))
+    return now.part(order[:MOST])

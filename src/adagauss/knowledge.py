@@ -187,7 +187,8 @@ class Knowledge(nn.Module):
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
         if classes:
             with torch.inference_mode():
-                scores = self.scorer(torch.zeros(1, memory.size, device=memory.means.device))
+                size = self.network.extractor.prediction_size
+                scores = self.scorer(torch.zeros(1, size, device=memory.means.device))
             columns = scores.shape[1]
             if not bool(torch.isfinite(scores).all()):
                 raise ValueError("the scores of the classifier are not finite")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from adagauss.algorithm import TaskReport, learn_task
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.checkpoint import load_tensors, require_finite, save_tensors
-from adagauss.classifiers import Scorer
 from adagauss.config import plain
 from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, noticed_scale
-from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.evidence import ClassSummary
 from adagauss.gaussians import ClassGaussians
@@ -26,27 +22,7 @@ from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
 from adagauss.saved import UNFIT, LearnerFacts, check_labels, check_size
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import History
 from adagauss.upkeep import blank, check_known, forgotten, joined, merged, on_device, renamed
-
-
-@dataclass
-class TaskReport:
-    """What learning a task took."""
-
-    history: History = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of each stage: representation, drift, memory, classifier, evidence."""
-    warnings: list[str] = field(default_factory=list)
-    """Sentences on what went wrong, each with a remedy."""
-
-    def warn(self, text: str | None, runtime: Runtime) -> None:
-        """Note a warning, and say it."""
-        if text is not None:
-            self.warnings.append(text)
-            runtime.reporter.message(text)
 
 
 class Learner:
@@ -105,7 +81,7 @@ class Learner:
         return self.knowledge.tasks
 
     def learn(self, data: LabelledImages) -> TaskReport:
-        """Learn one task from its images alone: Algorithm 1.
+        """Learn one task from its images alone: Algorithm 1, see `learn_task`.
 
         A task brings new classes, more images of known ones, or both. Statistics and sums of a known class count the
         new images beside the old ones; a method that relies on one trained output for each class takes new ones only.
@@ -119,7 +95,7 @@ class Learner:
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
         scale = noticed_scale(self.scale, data.images)
-        after, report = self._learned(before, data)
+        after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale
         return report
@@ -179,68 +155,6 @@ class Learner:
                 "something else was learned in the meantime, so this is dropped: change one thing at a time"
             )
         self.knowledge = after
-
-    def _learned(self, before: Knowledge, data: LabelledImages) -> tuple[Knowledge, TaskReport]:
-        """What is known after a task. The images are held by ``now`` alone, and die with it."""
-        method = self.method
-        network = copy.deepcopy(before.network)
-        previous = before.network.frozen_copy() if before.tasks else None
-        of_terms = before.states_below("representation/")
-        shared = method.representation.shares(of_terms)
-        known, index = tuple(before.classes), len(before.tasks)
-        now = CurrentTask(index, data, network, previous, method.augmentation, self.runtime, shared, known)
-        report = TaskReport()
-        states: dict[str, Learned | None] = {}
-
-        trains = (method.representation.first if now.first else method.representation.later) is not None
-        seen = method.evidence.seen(now, trains)
-
-        with _clock(report, "representation"):
-            if now.first:
-                network.extractor.prepare(data.images, self.runtime.generator("unlabelled"))
-            trained = method.representation.fit(seen, before.memory, of_terms)
-            report.history = trained.history
-            now.forget_features()
-            if now.first:
-                network.extractor.end_first_task()
-            network.eval()
-
-        memory = before.memory
-        with _clock(report, "drift"):
-            states["drift"] = before.states.get("drift")
-            if previous is not None and method.representation.later is not None:
-                moved = method.drift.update(memory, seen, before.states.get("drift"))
-                memory, states["drift"] = method.memory.after_drift(memory, moved.memory), moved.state
-                report.warn(moved.warning, self.runtime)
-
-        old = memory
-        with _clock(report, "memory"):
-            memory, states["memory"] = method.memory.update(old, now, before.states.get("memory"))
-            if old is not before.memory:
-                report.warn(collapse_warning(now.name, old, memory), self.runtime)
-
-        with _clock(report, "classifier"):
-            fitted = method.classifier.update(memory, now, before.states.get("classifier"))
-            states["classifier"] = fitted.scorer
-
-        with _clock(report, "evidence"):
-
-            def trial(part: CurrentTask) -> tuple[ClassGaussians, Scorer]:
-                bank = method.memory.update(old, part, before.states.get("memory")).bank
-                return bank, method.classifier.fit(bank, part, before.states.get("classifier"))
-
-            affordable = seen is not now or (not trains and method.classifier.cheap)
-            possible = trial if affordable and not method.classifier.changes_network else None
-            states["evidence"] = method.evidence.update(
-                before.states.get("evidence"), now, seen, possible, fitted, memory
-            )
-
-        with _clock(report, "representation"):
-            left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
-            states.update({f"representation/{name}": state for name, state in left.items()})
-
-        kept = {name: state for name, state in states.items() if state is not None}
-        return Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes))), report
 
     def features(self, images: Images) -> Tensor:
         """(N, S) features under the present network."""
@@ -336,11 +250,3 @@ class Learner:
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:
             raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")
-
-
-@contextmanager
-def _clock(report: TaskReport, stage: str) -> Iterator[None]:
-    """Adds the wall time of what is done meanwhile to a stage."""
-    started = perf_counter()
-    yield
-    report.seconds[stage] = report.seconds.get(stage, 0.0) + perf_counter() - started

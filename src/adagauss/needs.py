@@ -32,6 +32,10 @@ class Need(Enum):
         "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
     )
+    COMPANION = (
+        "features of a second network that is never trained",
+        "set backbone.companion.name=patches and backbone.companion.features=null",
+    )
 
     @property
     def what(self) -> str:

@@ -63,10 +63,9 @@ class LearnerFacts(BaseModel):
     about: dict[str, Any]
 
     @model_validator(mode="after")
-    def _one_statistic_per_channel(self) -> LearnerFacts:
-        statistics = {len(self.mean), len(self.std)}
-        if self.shape[0] not in (1, 3) or statistics not in ({self.shape[0]}, {1}):
-            raise ValueError("images have 1 or 3 channels, with one mean and one deviation for each or for all")
+    def _statistics_of_channels(self) -> LearnerFacts:
+        if self.shape[0] not in (1, 3) or not {len(self.mean), len(self.std)} <= {1, self.shape[0]}:
+            raise ValueError("images have 1 or 3 channels, with one mean and one deviation each or for all of them")
         return self
 
     @classmethod

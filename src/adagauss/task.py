@@ -18,6 +18,7 @@ from adagauss.state import Groups
 from adagauss.training import batch_bounds
 
 Transform = Callable[[Tensor], Tensor]
+
 FEATURE_BATCH = 256
 """Images per batch when features are extracted, up to `SMALL_SIDE` pixels; fewer of larger ones, so that activations
 stay in the cache and memory is bounded."""
@@ -55,7 +56,11 @@ def extract_features(
             advance("")
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
-    return torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
+    return torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+
+
+def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
+    return torch.empty(0, extractor.prediction_size if prediction else extractor.size)
 
 
 class ImageBatches:
@@ -148,6 +153,11 @@ class CurrentTask:
         """The score column of each image's class."""
         return torch.tensor(self.columns, device=self.runtime.device)[self.targets]
 
+    def of_companion(self) -> CurrentTask:
+        """The same images as the companion of the network sees them."""
+        whole = None if self.whole is None else self.whole.of_companion()
+        return replace(self, network=self.network.of_companion(), previous=None, whole=whole, _features={})
+
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
         """Features of all images under the current (or previous) network, computed once per view.
 
@@ -197,12 +207,21 @@ class CurrentTask:
         data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
         return replace(self, data=data, whole=self, rows=rows, _features={})
 
-    def prediction_features(self, rows: Tensor) -> Tensor:
-        """Features of some images as a prediction has them."""
-        extractor = self.network.extractor
-        if (False, "test") in self._features and not extractor.mirror:
-            return self.features()[rows.to(self.runtime.device)]
-        return extract_features(extractor, Subset(self.data.images, rows), self.runtime, prediction=True)
+    def others(self) -> CurrentTask:
+        """The images of the task that are not in this part of it."""
+        assert self.whole is not None, "a whole task leaves no images out"
+        left = torch.ones(len(self.whole.data), dtype=torch.bool)
+        left[self.rows] = False
+        return self.whole.part(left.nonzero().flatten())
+
+    def prediction_features(self) -> Tensor:
+        """Features of all images as a prediction has them."""
+        extractor, holder = self.network.extractor, self.whole or self
+        if (False, "test") in holder._features and not extractor.mirror and extractor.companion is None:
+            return self.features()
+        features = extract_features(extractor, self.data.images, self.runtime, prediction=True)
+        self._check_finite(features)
+        return features
 
     def _check_finite(self, features: Tensor) -> None:
         if not bool(torch.isfinite(features).all()):
@@ -236,6 +255,11 @@ class Upkeep:
     tasks: int
     removed: CurrentTask | None = None
     """Images of the classes that are forgotten, if they are given again."""
+
+    def of_companion(self) -> Upkeep:
+        """The same change for what is made of the features of the network's companion."""
+        removed = None if self.removed is None else self.removed.of_companion()
+        return replace(self, network=self.network.of_companion(), removed=removed)
 
     @property
     def name(self) -> str:

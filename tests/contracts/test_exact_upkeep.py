@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from torch import Tensor
 
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.errors import DataError
 from adagauss.learner import Learner
-from tests.contracts.test_order import EXACT, learned
+from tests.contracts.test_order import EXACT, learned, solution
 from tests.contracts.toy import NAMES, taught, toy_images, toy_learner, toy_tasks
 
 EXACT_OR_ANALYTIC = [*EXACT, "acil"]
@@ -35,13 +34,6 @@ def started(name: str, first: LabelledImages) -> Learner:
         learner = learner.blank()
     learner.learn(first)
     return learner
-
-
-def solution(learner: Learner, classes: Sequence[str]) -> Tensor:
-    """Scores of the test images before they are calibrated, less their mean, in the order of ``classes``."""
-    values: Tensor = learner.knowledge.scorer(learner.features(toy_images(test=True).images)).double()
-    values = values[:, [learner.classes.index(name) for name in classes]]
-    return values - values.mean(1, keepdim=True)
 
 
 def assert_same(one: Learner, other: Learner, classes: Sequence[str] = NAMES) -> None:

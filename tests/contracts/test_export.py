@@ -11,8 +11,8 @@ from adagauss.methods import methods
 from tests.contracts.toy import LEARNING, quick_method, taught, toy_images
 
 OTHERS: dict[str, tuple[str, dict[str, object]]] = {
-    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
     "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
+    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
 }
 """Classifiers that no method has by default."""
 KINDS: dict[str, tuple[str, dict[str, object]]] = {

@@ -23,7 +23,9 @@ DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
 def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
     """One strength and the same unlabelled preparation for all: these are chosen from what comes first."""
     method = quick_method(name)
-    fixed: dict[str, object] = {"classifier.strengths": (30.0,)}
+    fixed: dict[str, object] = {}
+    if "strengths" in type(method.classifier).model_fields:
+        fixed["classifier.strengths"] = (30.0,)
     if method.classifier.kind == "exact_best":
         fixed["classifier.shrinkages"] = ()
     if name == "exact-auto":
@@ -36,12 +38,11 @@ def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
     return learner
 
 
-def solution(learner: Learner) -> Tensor:
-    """Scores of the test images before any temperature, classes in the order of `NAMES`."""
-    knowledge = learner.knowledge
-    values: Tensor = knowledge.scorer(learner.features(toy_images(test=True).images))
-    columns = [knowledge.classes.index(name) for name in NAMES]
-    values = values[:, columns]
+def solution(learner: Learner, classes: Sequence[str] = NAMES) -> Tensor:
+    """Scores of the test images less their mean, as they are before evidence makes probabilities of them."""
+    with torch.no_grad():
+        scores: Tensor = learner.knowledge.scorer(learner.features(toy_images(test=True).images))
+    values = scores.double()[:, [learner.classes.index(name) for name in classes]]
     return values - values.mean(1, keepdim=True)
 
 

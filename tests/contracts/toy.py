@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.algorithm import TaskReport
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner, TaskReport
+from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime
@@ -42,6 +43,10 @@ QUICK = {
     "classifier.random_features": 48,
     "backbone.options.filters": 16,
     "backbone.options.patches.filters": 16,
+    "backbone.options.groups": 2,
+    "backbone.options.reservoirs": 1,
+    "backbone.options.units": 8,
+    "backbone.companion.options.filters": 16,
     "backbone.name": "convnet",
     "backbone.features": 24,
 }

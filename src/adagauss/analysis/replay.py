@@ -25,7 +25,7 @@ from adagauss.learner import Learner
 from adagauss.linalg import by_rows
 from adagauss.memory import Memory
 from adagauss.methods import Method, method_info
-from adagauss.needs import check_needs
+from adagauss.needs import Need, check_needs
 from adagauss.progress import Reporter
 from adagauss.runs.compare import Spread, markdown
 from adagauss.runs.configuration import RunConfig, stored_config
@@ -175,6 +175,11 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
     if changing := [part.kind for part in classifiers.values() if part.changes_network]:
         raise ConfigError(
             f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
+            "choose another one, e.g. classifier.kind=bayes"
+        )
+    if accompanied := [part.kind for part in classifiers.values() if Need.COMPANION in part.requires]:
+        raise ConfigError(
+            f"classifier {accompanied[0]!r} is judged by images that no network was trained on and cannot be replayed: "
             "choose another one, e.g. classifier.kind=bayes"
         )
     if not folder.finished_tasks():

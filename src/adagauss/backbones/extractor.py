@@ -2,92 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import AfterValidator, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import COLOUR
-from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
+from adagauss.backbones.registry import BackboneInfo, Trunk, TrunkSpec, backbone_info
 from adagauss.backbones.resizing import ResizedImages, resized
+from adagauss.backbones.settings import NAMED_WEIGHTS, BackboneConfig
 from adagauss.backbones.weights import load_weights
-from adagauss.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
-
-BatchNormPolicy = Literal["train", "frozen", "none"]
-NAMED_WEIGHTS = ("imagenet", "random")
-"""Values of `BackboneConfig.weights` that do not name a file."""
-
-
-def _known_share(value: str) -> str:
-    if not re.fullmatch(r"all|none|last:[1-9]\d*", value):
-        raise ValueError("write all, none, or last:N with N a number of blocks")
-    return value
-
-
-class BackboneConfig(Config):
-    """Which network turns images into features."""
-
-    name: str = "resnet18"
-    features: PositiveInt | None = 64
-    """S, the size of the latent space; None uses the features of the trunk, without a bottleneck."""
-    batch_norm: BatchNormPolicy = "train"
-    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: there
-    are no batch norms."""
-    weights: str | None = None
-    """Initial weights of the trunk: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
-    backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
-    initialization: Literal["he", "torch"] = "he"
-    """Initialisation of random convolutions and the bottleneck: He's rule, or torch's (the published ResNet-32)."""
-    stem: Stem = "auto"
-    """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
-    ``auto`` depends on the image size."""
-    input_size: PositiveInt | None = None
-    """Side in pixels that images are resized to; None takes the training size of the backbone's weights."""
-    train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
-    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk is then frozen, including
-    the layers before and after the blocks and all batch-norm statistics."""
-    train_bottleneck: bool = True
-    """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
-    mirror: bool = False
-    """Predict from the mean of the features of an image and of its mirror image."""
-    options: Config | None = None
-    """Settings specific to this backbone, if it has any."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _own_options(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        name = data.get("name", cls.model_fields["name"].default)
-        if not isinstance(name, str):
-            return data
-        info = backbone_info(name)
-        given = data.get("options")
-        if info.options is None:
-            if given is not None:
-                raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
-        elif not isinstance(given, info.options):
-            data = {**data, "options": info.options.of(given or {}, "backbone.options.")}
-        return data
-
-    @field_validator("weights")
-    @classmethod
-    def _absolute_file(cls, weights: str | None) -> str | None:
-        # A run or a learner may be resumed from another directory.
-        return weights if weights in (None, *NAMED_WEIGHTS) else str(Path(weights).expanduser().absolute())
-
-    @field_validator("name")
-    @classmethod
-    def _absolute_folder(cls, name: str) -> str:
-        prefix, _, model = name.partition(":")
-        is_folder = prefix == "hf" and model and Path(model).expanduser().is_dir()
-        return f"{prefix}:{Path(model).expanduser().absolute()}" if is_folder else name
 
 
 class Extractor(nn.Module):
@@ -122,6 +49,8 @@ class Extractor(nn.Module):
         self.size = features if features is not None else trunk.width
         self.input_size = input_size
         self.mirror = mirror
+        self.companion: Extractor | None = None
+        """A second extractor, which is never trained and has no part in `forward`."""
         self.train_blocks = train_blocks
         """How many of the last blocks learn; None for the whole trunk."""
         if train_blocks is not None:
@@ -135,6 +64,11 @@ class Extractor(nn.Module):
         self.mean: Tensor
         self.std: Tensor
 
+    def accompany(self, companion: Extractor) -> None:
+        """Let predictions see the features of a second extractor as well."""
+        self.companion = companion.requires_grad_(False).eval()
+        companion.trunk.where = f"{self.trunk.where}.companion"
+
     def input_facts(self) -> dict[str, Any]:
         """How images are prepared, for a checkpoint: the files that define it may change later."""
         return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
@@ -146,13 +80,20 @@ class Extractor(nn.Module):
         self.input_size = facts["size"]
 
     @property
+    def prediction_size(self) -> int:
+        """Number of features used for prediction: with a companion, those of both."""
+        return self.size + (0 if self.companion is None else self.companion.prediction_size)
+
+    @property
     def groups(self) -> tuple[int, ...]:
         """Sizes of the groups of features that belong together."""
         return (self.size,) if isinstance(self.bottleneck, nn.Linear) else self.trunk.groups
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Let the trunk learn, without labels, from the images of the first task."""
+        """Let the trunk, and the companion, learn without labels from the images of the first task."""
         self.trunk.prepare(ResizedImages(images, self.input_size), generator)
+        if self.companion is not None:
+            self.companion.prepare(images, generator)
 
     def forward(self, images: Tensor) -> Tensor:
         # For grey images and a trunk that takes colour, the three-channel mean repeats the grey channel.
@@ -160,9 +101,14 @@ class Extractor(nn.Module):
         return features
 
     def for_prediction(self, images: Tensor) -> Tensor:
-        """Features used for prediction: with ``mirror``, the mean over an image and its mirror image."""
+        """Features used for prediction: with ``mirror``, the mean over an image and its mirror image.
+
+        Those of a companion follow, by its own rule.
+        """
         features: Tensor = self(images)
-        return (features + self(images.flip(3))) / 2 if self.mirror else features
+        if self.mirror:
+            features = (features + self(images.flip(3))) / 2
+        return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
 
     def end_first_task(self) -> None:
         """From now on a ``frozen`` batch norm neither updates its statistics nor learns its scales."""
@@ -174,6 +120,8 @@ class Extractor(nn.Module):
 
     def train(self, mode: bool = True) -> Extractor:
         super().train(mode)
+        if self.companion is not None:
+            self.companion.eval()
         if self.train_blocks is not None:
             # Frozen modules stay in evaluation mode: neither statistics nor dropout change their output.
             self.trunk.eval()
@@ -210,6 +158,7 @@ def build_extractor(
     """
     info = backbone_info(config.name)
     channels, height, width = shape
+    of_dataset = mean, std
     if channels == 1 and info.carries_weights:
         channels = COLOUR
     file = _check_weights(config, info)
@@ -248,6 +197,8 @@ def build_extractor(
     )
     if config.initialization == "torch":
         _initialize_as_torch(extractor if _starts_random(config, info, initial_weights) else extractor.bottleneck)
+    if config.companion is not None:
+        extractor.accompany(build_extractor(config.companion, shape, *of_dataset, initial_weights))
     return extractor
 
 

@@ -27,6 +27,8 @@ class Trunk(nn.Module):
     std: Sequence[float] | None = None
     input_size: int | None = None
     """Side in pixels the weights were trained at; None takes images as they are."""
+    where: str = "backbone"
+    """Where the settings of the trunk are found in those of a method."""
     heads: tuple[str, ...] = ("fc.",)
     """Prefixes of the classifier's parameter names in a weight file: these are not loaded."""
 
@@ -41,7 +43,7 @@ class Trunk(nn.Module):
 
     def narrower(self, width: int) -> str:
         """What to set for at most ``width`` features."""
-        return f"a network with at most {width} features (backbone.name)"
+        return f"a network with at most {width} features ({self.where}.name)"
 
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""

@@ -57,7 +57,7 @@ class StillTrunk(Trunk):
     def narrower(self, width: int) -> str:
         own = width - (self.width - self.dictionary.width)
         if own > 0:
-            return f"backbone.options.patches.filters={self.dictionary.filters_within(own)}"
+            return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
         return super().narrower(width)
 
     def blocks(self) -> list[nn.Module]:

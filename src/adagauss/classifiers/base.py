@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
@@ -48,6 +49,23 @@ class Fitted(NamedTuple):
     left_out: LeftOut | None = None
 
 
+class Trial(NamedTuple):
+    """Memory and scorer after a task, had some of its images not come, and these images: they may judge both."""
+
+    memory: ClassGaussians
+    scorer: Scorer
+    left: CurrentTask
+
+
+Attempt = Callable[[], Trial | None]
+"""Makes the trial of a task, once however often it is asked; None where no images may be left out."""
+
+
+def no_attempt() -> Trial | None:
+    """No images are left out."""
+    return None
+
+
 class Classifier(Part):
     """Fits a scorer for all classes learned so far, in the order in which they were learned."""
 
@@ -68,8 +86,13 @@ class Classifier(Part):
         """
         raise TypeError(f"{type(self).__name__} must define fit")
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Fitted:
-        """As `fit`, with the answers to images that were left out if the classifier has them for nothing."""
+    def update(
+        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+    ) -> Fitted:
+        """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
+
+        ``attempt`` makes a scorer without some images by `fit`, for a classifier that is to be judged by these.
+        """
         return Fitted(self.fit(memory, now, before))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:

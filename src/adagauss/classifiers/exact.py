@@ -15,7 +15,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier, Fitted, LeftOut, Scorer
+from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
+from adagauss.classifiers.random_features import RandomFeatures
+from adagauss.classifiers.taking import take_in, take_out
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
@@ -32,42 +34,6 @@ Weights = tuple[NonNegativeFloat, ...]
 Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
 SHRINKAGES = (None, 0.3, 0.6, 0.85)
 """Oracle approximating shrinkage shrinks too little for the few images per feature that photographs give."""
-
-
-class RandomFeatures(Learned):
-    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved.
-
-    A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
-    """
-
-    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
-    keeps: ClassVar[str] = "the seed of a random matrix"
-
-    def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("drawn", torch.tensor([seed, features, size]))
-        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
-        self.drawn: Tensor
-        self.total: Tensor
-        self.matrix: Tensor
-        self._draw()
-        self.total = self.matrix.double().sum()
-
-    def forward(self, features: Tensor) -> Tensor:
-        return (features @ self.matrix).relu()
-
-    def _draw(self) -> None:
-        seed, features, size = self.drawn.tolist()
-        generator = torch.Generator().manual_seed(seed)
-        self.matrix = torch.randn(features, size, generator=generator).to(self.drawn.device)
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        super()._load_from_state_dict(*args)
-        self._draw()
-        if not torch.isclose(self.matrix.double().sum(), self.total, atol=1e-6):
-            errors: list[str] = args[-1]
-            errors.append("this torch draws other random features from the seed than the one that saved the learner")
 
 
 class ExactScorer(Scorer):
@@ -108,6 +74,11 @@ class ExactScorer(Scorer):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
+    def width(self) -> int:
+        """How many features it takes."""
+        return len(self.weight) if self.random is None else len(self.random.matrix)
+
+    @property
     def class_sums(self) -> Tensor:
         return self.sums.cross
 
@@ -141,13 +112,15 @@ class ExactClassifier(Classifier):
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
         return self.update(memory, now, before).scorer
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Fitted:
+    def update(
+        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+    ) -> Fitted:
         known = recalled(before, ExactScorer)
         groups = self._groups(now.network)
         if known is None:
             known = self._nothing(now, groups).to(now.runtime.device)
         sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
-        views, targets = self._take_in(known, sums, now)
+        views, targets = take_in(sums, now, self.flips, self.judged, known.expanded)
         left_out = LeftOut(*choice.observe(sums, views, targets, groups))
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(sums, groups)), left_out)
 
@@ -165,7 +138,7 @@ class ExactClassifier(Classifier):
         assert isinstance(before, ExactScorer)
         sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
         if now.removed is not None:
-            self._take_out(before, sums, now.removed)
+            take_out(sums, now.removed, self.flips, before.expanded)
         sums.regroup_(now.groups)
         return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
 
@@ -178,20 +151,6 @@ class ExactClassifier(Classifier):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
         return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
-
-    def _take_out(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> None:
-        """Remove images that were added once."""
-        columns, views_each = torch.tensor(now.columns), 2 if self.flips else 1
-        known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
-        for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
-            if number > there:
-                raise DataError(
-                    f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
-                    "only images that it was learned from"
-                )
-        for rows, views in now.blocks(self.flips):
-            for view in views:
-                sums.remove_(known.expanded(view), columns[now.data.targets[rows]])
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
@@ -207,23 +166,6 @@ class ExactClassifier(Classifier):
 
     def _choice(self, groups: Sequence[int]) -> Choice:
         return Choice(self.rules)
-
-    def _take_in(self, known: ExactScorer, sums: FeatureSums, now: CurrentTask) -> tuple[Tensor, Tensor]:
-        """Add the current images to the sums: the features of every view of those that judge, and their targets."""
-        columns, classes = torch.tensor(now.columns), len(now.all_classes)
-        judges = torch.zeros(len(now.data), dtype=torch.bool)
-        order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
-        judges[order[: self.judged]] = True
-        waiting: list[Tensor] = []
-        labels: list[Tensor] = []
-        for rows, views in now.blocks(self.flips):
-            targets, chosen = columns[now.data.targets[rows]], judges[rows]
-            expanded = torch.stack([known.expanded(view) for view in views])
-            for view in expanded:
-                sums.add_(view, targets, classes)
-            waiting.append(expanded[:, chosen])
-            labels.append(targets[chosen])
-        return torch.cat(waiting, 1), torch.cat(labels)
 
 
 class ExactLDA(ExactClassifier):

@@ -69,6 +69,7 @@ class Typicality(nn.Module):
 
     def forward(self, features: Tensor, scores: Tensor) -> Tensor:
         if self.weight is not None and self.bias is not None:
-            points = features if self.power is None else features.clamp_min(0).pow(self.power)
+            points = features[:, : len(self.weight)]  # features of a companion come after those that are remembered
+            points = points if self.power is None else points.clamp_min(0).pow(self.power)
             scores = torch.addmm(self.bias, points.to(self.weight), self.weight)
         return typicality(scores)

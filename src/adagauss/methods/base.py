@@ -81,8 +81,12 @@ class Method(Config):
             and self.backbone.features is None
             and isinstance(self.representation.reparameterisation, NoReparameterisation)
         )
-        given = {Need.NON_NEGATIVE} if rectified else set()
-        return frozenset(given | ({Need.STILL_FEATURES} if still else set()))
+        found = {
+            Need.NON_NEGATIVE: rectified,
+            Need.STILL_FEATURES: still,
+            Need.COMPANION: self.backbone.companion is not None,
+        }
+        return frozenset(need for need, is_there in found.items() if is_there)
 
 
 @dataclass(frozen=True)

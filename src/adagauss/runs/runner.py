@@ -12,11 +12,12 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from adagauss.algorithm import TaskReport
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
-from adagauss.learner import Learner, TaskReport
+from adagauss.learner import Learner
 from adagauss.methods import method_info
 from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
@@ -159,12 +160,13 @@ def _evaluate(
     aware = task_aware_predictions(scores, targets, sizes)
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
-    affordable = features.shape[1] <= LARGEST_COMPARED
+    remembered = learner.network.extractor.size  # features of a companion come after these
+    affordable = remembered <= LARGEST_COMPARED
     if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
         train = stream.dataset.train.of_classes(labels)
-        real = real_statistics(learner.features(train.images), train.targets, labels)
+        real = real_statistics(learner.features(train.images)[:, :remembered], train.targets, labels)
         drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
-        folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
+        folder.write_real(index, real, features.cpu()[drawn, :remembered], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         images_per_second=len(targets) / seconds,

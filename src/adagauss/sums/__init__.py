@@ -2,8 +2,9 @@
 
 from adagauss.sums.choice import Choice, Strength
 from adagauss.sums.discriminant import Discriminant, oas_shrinkage
+from adagauss.sums.grouped import GroupSums
 from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
 
-__all__ = ["Choice", "Discriminant", "FeatureSums", "Linear", "Ridge", "Rule", "Strength", "oas_shrinkage"]
+__all__ = ["Choice", "Discriminant", "FeatureSums", "GroupSums", "Linear", "Ridge", "Rule", "Strength", "oas_shrinkage"]
