@@ -14,6 +14,7 @@ import pytest
 
 from adagauss.cli.model import Model
 from tests.cli.conftest import SMALL, Command
+from tests.interrupts import interruptible
 
 
 def _interrupt(*given: Any, **settings: Any) -> Any:
@@ -88,10 +89,10 @@ def test_a_change_that_was_finished_is_not_denied(
 
 def test_a_run_that_is_really_stopped_goes_on_as_it_says(tmp_path: Path) -> None:
     program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
-    words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "10", "--out", "out"]
+    words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "40", "--out", "out"]
     environment = {**os.environ, "COLUMNS": "200"}
-    with subprocess.Popen(
-        [*program, *words], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    with interruptible(
+        [*program, *words], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     ) as running:
         while running.poll() is None and not (tmp_path / "out" / "config.yaml").exists():
             time.sleep(0.05)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.interrupts import interruptible
 from tests.serve.colours import png
 
 PROGRAM = """
@@ -27,7 +28,7 @@ class Remote:
 
     def __init__(self, model: Path, **settings: Any) -> None:
         command = [sys.executable, "-c", PROGRAM, str(model), json.dumps(settings)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = interruptible(command, stderr=subprocess.PIPE)
         assert self.process.stderr is not None
         greeting = self.process.stderr.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+", greeting)
