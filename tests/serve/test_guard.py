@@ -87,6 +87,8 @@ def test_pages_of_other_sites_can_neither_change_nor_read(client: TestClient, he
 def test_the_page_itself_may_do_both(client: TestClient) -> None:
     headers = {"Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}
     ended(client, client.post("/api/rename", json={"old": "red", "new": "scarlet"}, headers=headers))
+    assert "scarlet" in classes_of(client)
+    assert client.get("/api/download/model", headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/model", "/api/nothing", "/static/../app.py"])

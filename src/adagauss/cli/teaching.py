@@ -76,37 +76,11 @@ def teach(
 
     No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
     """
-    from adagauss.cli.model import Model, changing, open_model, save, signature, size
-    from adagauss.estimator import default_method
+    from adagauss.cli.model import changing, save, signature, size
 
     begun = signature(model)
     with changing(model):
-        if begun:
-            if given := sorted(MAKING & given_options(context)):
-                option = {"settings": "set"}.get(given[0], given[0]).replace("_", "-")
-                raise ConfigError(
-                    f"{model} is there already, and --{option} takes effect only when a model is made: leave it out, "
-                    "or choose another file"
-                )
-            classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
-        elif like is not None:
-            if given := sorted(SETTING & given_options(context)):
-                raise ConfigError(f"a model like {like} has its settings: leave --{given[0].replace('_', '-')} out")
-            classifier = open_model(like, skip_bad=skip_bad_images, quiet=quiet).blank()
-        else:
-            classifier = Model(
-                # The default by its name, so that the file tells it.
-                method or (default_method() if effort == "good" else None),
-                preset,
-                effort=effort,
-                settings=parse_settings(settings) or None,
-                epochs=epochs,
-                image_size=image_size,
-                skip_bad=skip_bad_images,
-                seed=seed,
-                device=device,
-                verbose=not quiet,
-            )
+        classifier = _opened(context, model, bool(begun))
         known = set(classifier.learner_.classes) if begun else set()
         counted = _counted(folder, class_name)
         started = perf_counter()
@@ -114,6 +88,41 @@ def teach(
         seconds = perf_counter() - started
         save(classifier, model, "teach", begun, classes=len(counted), images=sum(counted.values()))
     _report(classifier, model, counted, known, seconds, size(model))
+
+
+def _opened(context: typer.Context, model: Path, begun: bool) -> Model:
+    """The model in the file, one with the features of another, or a new one with the options that were given."""
+    from adagauss.cli.model import Model, open_model
+    from adagauss.estimator import default_method
+
+    given = context.params
+    reading = {"skip_bad": given["skip_bad_images"], "quiet": given["quiet"]}
+    if begun:
+        reason = f"{model} is there already, and --{{}} takes effect only when a model is made"
+        _refuse(context, MAKING, f"{reason}: leave it out, or choose another file")
+        return open_model(model, **reading)
+    if given["like"] is not None:
+        _refuse(context, SETTING, f"a model like {given['like']} has its settings: leave --{{}} out")
+        return open_model(given["like"], **reading).blank()
+    return Model(
+        # The default by its name, so that the file tells it.
+        given["method"] or (default_method() if given["effort"] == "good" else None),
+        given["preset"],
+        effort=given["effort"],
+        settings=parse_settings(given["settings"]) or None,
+        epochs=given["epochs"],
+        image_size=given["image_size"],
+        skip_bad=given["skip_bad_images"],
+        seed=given["seed"],
+        device=given["device"],
+        verbose=not given["quiet"],
+    )
+
+
+def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:
+    """Raise with this sentence if one of these options was given; its name takes the place of the braces."""
+    if found := sorted(names & given_options(context)):
+        raise ConfigError(sentence.format({"settings": "set"}.get(found[0], found[0]).replace("_", "-")))
 
 
 def _counted(folder: Path, class_name: str | None) -> Counter[str]:
