@@ -26,7 +26,7 @@ from .real_data import read
 
 FIRST = 10
 """Classes that the dictionary comes from."""
-IMAGES = 100
+IMAGES = 50
 """Images of one piece of work."""
 
 
@@ -40,15 +40,17 @@ class Extraction:
     """Where features are kept in half precision, to be read instead of computed the next time."""
 
     def views(self, part: LabelledImages, name: str) -> Tensor:
-        """(2, N, width) features of images and of their mirror images."""
-        first, last = int(part.targets.min()), int(part.targets.max())
-        file = self.folder / f"{name}-{first}-{last}.pt" if self.folder else None
+        """(2, N, width) features of images, class after class, and of their mirror images."""
+        return torch.cat([self._of_class(part, target, name) for target in part.targets.unique().tolist()], 1)
+
+    def _of_class(self, part: LabelledImages, target: int, name: str) -> Tensor:
+        file = self.folder / f"{name}-{target}.pt" if self.folder else None
         if file and file.exists():
             kept: Tensor = torch.load(file, weights_only=True)
             return kept.float()
+        indices = (part.targets == target).nonzero().flatten()
         with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            blocks = pool.map(lambda some: self._some(part, some), torch.split(torch.arange(len(part)), IMAGES))
-            found = torch.cat(list(blocks), 1)
+            found = torch.cat(list(pool.map(lambda some: self._some(part, some), torch.split(indices, IMAGES))), 1)
         if file:
             torch.save(found.half(), file)
         return found
@@ -63,14 +65,13 @@ def parts(options: argparse.Namespace) -> tuple[LabelledImages, LabelledImages]:
     """Training and test images of the classes in their order; ``--validate`` tests on the last training images."""
     dataset = read("cifar100")
     names = [dataset.classes[position] for position in class_order("icarl", range(100))[: options.classes]]
-    train, test = dataset.train.of_classes(names), dataset.test.of_classes(names)
-    if options.validate:
-        test = ranked(train, 400, 500)
+    train = dataset.train.of_classes(names)
+    test = ranked(train, 400, 500) if options.validate else ranked(dataset.test.of_classes(names), 0, 100)
     return ranked(train, 0, options.images), test
 
 
 def ranked(part: LabelledImages, start: int, stop: int) -> LabelledImages:
-    """The images of each class from number ``start`` to ``stop``."""
+    """The images of each class from number ``start`` to ``stop``, class after class."""
     places = [(part.targets == target).nonzero().flatten()[start:stop] for target in range(len(part.classes))]
     chosen = torch.cat(places)
     return LabelledImages(Subset(part.images, chosen), part.targets[chosen], part.classes)
