@@ -18,7 +18,7 @@ def event() -> Event:
     return made
 
 
-def started(work: Callable[..., None], *given: Any) -> BaseProcess:
+def started(work: Callable[..., object], *given: Any) -> BaseProcess:
     """A process that does this work and nothing else; it ends with the tests at the latest.
 
     Importing torch takes longer than most of what is killed. So the children are forked, where the system can, from
