@@ -1,0 +1,47 @@
+"""`adagauss report`: one page about finished and unfinished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adagauss.cli.options import Quiet, make_reporter
+from adagauss.cli.stopping import stoppable
+from adagauss.errors import ConfigError
+from adagauss.names import visible
+
+EXAMPLES = """**Examples:**
+
+`adagauss report runs/demo --out report.html`
+
+`adagauss report runs/cifar/adagauss-*-seed0 runs/cifar/exact-*-seed0`
+"""
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add the command."""
+    app.command(rich_help_panel=panel, epilog=EXAMPLES)(report)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold some.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
+    quiet: Quiet = False,
+) -> None:
+    """Write one page about runs: results, curves, classes, cost, settings, environment and commands.
+
+    The page is a single file that needs no network and no script. Runs of different protocols are told apart;
+    unfinished runs are shown as far as they have come.
+    """
+    from adagauss.report import write_report
+
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
+    with stoppable("the report was not written; runs are only read"):
+        written = write_report(runs, out, reporter=make_reporter(quiet))
+    for one in written.left_out:
+        typer.secho(visible(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
+    count = sum(len(section.runs) for section in written.sections)
+    typer.echo(visible(f"{count} run{'s' * (count > 1)}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))

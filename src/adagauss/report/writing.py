@@ -1,0 +1,53 @@
+"""From run folders to one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adagauss.atomic import write_atomically
+from adagauss.errors import ConfigError
+from adagauss.progress import Reporter
+from adagauss.report.figures import figures
+from adagauss.report.gathering import LeftOut, gather
+from adagauss.report.grouping import Section, arrange
+from adagauss.report.page import page
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a report shows, and what not."""
+
+    path: Path
+    sections: Sequence[Section]
+    left_out: Sequence[LeftOut]
+
+
+def write_report(runs: Sequence[Path | str], out: Path | str, *, reporter: Reporter | None = None) -> Written:
+    """Write one HTML file about these runs; it needs no network and no script.
+
+    Runs of different protocols have their own parts of the page, and a run that cannot be read, or repeats another
+    one, is named there with the reason. If none can be shown, nothing is written.
+
+    Args:
+        runs: run folders, or folders that hold some.
+        out: the file; an older one is replaced when the new one is complete.
+        reporter: told about the progress.
+    """
+    reporter = reporter or Reporter()
+    with reporter.progress("reading runs", len(runs)) as advance:
+        gathered, unreadable = gather([Path(run) for run in runs], lambda path: advance(path.name, 0.0))
+    sections, repeated = arrange(gathered)
+    without = [*unreadable, *repeated]
+    if not sections:
+        raise ConfigError(f"none of the runs can be shown: {without[0].reason}")
+    drawn = []
+    with reporter.progress("drawing", len(sections)) as advance:
+        for place, section in enumerate(sections):
+            drawn.append(figures(section, f"p{place}"))
+            advance(section.title)
+    path = Path(out)
+    # A name may hold bytes that are no UTF-8; they are escaped where it is shown.
+    write_atomically(path, page(sections, without, drawn).encode("utf-8", "backslashreplace"))
+    return Written(path, sections, without)
