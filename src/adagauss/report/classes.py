@@ -104,7 +104,7 @@ def _table(classes: Sequence[OfClass], several: bool, label: str) -> Markup:
             tag("td", _bar(one.accuracy), f"{100 * one.accuracy:.1f}", class_="number"),
             *([f"{100 * min(one.accuracies):.0f} – {100 * max(one.accuracies):.0f}"] if several else []),
             one.images,
-            join((join([name(other, 30), f" {100 * share:.0f} %"]) for other, share in one.taken_for), ", ") or "–",
+            join((join([name(other, 30), f" ({100 * share:.0f} %)"]) for other, share in one.taken_for), ", ") or "–",
         ]
         for one in classes
     ]

@@ -111,7 +111,7 @@ def _legend(groups: Sequence[Group]) -> Markup:
 
 
 def _time_heads(groups: Sequence[Group]) -> list[str]:
-    return ["method", "all but answering, s", *(f"{STAGES.get(one, one)}, s" for one in _stages(groups)), "images per s"]
+    return ["method", "all but answering", *(STAGES.get(one, one) for one in _stages(groups)), "images per second"]
 
 
 def _time_row(group: Group, groups: Sequence[Group]) -> list[object]:
@@ -123,7 +123,7 @@ def _time_row(group: Group, groups: Sequence[Group]) -> list[object]:
 
 def _caution(runs: Sequence[Gathered]) -> str:
     machines = {(run.environment.get("processor"), run.environment.get("threads")) for run in runs}
-    measured = "Wall time summed over the tasks, mean over seeds; images per second are those of answering."
+    measured = "Seconds of wall time over all tasks, mean over seeds; images per second are those of answering."
     if len(machines) > 1:
         return f"{measured} The runs were made on different machines or with different threads: do not compare times."
     return f"{measured} Times depend on what else the machine did."

@@ -17,7 +17,7 @@ def figures(section: Section, prefix: str) -> Markup:
     """Confusion matrices of the best methods, and the Gaussians of those that keep some."""
     blocks = []
     for place, group in enumerate(section.groups[:MOST_MATRICES]):
-        blocks.append(details(name(group.label), *_of_group(group, f"{prefix}g{place}")))
+        blocks.append(details(name(group.label), *_of_group(group, f"{prefix}g{place}"), opened=place == 0))
     left = len(section.groups) - len(blocks)
     more = tag("p", f"{left} more methods have no figures here.", class_="quiet") if left else None
     return tag("div", tag("h3", "Confusion and memory"), *blocks, more, class_="card")

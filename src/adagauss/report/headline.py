@@ -44,7 +44,7 @@ def headline(section: Section) -> Markup:
                 details("Numbers of the curve", _curve_table(section, lines, tasks)),
                 class_="card",
             ),
-            tag("div", tag("h3", "All measures"), _metrics_table(section), _meanings(), class_="card"),
+            tag("div", tag("h3", "All measures, in %"), _metrics_table(section), _meanings(), class_="card"),
         ]
     )
 
@@ -56,7 +56,7 @@ def _card(index: int, group: Group) -> Markup:
     state = None if group.finished else f"; unfinished: after {group.first.done} of {group.first.tasks} tasks"
     return tag(
         "div",
-        tag("div", name(group.label, 70), class_="who"),
+        tag("div", name(group.label), class_="who"),
         number,
         tag("div", "A_last", " · A_inc ", f"{inc.mean:.1f}", _deviation(inc), class_="quiet"),
         tag("div", seeds, state, class_="quiet"),
@@ -98,7 +98,7 @@ def _curve_table(section: Section, lines: Sequence[Line], tasks: int) -> Markup:
 def _metrics_table(section: Section) -> Markup:
     papers = {group.label: _of_paper(group) for group in section.groups}
     quoted = any(papers.values())
-    heads = ["method", "seeds", *(f"{metric.title}, %" if metric.percent else metric.title for metric in METRICS)]
+    heads = ["method", "seeds", *(metric.title for metric in METRICS)]
     rows = []
     for group in section.groups:
         spreads = [Spread.of([run.metrics[one.name] for run in group.runs], one.percent) for one in METRICS]

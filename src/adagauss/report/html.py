@@ -50,7 +50,7 @@ def join(children: Iterable[Child], between: str = "") -> Markup:
     return Markup(html.escape(between).join(pieces))
 
 
-def name(label: object, width: int = 60) -> Markup:
+def name(label: object, width: int = 110) -> Markup:
     """The name of a class, a method or a file: its direction of writing does not touch the text around it.
 
     A name that is cut is shown whole when the pointer rests on it.

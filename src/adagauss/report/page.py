@@ -83,7 +83,8 @@ def _section(section: Section, place: int, figures: Markup | None) -> Markup:
     shown = {key: content for key, content in parts.items() if any(content)}
     links = (tag("li", tag("a", PARTS[key], href=f"#{prefix}-{key}")) for key in shown)
     furthest = max(section.runs, key=lambda run: run.done)
-    facts = f"{sum(furthest.sizes)} classes, {section.test_images:,} test images, {len(section.runs)} runs"
+    count = len(section.runs)
+    facts = f"{sum(furthest.sizes)} classes, {section.test_images:,} test images, {count} run{'s' * (count > 1)}"
     return tag(
         "main" if place == 0 else "section",
         tag("h2", name(section.title, 200), id=prefix),

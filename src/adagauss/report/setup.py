@@ -23,7 +23,7 @@ def made(section: Section) -> Markup:
     rows = [
         [
             name(run.folder.path, 90),
-            name(group.label, 40),
+            name(group.label),
             run.config.seed,
             f"{run.done} of {run.tasks}",
             run.config.digest(),
@@ -86,8 +86,8 @@ def cautions(section: Section) -> list[str]:
     unfinished = [run for run in section.runs if not run.finished]
     if unfinished:
         found.append(
-            f"{len(unfinished)} of {len(section.runs)} runs are unfinished: they are shown as far as they have come, "
-            "apart from the others, and their numbers are over fewer classes."
+            f"Unfinished runs: {len(unfinished)} of {len(section.runs)}. They are shown as far as they have come, apart "
+            "from the others; their numbers are over fewer classes."
         )
     seeds = {tuple(group.seeds) for group in section.groups if group.finished}
     if len(seeds) > 1:
@@ -138,7 +138,7 @@ def _differences(groups: Sequence[Group]) -> list[Markup]:
             rows = [[key, *(_value(one, key) for one in flat)] for key in keys]
             heads = ["setting", *(name(group.label) for group in own)]
             blocks.append(tag("h4", f"Where the configurations of {method} differ"))
-            blocks.append(table(heads, rows, label=f"differing settings of {method}", words=range(len(heads))))
+            blocks.append(table(heads, rows, label=f"differing settings of {method}", words=range(len(heads)), class_="settings"))
     return blocks
 
 

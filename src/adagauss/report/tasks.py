@@ -87,7 +87,7 @@ def _matrix(group: Group) -> Markup:
 
 def _heat(share: float) -> Markup:
     if np.isnan(share):
-        return tag("td", "")
+        return tag("td", class_="number")
     return tag("td", f"{100 * share:.0f}", class_="number", style=f"--v:{100 * share:.0f}")
 
 
