@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from adagauss.report.html import Markup, join, name, tag
 
 WIDTH, HEIGHT = 600, 300
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 46
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 10, 52
 TONES = 8
 DASHES = (None, "7 4", "2 4", "9 3 2 3")
 """Strokes of the first eight lines, of the next eight, and so on."""
@@ -88,7 +88,7 @@ def _across(share: int) -> Markup:
 
 
 def _number(task: int, tasks: int) -> Markup:
-    return _words(str(task), _x(task, tasks), HEIGHT - BOTTOM + 18)
+    return _words(str(task), _x(task, tasks), HEIGHT - BOTTOM + 20)
 
 
 def _words(words: str, x: float, y: float) -> Markup:

@@ -26,7 +26,7 @@ def figures(section: Section, prefix: str) -> Markup:
 def _of_group(group: Group, key: str) -> list[Markup]:
     run = group.first
     with themed():
-        matrix = confusion_figure(run.confusion.tolist(), run.labels, run.sizes, _title(run))
+        matrix = confusion_figure(run.confusion, run.labels, run.sizes, _title(run))
         found = [_figure(drawn(matrix, f"{key}c"), "Rows are true classes, columns answers, ordered by task.")]
     memory = _gaussians(run, f"{key}m")
     return [*found, memory] if memory else found
