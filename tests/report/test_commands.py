@@ -15,7 +15,6 @@ from adagauss.data.stream import StreamConfig
 from adagauss.progress import Reporter
 from adagauss.report.commands import command, follows_paper
 from adagauss.runs import RunConfig, make_config
-from adagauss.runs.labels import labels
 from adagauss.runs.protocols import protocol
 from adagauss.runtime import RuntimeConfig
 
@@ -63,13 +62,3 @@ def test_what_options_cannot_give_has_no_command() -> None:
     numbers = StreamConfig(dataset="digits", class_order=(9, 8, 7, 6, 5, 4, 3, 2, 1, 0))
     assert command(make_config("exact", numbers)) is None
     assert command(CONFIGS["default"].model_copy(update={"scale": "cpu"})) is None
-
-
-def test_labels_name_what_differs() -> None:
-    configs = [
-        make_config("finetune", DIGITS),
-        make_config("adagauss", DIGITS, epochs=3),
-        make_config("adagauss", DIGITS, epochs=3, settings={"drift.kind": "affine"}),
-    ]
-    found = labels({one.digest(): one for one in configs})
-    assert list(found.values()) == ["finetune", "adagauss (drift=adapter)", "adagauss (drift=affine)"]

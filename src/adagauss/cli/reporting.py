@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagauss.cli.options import Quiet, make_reporter
+from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
 from adagauss.names import visible
+
+if TYPE_CHECKING:
+    from adagauss.data.dataset import Dataset
+    from adagauss.data.stream import StreamConfig
 
 EXAMPLES = """**Examples:**
 
@@ -28,19 +32,33 @@ def register(app: typer.Typer, panel: str) -> None:
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Read the runs' images, and measure what figures of real statistics need."),
+    ] = False,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Write one page about runs: results, curves, classes, cost, settings, environment and commands.
 
     The page is a single file that needs no network and no script. Runs of different protocols are told apart;
-    unfinished runs are shown as far as they have come.
+    unfinished runs are shown as far as they have come. Figures that need the images of the runs are drawn with
+    --measure, or if `adagauss analyse` has measured the runs before.
     """
+    from adagauss.data.dataset import load_dataset
     from adagauss.report import write_report
 
     if out.is_dir():
         raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
-    with stoppable("the report was not written; runs are only read"):
-        written = write_report(runs, out, reporter=make_reporter(quiet))
+    reporter = make_reporter(quiet)
+
+    def read(stream: StreamConfig) -> Dataset:
+        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter, no_cache))
+
+    with stoppable("the report was not written; what was measured of runs is kept"):
+        written = write_report(runs, out, data=read if measure else None, reporter=reporter)
     for one in written.left_out:
         typer.secho(visible(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
     count = sum(len(section.runs) for section in written.sections)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 INK = "#010203"
 """Stands for the colour of text in figures, until it becomes that of the page. Black in a figure stays black."""
+GREY = "#555555"
+"""Small print below figures."""
 THEME: dict[str, Any] = {
     "text.color": INK,
     "axes.edgecolor": INK,
@@ -71,7 +73,7 @@ def inlined(svg: str, key: str) -> Markup:
     text = ElementTree.tostring(root, encoding="unicode")
     # In HTML the names of SVG need no prefix.
     text = re.sub(r'(</?)ns\d+:|\sxmlns:ns\d+="[^"]*"', lambda match: match[1] or "", text)
-    return Markup(text.replace(INK, "currentColor").replace(" ns1:href", " href"))
+    return Markup(text.replace(INK, "currentColor").replace(GREY, "var(--quiet)"))
 
 
 def _clean(element: ElementTree.Element, key: str) -> None:

@@ -89,6 +89,11 @@ class Gathered:
         """Fingerprints of the data; empty if they were not kept."""
         return _texts(self.folder.read_json_or_nothing(DATA))
 
+    @property
+    def has_learner(self) -> bool:
+        """Whether the learner after the last finished task was kept."""
+        return self.folder.checkpoint(self.done - 1).exists()
+
     def learner(self) -> Learner | None:
         """The learner after the last finished task; None if its file is gone or cannot be read."""
         try:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from adagauss.analysis.grouping import differing, labels
 from adagauss.config import plain
 from adagauss.report.gathering import Gathered, LeftOut
-from adagauss.runs.labels import differing, labels
 from adagauss.runs.metrics import METRICS, mean
 from adagauss.runs.results import ProtocolFacts
 from adagauss.settings import flatten

@@ -17,7 +17,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri
 PARTS = {"tasks": "Tasks", "classes": "Classes", "figures": "Figures", "cost": "Cost", "made": "How it was made"}
 
 
-def page(sections: Sequence[Section], without: Sequence[LeftOut], figures: Sequence[Markup | None]) -> str:
+def page(sections: Sequence[Section], without: Sequence[LeftOut], figures: Sequence[Sequence[Markup | None]]) -> str:
     """The whole document; ``figures`` are those of each section."""
     count = sum(len(section.runs) for section in sections)
     title = sections[0].title if len(sections) == 1 else f"{len(sections)} protocols"
@@ -71,12 +71,12 @@ def _apart(sections: Sequence[Section]) -> Markup | None:
     )
 
 
-def _section(section: Section, place: int, figures: Markup | None) -> Markup:
+def _section(section: Section, place: int, figures: Sequence[Markup | None]) -> Markup:
     prefix = f"p{place}"
     parts: dict[str, Sequence[Markup | None]] = {
         "tasks": (tasks.by_task(section), tasks.recency(section)),
         "classes": (classes.by_class(section),),
-        "figures": (figures,),
+        "figures": figures,
         "cost": (cost.cost(section), cost.storage(section)),
         "made": (setup.made(section), setup.settings(section), setup.environments(section)),
     }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from adagauss.analysis.grouping import differing, settings_of
+from adagauss.config import plain
 from adagauss.report.commands import command
 from adagauss.report.gathering import Gathered, LeftOut
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag, text
 from adagauss.runs.environment import COMMAND, COMMIT, source_digest
-from adagauss.runs.labels import differing, settings_of
+from adagauss.settings import flatten
 from adagauss.yaml_files import as_yaml
 
 MOST_COMMAND = 20_000
@@ -149,7 +151,8 @@ def _value(settings: Mapping[str, object], key: str) -> str:
 def _settings_table(group: Group) -> Markup:
     run = group.first
     origins = run.folder.origins
-    rows = [[key, as_yaml(value), origins.get(key, "")] for key, value in settings_of(run.config).items()]
+    settings = {key.removeprefix("method."): value for key, value in flatten(plain(run.config)).items() if key != "seed"}
+    rows = [[key, as_yaml(value), origins.get(key, "")] for key, value in settings.items()]
     return table(
         ["setting", "value", "origin"], rows, label=f"settings: {group.label}", words=(0, 1, 2), class_="settings"
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from adagauss.atomic import write_atomically
+from adagauss.data.dataset import Dataset
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
 from adagauss.progress import Reporter
 from adagauss.report.figures import figures
 from adagauss.report.gathering import LeftOut, gather
 from adagauss.report.grouping import Section, arrange
 from adagauss.report.page import page
+from adagauss.report.studies import studies
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,12 @@ class Written:
     left_out: Sequence[LeftOut]
 
 
-def write_report(runs: Sequence[Path | str], out: Path | str, *, reporter: Reporter | None = None) -> Written:
+Data = Callable[[StreamConfig], Dataset]
+
+
+def write_report(
+    runs: Sequence[Path | str], out: Path | str, *, data: Data | None = None, reporter: Reporter | None = None
+) -> Written:
     """Write one HTML file about these runs; it needs no network and no script.
 
     Runs of different protocols have their own parts of the page, and a run that cannot be read, or repeats another
@@ -33,6 +41,8 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, reporter: Repor
     Args:
         runs: run folders, or folders that hold some.
         out: the file; an older one is replaced when the new one is complete.
+        data: reads the data of a stream, to measure what studies need of it; without it, those are drawn that need no
+            images, or were measured before.
         reporter: told about the progress.
     """
     reporter = reporter or Reporter()
@@ -45,7 +55,8 @@ def write_report(runs: Sequence[Path | str], out: Path | str, *, reporter: Repor
     drawn = []
     with reporter.progress("drawing", len(sections)) as advance:
         for place, section in enumerate(sections):
-            drawn.append(figures(section, f"p{place}"))
+            dataset = data(section.runs[0].config.stream) if data else None
+            drawn.append([studies(section, f"p{place}", dataset, reporter), figures(section, f"p{place}")])
             advance(section.title)
     path = Path(out)
     # A name may hold bytes that are no UTF-8; they are escaped where it is shown.
