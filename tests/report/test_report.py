@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from adagauss.errors import ConfigError
 from adagauss.names import visible
-from adagauss.report import write_report
+from adagauss.report import write_report as write_whole_report
+from adagauss.report.writing import Written
 from adagauss.runs import RunFolder
 from tests.report.made import config_of, made_run
 
@@ -25,6 +27,11 @@ HOSTILE = [
     "&lt;not markup&gt;",
 ]
 VOID = ("meta", "br", "img")
+
+
+def write_report(runs: Sequence[Path], out: Path, study: str = "none") -> Written:
+    """Without figures, which take most of the time."""
+    return write_whole_report(runs, out, study=study)
 
 
 class Checking(HTMLParser):
@@ -92,7 +99,11 @@ def test_the_page_allows_nothing_but_its_own_style_and_pictures(tmp_path: Path, 
     write_report([made_run(tmp_path / "run", config_of())], out)
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', out.read_text(encoding="utf-8"))
     assert policy is not None
-    assert policy[1].split("; ")[:3] == ["default-src &#x27;none&#x27;", "style-src &#x27;unsafe-inline&#x27;", "img-src data:"]
+    assert policy[1].split("; ")[:3] == [
+        "default-src &#x27;none&#x27;",
+        "style-src &#x27;unsafe-inline&#x27;",
+        "img-src data:",
+    ]
 
 
 def test_hostile_names_are_text_everywhere(tmp_path: Path, out: Path) -> None:
@@ -101,7 +112,7 @@ def test_hostile_names_are_text_everywhere(tmp_path: Path, out: Path) -> None:
     folder = tmp_path / "<script>run\n"
     made_run(folder, config, names=HOSTILE, right=0.5, environment=hostile)
     RunFolder(folder).write_json("origins.json", {"drift.kind": "<img src=x>", "memory.kind": 3})
-    write_report([folder], out)
+    write_report([folder], out, study="recency")
     page = shown(out)
     text = "".join(page.text)
     for label in HOSTILE[:5]:
@@ -130,7 +141,11 @@ def test_protocols_and_data_are_told_apart(tmp_path: Path, out: Path) -> None:
     )
     written = write_report([tmp_path], out)
     titles = [section.title for section in written.sections]
-    assert titles == ["digits, 2 tasks (data not recorded)", "digits, 3 tasks", "digits, 2 tasks (test images 01234567)"]
+    assert titles == [
+        "digits, 2 tasks (data not recorded)",
+        "digits, 3 tasks",
+        "digits, 2 tasks (test images 01234567)",
+    ]
     assert "The runs follow 3 different protocols" in words(out)
 
 
@@ -163,22 +178,22 @@ def test_a_thousand_classes_stay_a_small_page(tmp_path: Path, out: Path) -> None
     names = [f"class of a rather long name, number {number}" for number in range(1000)]
     for seed in range(2):
         made_run(tmp_path / f"run{seed}", config_of(sizes=(100,) * 10, seed=seed), names=names, images=1, right=1.0)
-    write_report([tmp_path], out)
+    write_report([tmp_path], out, study="recency")
     assert out.stat().st_size < 2_000_000
     assert names[999] in words(out)
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path, out: Path) -> None:
     made_run(tmp_path / "run", config_of())
-    write_report([tmp_path / "run"], out)
+    write_report([tmp_path / "run"], out, study="recency")
     before = out.read_bytes()
-    write_report([tmp_path / "run"], out)
+    write_report([tmp_path / "run"], out, study="recency")
     assert out.read_bytes() == before
 
 
 def test_nothing_is_written_if_no_run_can_be_shown(tmp_path: Path, out: Path) -> None:
     out.write_text("before")
-    with pytest.raises(ConfigError, match="none of the runs can be shown: .* is not a run folder"):
+    with pytest.raises(ConfigError, match=r"none of the runs can be shown: .* is not a run folder"):
         write_report([tmp_path / "nowhere"], out)
     assert out.read_text() == "before"
 

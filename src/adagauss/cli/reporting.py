@@ -32,6 +32,9 @@ def register(app: typer.Typer, panel: str) -> None:
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
+    study: Annotated[
+        str, typer.Option("--study", metavar="NAMES", help="Studies (`adagauss analyse --list`), or usual, all, none.")
+    ] = "usual",
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Read the runs' images, and measure what figures of real statistics need."),
@@ -58,7 +61,7 @@ def report(
         return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter, no_cache))
 
     with stoppable("the report was not written; what was measured of runs is kept"):
-        written = write_report(runs, out, data=read if measure else None, reporter=reporter)
+        written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
     for one in written.left_out:
         typer.secho(visible(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
     count = sum(len(section.runs) for section in written.sections)

@@ -31,7 +31,9 @@ def cost(section: Section) -> Markup:
         tag("h3", "Time"),
         _bars(section.groups),
         _legend(section.groups),
-        table(_time_heads(section.groups), [_time_row(group, section.groups) for group in section.groups], label="time"),
+        table(
+            _time_heads(section.groups), [_time_row(group, section.groups) for group in section.groups], label="time"
+        ),
         tag("p", _caution(section.runs), class_="quiet"),
         class_="card",
     )
@@ -97,7 +99,9 @@ def _bars(groups: Sequence[Group]) -> Markup:
             tag("i", class_=tone(place), style=f"width:{100 * _seconds(group, stage) / slowest:.2f}%")
             for place, stage in enumerate(stages)
         ]
-        rows.append([name(group.label), tag("td", tag("div", *parts, class_="stages", aria_hidden="true"), width="70%")])
+        rows.append(
+            [name(group.label), tag("td", tag("div", *parts, class_="stages", aria_hidden="true"), width="70%")]
+        )
     return table(["method", "seconds, all tasks"], rows, label="time by stage", words=(0, 1))
 
 

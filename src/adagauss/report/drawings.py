@@ -19,6 +19,9 @@ INK = "#010203"
 """Stands for the colour of text in figures, until it becomes that of the page. Black in a figure stays black."""
 GREY = "#555555"
 """Small print below figures."""
+PIXELS_PER_POINT = 1.25
+SMALLEST = 0.72
+"""A figure is not made smaller than this share of its size; it can be scrolled then."""
 THEME: dict[str, Any] = {
     "text.color": INK,
     "axes.edgecolor": INK,
@@ -37,9 +40,12 @@ THEME: dict[str, Any] = {
 }
 SVG = "{http://www.w3.org/2000/svg}"
 HREF = "{http://www.w3.org/1999/xlink}href"
-ELEMENTS = frozenset({"svg", "defs", "g", "path", "use", "clipPath", "rect", "circle", "text", "tspan", "image", "line"})
+ELEMENTS = frozenset(
+    {"svg", "defs", "g", "path", "use", "clipPath", "rect", "circle", "text", "tspan", "image", "line"}
+)
 ATTRIBUTES = frozenset(
-    "d x y width height cx cy r x1 x2 y1 y2 transform style clip-path viewBox id preserveAspectRatio".split()
+    {"d", "x", "y", "width", "height", "cx", "cy", "r", "x1", "x2", "y1", "y2", "transform", "style", "clip-path"}
+    | {"viewBox", "id", "preserveAspectRatio"}
 )
 LOCAL = re.compile(r"url\(#([\w.-]+)\)")
 
@@ -70,6 +76,9 @@ def inlined(svg: str, key: str) -> Markup:
     for attribute in ("width", "height"):
         root.attrib.pop(attribute, None)
     root.set("role", "img")
+    # As large as it was drawn where there is room; where there is not, small print must stay readable.
+    width = float(root.get("viewBox", "0 0 600 400").split()[2]) * PIXELS_PER_POINT
+    root.set("style", f"width:{width:.0f}px;min-width:{SMALLEST * width:.0f}px")
     text = ElementTree.tostring(root, encoding="unicode")
     # In HTML the names of SVG need no prefix.
     text = re.sub(r'(</?)ns\d+:|\sxmlns:ns\d+="[^"]*"', lambda match: match[1] or "", text)

@@ -33,7 +33,7 @@ def _of_group(group: Group, key: str) -> list[Markup]:
 
 
 def _gaussians(run: Gathered, key: str) -> Markup | None:
-    """The memory beside the real statistics, if the run kept them; they only illustrate, so a damaged file is no loss."""
+    """The memory beside the real statistics, if the run kept them; a damaged file only costs the figure."""
     last = run.done - 1
     if not (run.folder.task(last) / "real.safetensors").exists():
         return None

@@ -110,7 +110,9 @@ class LeftOut:
     reason: str
 
 
-def gather(paths: Sequence[Path], tell: Callable[[Path], None] = lambda _: None) -> tuple[list[Gathered], list[LeftOut]]:
+def gather(
+    paths: Sequence[Path], tell: Callable[[Path], None] = lambda _: None
+) -> tuple[list[Gathered], list[LeftOut]]:
     """The runs in these folders, each of which is a run folder or holds some, and those that cannot be shown.
 
     Args:

@@ -73,10 +73,7 @@ def table(
     A cell that is a ``td`` or ``th`` already is taken as it is.
     """
     above = tag("tr", *(tag("th", head, scope="col", class_=_kind(place, words)) for place, head in enumerate(heads)))
-    body = (
-        tag("tr", *(_cell(cell, place, words) for place, cell in enumerate(row)))
-        for row in rows
-    )
+    body = (tag("tr", *(_cell(cell, place, words) for place, cell in enumerate(row))) for row in rows)
     made = tag("table", tag("thead", above), tag("tbody", *body), class_=class_)
     return tag("div", made, class_="scroll", tabindex="0", role="region", aria_label=label)
 

@@ -88,8 +88,8 @@ def cautions(section: Section) -> list[str]:
     unfinished = [run for run in section.runs if not run.finished]
     if unfinished:
         found.append(
-            f"Unfinished runs: {len(unfinished)} of {len(section.runs)}. They are shown as far as they have come, apart "
-            "from the others; their numbers are over fewer classes."
+            f"Unfinished runs: {len(unfinished)} of {len(section.runs)}. They are shown as far as they have come, "
+            "apart from the others; their numbers are over fewer classes."
         )
     seeds = {tuple(group.seeds) for group in section.groups if group.finished}
     if len(seeds) > 1:
@@ -140,7 +140,9 @@ def _differences(groups: Sequence[Group]) -> list[Markup]:
             rows = [[key, *(_value(one, key) for one in flat)] for key in keys]
             heads = ["setting", *(name(group.label) for group in own)]
             blocks.append(tag("h4", f"Where the configurations of {method} differ"))
-            blocks.append(table(heads, rows, label=f"differing settings of {method}", words=range(len(heads)), class_="settings"))
+            blocks.append(
+                table(heads, rows, label=f"differing settings of {method}", words=range(len(heads)), class_="settings")
+            )
     return blocks
 
 
@@ -151,7 +153,9 @@ def _value(settings: Mapping[str, object], key: str) -> str:
 def _settings_table(group: Group) -> Markup:
     run = group.first
     origins = run.folder.origins
-    settings = {key.removeprefix("method."): value for key, value in flatten(plain(run.config)).items() if key != "seed"}
+    settings = {
+        key.removeprefix("method."): value for key, value in flatten(plain(run.config)).items() if key != "seed"
+    }
     rows = [[key, as_yaml(value), origins.get(key, "")] for key, value in settings.items()]
     return table(
         ["setting", "value", "origin"], rows, label=f"settings: {group.label}", words=(0, 1, 2), class_="settings"

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from adagauss.analysis.studies import Drawn, analyse, find_study
+from adagauss.analysis.studies import studies as all_studies
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError
 from adagauss.progress import Reporter
@@ -14,16 +15,30 @@ from adagauss.report.drawings import inlined, themed
 from adagauss.report.grouping import Section
 from adagauss.report.html import Markup, details, tag
 
+SWEEPS = ("beta", "distillation", "ranks-by-distillation", "shrink", "strength")
+"""Studies of runs that differ in one setting, of little use for others."""
 
-def studies(section: Section, prefix: str, dataset: Dataset | None, reporter: Reporter) -> Markup | None:
-    """Every study that these runs allow; those that need images only if they are given or were measured before."""
+
+def chosen(names: str) -> list[str]:
+    """Studies by name, separated by commas; ``usual`` are those of any runs, ``none`` and ``all`` speak for themselves.
+
+    >>> chosen("recency, pareto"), chosen("none")
+    (['recency', 'pareto'], [])
+    """
+    if names in ("usual", "all"):
+        return [name for name in all_studies() if names == "all" or name not in SWEEPS]
+    return [] if names == "none" else [find_study(name.strip()).name for name in names.split(",")]
+
+
+def studies(section: Section, prefix: str, names: Sequence[str], dataset: Dataset | None, reporter: Reporter) -> Markup:
+    """The studies that these runs allow; those that need images only if they are given or were measured before."""
     groups = {group.label: [run.folder for run in group.runs if run.has_learner] for group in section.groups}
     groups = {label: folders for label, folders in groups.items() if folders}
     if not groups:
         return _card(tag("p", "The learners of these runs were not kept, so nothing can be drawn of them."))
     with TemporaryDirectory() as place, themed():
         try:
-            drawn = analyse(groups, Path(place), dataset=dataset, reporter=reporter)
+            drawn = analyse(groups, Path(place), names=names, dataset=dataset, reporter=reporter)
         except AdagaussError as error:
             return _card(tag("p", f"They could not be drawn: {error}", class_="note"))
         figures = [_figure(one, f"{prefix}-{one.name}") for one in drawn if one.missing is None]
@@ -37,9 +52,9 @@ def _card(*content: Markup | None) -> Markup:
 def _figure(one: Drawn, key: str) -> Markup:
     study = find_study(one.name)
     picture = inlined(one.files["svg"].read_text(encoding="utf-8"), key)
-    paper = f" ({study.paper} of the paper)" if study.paper else ""
-    caption = tag("figcaption", study.claim, f" {one.note[:1].upper()}{one.note[1:]}." if one.note else None)
-    return tag("figure", tag("h4", one.title, paper), caption, picture, class_="drawn")
+    paper = f" In the paper: {study.paper}." if study.paper else None
+    note = f" {one.note[:1].upper()}{one.note[1:]}." if one.note else None
+    return tag("figure", tag("h4", one.title), tag("figcaption", study.claim, paper, note), picture, class_="drawn")
 
 
 def _missing(left: Sequence[Drawn]) -> Markup | None:

@@ -14,8 +14,9 @@ from adagauss.progress import Reporter
 from adagauss.report.figures import figures
 from adagauss.report.gathering import LeftOut, gather
 from adagauss.report.grouping import Section, arrange
+from adagauss.report.html import Markup
 from adagauss.report.page import page
-from adagauss.report.studies import studies
+from adagauss.report.studies import chosen, studies
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,12 @@ Data = Callable[[StreamConfig], Dataset]
 
 
 def write_report(
-    runs: Sequence[Path | str], out: Path | str, *, data: Data | None = None, reporter: Reporter | None = None
+    runs: Sequence[Path | str],
+    out: Path | str,
+    *,
+    study: str = "usual",
+    data: Data | None = None,
+    reporter: Reporter | None = None,
 ) -> Written:
     """Write one HTML file about these runs; it needs no network and no script.
 
@@ -41,22 +47,26 @@ def write_report(
     Args:
         runs: run folders, or folders that hold some.
         out: the file; an older one is replaced when the new one is complete.
+        study: names of studies, separated by commas, or usual, all or none (no figures but curves).
         data: reads the data of a stream, to measure what studies need of it; without it, those are drawn that need no
             images, or were measured before.
         reporter: told about the progress.
     """
     reporter = reporter or Reporter()
+    names = chosen(study)
     with reporter.progress("reading runs", len(runs)) as advance:
         gathered, unreadable = gather([Path(run) for run in runs], lambda path: advance(path.name, 0.0))
     sections, repeated = arrange(gathered)
     without = [*unreadable, *repeated]
     if not sections:
         raise ConfigError(f"none of the runs can be shown: {without[0].reason}")
-    drawn = []
+    drawn: list[tuple[Markup, ...]] = []
     with reporter.progress("drawing", len(sections)) as advance:
         for place, section in enumerate(sections):
             dataset = data(section.runs[0].config.stream) if data else None
-            drawn.append([studies(section, f"p{place}", dataset, reporter), figures(section, f"p{place}")])
+            prefix = f"p{place}"
+            both = (studies(section, prefix, names, dataset, reporter), figures(section, prefix)) if names else ()
+            drawn.append(both)
             advance(section.title)
     path = Path(out)
     # A name may hold bytes that are no UTF-8; they are escaped where it is shown.
