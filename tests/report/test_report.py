@@ -156,6 +156,24 @@ def test_other_code_is_pointed_out(tmp_path: Path, out: Path) -> None:
     assert "made with 2 versions of the code (abc, def)" in words(out)
 
 
+def test_the_commands_and_the_commit_of_the_runs_are_shown(tmp_path: Path, out: Path) -> None:
+    started = "adagauss compare --methods finetune --sizes '2,2'"
+    path = made_run(tmp_path / "a", config_of(), environment={"command": started, "commit": "0123456789ab"})
+    write_report([path], out)
+    text = words(out)
+    assert "commit 0123456789ab" in text
+    assert f"Started with {started}" in text
+    assert "adagauss run --method finetune --dataset digits --sizes 2,2 --classes 4 --seed 0" in text
+
+
+def test_settings_have_their_origins(tmp_path: Path, out: Path) -> None:
+    config = config_of("adagauss", settings={"drift.kind": "affine"})
+    write_report([made_run(tmp_path / "a", config)], out)
+    text = words(out)
+    assert "drift.kind affine settings" in text
+    assert "representation.later.epochs 20 few images" in text
+
+
 def test_a_run_is_not_counted_twice(tmp_path: Path, out: Path) -> None:
     first = made_run(tmp_path / "a", config_of())
     copy = made_run(tmp_path / "b", config_of())

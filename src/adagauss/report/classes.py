@@ -64,7 +64,8 @@ def classes_of(group: Group) -> list[OfClass]:
         task_of = np.repeat(np.arange(1, run.done + 1), run.sizes)
         for place, label in enumerate(run.labels):
             row = counts[place]
-            wrong = {run.labels[other]: row[other] / shown[place] for other in np.flatnonzero(row) if other != place}
+            others = (other for other in np.flatnonzero(row).tolist() if other != place)
+            wrong = {run.labels[other]: row[other] / shown[place] for other in others}
             found.setdefault(label, []).append(
                 (int(task_of[place]), row[place] / shown[place] if shown[place] else 0.0, int(shown[place]), wrong)
             )

@@ -22,7 +22,7 @@ GREY = "#555555"
 PIXELS_PER_POINT = 1.25
 SMALLEST = 0.72
 """A figure is not made smaller than this share of its size; it can be scrolled then."""
-THEME: dict[str, Any] = {
+THEME: dict[Any, Any] = {
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,

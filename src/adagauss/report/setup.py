@@ -49,8 +49,9 @@ def settings(section: Section) -> Markup:
         tag("h3", "Configuration"),
         tag(
             "p",
-            "Every setting can be changed with --set. Its origin is the layer that set it last: the composition of the "
-            "method, a preset, its authors' settings for the dataset, the dataset, the protocol, or the user.",
+            "Every setting of a method can be changed with --set. Its origin is the layer that set it last: the "
+            "composition of the method, a preset, its authors' settings for the dataset, what is true of the images, "
+            "the protocol, or the user (“settings”).",
             class_="quiet",
         ),
         *_differences(section.groups),
