@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from adagauss.names import clipped
 from adagauss.report.html import Markup
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ INK = "#010203"
 """Stands for the colour of text in figures, until it becomes that of the page. Black in a figure stays black."""
 GREY = "#555555"
 """Small print below figures."""
+LONGEST_LABEL = 120
 PIXELS_PER_POINT = 1.25
 SMALLEST = 0.72
 """A figure is not made smaller than this share of its size; it can be scrolled then."""
@@ -59,23 +61,24 @@ def themed() -> Iterator[None]:
         yield
 
 
-def drawn(figure: Figure, key: str) -> Markup:
+def drawn(figure: Figure, key: str, label: str) -> Markup:
     """A figure made within `themed`; ``key`` tells its parts from those of other figures of the page."""
     file = io.BytesIO()
     with themed(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return inlined(file.getvalue().decode(), key)
+    return inlined(file.getvalue().decode(), key, label)
 
 
-def inlined(svg: str, key: str) -> Markup:
+def inlined(svg: str, key: str, label: str) -> Markup:
     """An SVG as part of a page: only shapes, text and pictures, under names of its own, its ink that of the page."""
     root = ElementTree.fromstring(svg)
     _clean(root, key)
     for attribute in ("width", "height"):
         root.attrib.pop(attribute, None)
     root.set("role", "img")
+    root.set("aria-label", clipped(label, LONGEST_LABEL))
     # As large as it was drawn where there is room; where there is not, small print must stay readable.
     width = float(root.get("viewBox", "0 0 600 400").split()[2]) * PIXELS_PER_POINT
     root.set("style", f"width:{width:.0f}px;min-width:{SMALLEST * width:.0f}px")

@@ -27,7 +27,12 @@ def _of_group(group: Group, key: str) -> list[Markup]:
     run = group.first
     with themed():
         matrix = confusion_figure(run.confusion, run.labels, run.sizes, _title(run))
-        found = [_figure(drawn(matrix, f"{key}c"), "Rows are true classes, columns answers, ordered by task.")]
+        found = [
+            _figure(
+                drawn(matrix, f"{key}c", f"confusion matrix: {group.label}"),
+                "Rows are true classes, columns answers, ordered by task.",
+            )
+        ]
     memory = _gaussians(run, f"{key}m")
     return [*found, memory] if memory else found
 
@@ -45,12 +50,14 @@ def _gaussians(run: Gathered, key: str) -> Markup | None:
     except AdagaussError:
         return None
     with themed():
-        picture = drawn(gaussians_figure(learner.memory, real, sample, targets, _title(run)), key)
+        picture = drawn(
+            gaussians_figure(learner.memory, real, sample, targets, _title(run)), key, f"Gaussians: {_title(run)}"
+        )
     return _figure(picture, "Remembered and real Gaussians of classes, in the plane in which their real means lie.")
 
 
 def _figure(picture: Markup, words: str) -> Markup:
-    return tag("figure", tag("figcaption", words), picture, class_="drawn")
+    return tag("figure", tag("figcaption", words), picture, class_="drawn", tabindex="0")
 
 
 def _title(run: Gathered) -> str:

@@ -111,22 +111,17 @@ class LeftOut:
 
 
 def gather(
-    paths: Sequence[Path], tell: Callable[[Path], None] = lambda _: None
+    folders: Sequence[Path], tell: Callable[[str], None] = lambda _: None
 ) -> tuple[list[Gathered], list[LeftOut]]:
-    """The runs in these folders, each of which is a run folder or holds some, and those that cannot be shown.
-
-    Args:
-        paths: run folders, or folders of them such as ``compare`` writes.
-        tell: called with each run folder before it is read.
-    """
+    """The runs in these folders, and those that cannot be shown; ``tell`` is called with the name of each one read."""
     runs: list[Gathered] = []
     without: list[LeftOut] = []
-    for path in _run_folders(paths):
-        tell(path)
+    for path in folders:
         try:
             runs.append(read_run(path))
         except AdagaussError as error:
             without.append(LeftOut(path, str(error)))
+        tell(path.name)
     return runs, without
 
 
@@ -140,7 +135,8 @@ def read_run(path: Path) -> Gathered:
     return Gathered(folder, config, evaluations, facts, _labels(folder, evaluations[-1]))
 
 
-def _run_folders(paths: Sequence[Path]) -> list[Path]:
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """Each of these folders once, or instead of one that holds run folders, such as ``compare`` writes, those."""
     found: dict[Path, Path] = {}
     for path in paths:
         inner = [] if RunFolder(path).exists() else sorted(one.parent for one in path.glob("*/config.yaml"))

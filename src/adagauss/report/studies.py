@@ -51,10 +51,11 @@ def _card(*content: Markup | None) -> Markup:
 
 def _figure(one: Drawn, key: str) -> Markup:
     study = find_study(one.name)
-    picture = inlined(one.files["svg"].read_text(encoding="utf-8"), key)
+    picture = inlined(one.files["svg"].read_text(encoding="utf-8"), key, one.title)
     paper = f" In the paper: {study.paper}." if study.paper else None
     note = f" {one.note[:1].upper()}{one.note[1:]}." if one.note else None
-    return tag("figure", tag("h4", one.title), tag("figcaption", study.claim, paper, note), picture, class_="drawn")
+    caption = tag("figcaption", study.claim, paper, note)
+    return tag("figure", tag("h4", one.title), caption, picture, class_="drawn", tabindex="0")
 
 
 def _missing(left: Sequence[Drawn]) -> Markup | None:

@@ -12,7 +12,7 @@ from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
 from adagauss.progress import Reporter
 from adagauss.report.figures import figures
-from adagauss.report.gathering import LeftOut, gather
+from adagauss.report.gathering import LeftOut, gather, run_folders
 from adagauss.report.grouping import Section, arrange
 from adagauss.report.html import Markup
 from adagauss.report.page import page
@@ -54,8 +54,9 @@ def write_report(
     """
     reporter = reporter or Reporter()
     names = chosen(study)
-    with reporter.progress("reading runs", len(runs)) as advance:
-        gathered, unreadable = gather([Path(run) for run in runs], lambda path: advance(path.name, 0.0))
+    folders = run_folders([Path(run) for run in runs])
+    with reporter.progress("reading runs", len(folders)) as advance:
+        gathered, unreadable = gather(folders, advance)
     sections, repeated = arrange(gathered)
     without = [*unreadable, *repeated]
     if not sections:

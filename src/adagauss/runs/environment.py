@@ -130,11 +130,13 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _beginning() -> dict[str, str]:
+    """The command and the commit, as far as they are known: an interactive session has no command."""
     program, *words = sys.argv or [""]
     name = Path(program).name
     # `python -m adagauss` puts the path of a file there.
-    started = shlex.join([*(["python", "-m", "adagauss"] if name == "__main__.py" else [name]), *words])
-    return {COMMAND: started, **({COMMIT: known} if (known := commit()) else {})}
+    shown = ["python", "-m", "adagauss"] if name == "__main__.py" else [name]
+    known = {COMMAND: "" if name in ("", "-c") else shlex.join([*shown, *words]), COMMIT: commit()}
+    return {key: value for key, value in known.items() if value}
 
 
 def _processor() -> str:
