@@ -38,10 +38,10 @@ def labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
     found: dict[str, str] = {}
     for method in dict.fromkeys(config.method_name for config in configs.values()):
         own = {digest: config for digest, config in configs.items() if config.method_name == method}
-        settings = {digest: _settings(config) for digest, config in own.items()}
-        differing = _differing(list(settings.values()))
+        settings = {digest: settings_of(config) for digest, config in own.items()}
+        keys = _called(differing(list(settings.values())), list(settings.values()))
         for digest, values in settings.items():
-            words = [_worded(key, values.get(key, UNSET)) for key in differing]
+            words = [_worded(key, values.get(key, UNSET), called) for key, called in keys.items()]
             words = [word for word in words if word]
             named = words[:MOST_NAMED] + ([f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else [])
             label = f"{method}: {', '.join(named)}" if named else method
@@ -49,7 +49,7 @@ def labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
     return found
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def settings_of(config: RunConfig) -> dict[str, Any]:
     """All that may differ, by dotted key; what a run records rather than does is left out."""
     data = plain(config)
     ignored = ("seed", "diagnostics", "method_name", "runtime", "stream", "scale")
@@ -59,24 +59,43 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys whose values differ, without those that only follow from another one: the fields of another part."""
     keys = dict.fromkeys(key for one in settings for key in one)
     differ = [key for key in keys if len({repr(one.get(key, UNSET)) for one in settings}) > 1]
     exchanged = [key.removesuffix(f".{KIND}") for key in differ if key.endswith(f".{KIND}")]
     implied = {key for place in exchanged for key in FOLLOWS.get(place, ())}
-    return [
-        key
-        for key in differ
-        if key.endswith(f".{KIND}")
-        or (key not in implied and not any(key.startswith(f"{place}.") for place in exchanged))
-    ]
+    kinds = [key for key in differ if key.endswith(f".{KIND}")]
+    others = [key for key in differ if key not in kinds and key not in implied]
+    # What tells most comes first: a label may have no room for all.
+    return kinds + [key for key in others if not any(key.startswith(f"{place}.") for place in exchanged)]
 
 
-def _worded(key: str, value: Any) -> str:
+def _called(keys: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Keys and what they are called; of settings that end alike and change together only one, called by that end.
+
+    >>> _called(["first.epochs", "later.epochs"], [{"first.epochs": 1, "later.epochs": 1}, {}])
+    {'first.epochs': 'epochs'}
+    """
+    named: dict[str, str] = {}
+    for key in keys:
+        last = key.rpartition(".")[2]
+        twins = [
+            other
+            for other in named
+            if other.rpartition(".")[2] == last != KIND and all(one.get(other) == one.get(key) for one in settings)
+        ]
+        if twins:
+            named[twins[0]] = last
+        else:
+            named[key] = ".".join(key.split(".")[-2:])
+    return named
+
+
+def _worded(key: str, value: Any, called: str) -> str:
     """A setting in few words.
 
-    >>> _worded("representation.terms.anti_collapse.beta", 10.0), _worded("drift.kind", "affine")
+    >>> _worded("representation.terms.anti_collapse.beta", 10.0, "beta"), _worded("drift.kind", "affine", "drift")
     ('β = 10', 'drift affine')
     """
     if key == f"{TERMS}distillation.{KIND}":
@@ -92,4 +111,4 @@ def _worded(key: str, value: Any) -> str:
         return f"λ = {shown}"
     if key.endswith(f".{KIND}"):
         return f"{key.removesuffix(f'.{KIND}').split('.')[-1].replace('_', ' ')} {shown}"
-    return f"{'.'.join(key.split('.')[-2:])} = {shown}"
+    return f"{called} = {shown}"

@@ -22,6 +22,7 @@ from adagauss.cli import (
     listing,
     predicting,
     replaying,
+    reporting,
     running,
     stopping,
     teaching,
@@ -72,7 +73,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, replaying, analysing, listing),
+    RESEARCH: (demo, running, comparing, replaying, analysing, reporting, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:
