@@ -39,6 +39,7 @@ LAYERS = [
     ["knowledge", "kept", "upkeep", "saved", "algorithm", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
+    ["reproduce"],
     ["serve"],
     ["cli"],
     ["__main__"],

@@ -1,0 +1,142 @@
+"""Cells: one configuration and one seed each, in one folder however many items use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from adagauss.backbones.registry import backbone_info
+from adagauss.data.dataset import ReadOptions, dataset_info
+from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.methods import make_method
+from adagauss.reproduce.plan import Item, Row, Scale, Where
+from adagauss.runs.configuration import RunConfig, make_config
+from adagauss.runs.folder import RunFolder
+from adagauss.runs.grid import shared_recipe
+from adagauss.runs.results import RunResult
+from adagauss.runtime import RuntimeConfig
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where and how everything is made."""
+
+    scale: Scale
+    out: Path
+    options: ReadOptions = field(default_factory=ReadOptions)
+    seeds: tuple[int, ...] | None = None
+    """Seeds of every row; None leaves their number to the items."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    weights: Path | None = None
+    """Weights of ResNet-18 for the protocols that start from them."""
+
+    @property
+    def runs(self) -> Path:
+        """Folder of the cells of all scales, named as `adagauss compare` names them."""
+        return self.out / "cells"
+
+    def place(self, item: Item) -> Path:
+        """Folder of the tables and figures of an item."""
+        return self.out / self.scale.name / item.name
+
+    def seeds_of(self, where: Where) -> tuple[int, ...]:
+        return self.seeds if self.seeds is not None else self.scale.seeds[: where.seeds]
+
+
+class Problem(NamedTuple):
+    """Why there is no number."""
+
+    kind: Literal["unavailable", "missing", "failed", "busy"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run that an item needs."""
+
+    config: RunConfig
+    folder: RunFolder
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.name
+
+    def result(self) -> RunResult | Problem:
+        """Its numbers, if it is finished."""
+        try:
+            return self.folder.result()
+        except CheckpointError as error:
+            done = self.folder.finished_tasks()
+            begun = f"{done} of {self.config.stream.tasks} tasks are done" if done else "it has not been run"
+            return Problem("missing", begun if not (self.folder.path / "metrics.json").exists() else str(error))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row of an item on one benchmark with one seed."""
+
+    item: Item
+    where: Where
+    row: Row
+    seed: int
+    cell: Cell | Problem
+
+
+def jobs(items: Iterable[Item], shop: Workshop) -> list[Job]:
+    """Everything the items are made of."""
+    return [job for item in items for job in _jobs_of(item, shop)]
+
+
+def _jobs_of(item: Item, shop: Workshop) -> Iterator[Job]:
+    for where in item.where[shop.scale.size]:
+        for row in item.rows:
+            if where.only and row.label not in where.only:
+                continue
+            for seed in shop.seeds_of(where):
+                yield Job(item, where, row, seed, make_cell(row, where.protocol, seed, shop))
+
+
+def make_cell(row: Row, protocol_name: str, seed: int, shop: Workshop) -> Cell | Problem:
+    """The run behind a row, or why it cannot be made here: data, weights or a package that are missing."""
+    protocol = shop.scale.find(protocol_name)
+    dataset = dataset_info(protocol.stream.dataset)
+    if not dataset.present(shop.options.root):
+        folder = shop.options.root / dataset.folder
+        return Problem("unavailable", f"{dataset.title} is not at hand (its place is {folder})")
+    settings = dict(row.settings)
+    if protocol.needs_weights and "backbone.name" not in settings:
+        if shop.weights is None:
+            return Problem("unavailable", "needs torchvision's weights of ResNet-18: --weights resnet18-f37072fd.pth")
+        settings["backbone.weights"] = str(shop.weights)
+    try:
+        config = make_config(
+            row.method,
+            protocol.stream,
+            settings=settings,
+            recipe=shared_recipe(make_method(row.method)) if shop.scale.recipe == "shared" else None,
+            seed=seed,
+            runtime=shop.runtime,
+            protocol=protocol,
+        )
+        protocol.check_weights(config.method)
+    except AdagaussError as error:
+        return Problem("unavailable", str(error))
+    backbone = backbone_info(config.method.backbone.name)
+    if not backbone.available:
+        return Problem("unavailable", f"backbone {backbone.name} needs the package {backbone.modules[0]}")
+    return Cell(config, RunFolder(shop.runs / f"{row.method}-{config.digest()}-seed{seed}"))
+
+
+def distinct(found: Sequence[Job]) -> list[Cell]:
+    """The runs behind jobs, each once, in the order of work: one seed of everything before the next."""
+    cells: dict[Path, tuple[int, int, Cell]] = {}
+    datasets: dict[str, int] = {}
+    ranks: Mapping[int, int] = {seed: rank for rank, seed in enumerate(dict.fromkeys(job.seed for job in found))}
+    for job in found:
+        if isinstance(job.cell, Cell):
+            # Runs on one dataset follow each other, so that it is read once.
+            place = datasets.setdefault(job.cell.config.stream.dataset, len(datasets))
+            cells.setdefault(job.cell.folder.path, (ranks[job.seed], place, job.cell))
+    return [cell for _, _, cell in sorted(cells.values(), key=lambda entry: entry[:2])]
