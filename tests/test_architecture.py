@@ -26,7 +26,7 @@ LAYERS = [
         "yaml_files",
         "temperature",
     ],
-    ["linalg", "networks", "sums"],
+    ["linalg", "networks", "spectra", "sums"],
     ["gaussians", "losses", "evidence"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
     ["inputs"],

@@ -67,7 +67,7 @@ def begin(folder: RunFolder, dataset: Dataset, device: torch.device | str) -> No
 
 def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, device: torch.device | str) -> None:
     """Refuse to continue a run on other data; report what else has changed since it was started."""
-    _check_data(folder, dataset, reporter)
+    check_data(folder, dataset, reporter)
     before = folder.read_json_or_nothing(ENVIRONMENT)
     if not before:
         reporter.message(
@@ -78,7 +78,8 @@ def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, devic
         reporter.message(f"{folder.path} was started with " + "; ".join(found))
 
 
-def _check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
+def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
+    """Refuse other data than those that the run was started on."""
     before, now = folder.read_json_or_nothing(DATA), fingerprints(dataset)
     if not before:
         reporter.message(
