@@ -21,6 +21,7 @@ from adagauss.cli import (
     listing,
     predicting,
     replaying,
+    reproducing,
     running,
     stopping,
     teaching,
@@ -71,7 +72,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, replaying, listing),
+    RESEARCH: (demo, running, comparing, replaying, reproducing, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

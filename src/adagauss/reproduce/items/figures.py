@@ -126,7 +126,7 @@ SHRINK = Item(
             quantity="a_inc",
         ),
     ),
-    sweep="γ of Σ + γ·mean(diag Σ)·I, applied when a class is stored and after every adaptation",
+    sweep="γ of Σ + γ·mean(diag Σ)·I",
 )
 DISTILLATION = Item(
     "distillation",
