@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,8 @@ from adagauss.state import Learned
 from adagauss.task import CurrentTask
 
 
-class Visit(NamedTuple):
+@dataclass(frozen=True)
+class Visit:
     """A finished task: what was known after it, and the task itself with the networks before and after."""
 
     index: int
@@ -32,7 +34,8 @@ class Visit(NamedTuple):
 
 def visits(folder: RunFolder, config: RunConfig, stream: TaskStream, runtime: Runtime) -> Iterator[Visit]:
     """Every finished task of a run, from its checkpoints; two networks are in memory at a time."""
-    method, before = config.method, None
+    method = config.method
+    before: Knowledge | None = None
     for index in range(folder.finished_tasks()):
         known = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).knowledge
         previous = before.network.frozen_copy() if before else None

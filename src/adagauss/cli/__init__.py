@@ -11,6 +11,7 @@ import typer
 from adagauss import __version__
 from adagauss.allocator import keep_freed_memory
 from adagauss.cli import (
+    analysing,
     changing,
     comparing,
     datasets,
@@ -72,7 +73,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, replaying, reproducing, listing),
+    RESEARCH: (demo, running, comparing, replaying, analysing, reproducing, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

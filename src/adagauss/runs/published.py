@@ -71,3 +71,8 @@ def _paper() -> dict[str, Any]:
     text = resources.files("adagauss.runs").joinpath("paper_results.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     return data
+
+
+def in_figures(start: str) -> dict[str, Any]:
+    """Numbers that the paper states about a figure, found by how its name begins."""
+    return next(dict(entry) for entry in _paper()["numbers_in_text_or_figures"] if entry["where"].startswith(start))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -75,6 +75,6 @@ def logits_by_class(bank: ClassGaussians, features: Tensor, now: Occasion) -> Te
         return _mean_rows(lambda some: scorer(some.float()).double(), features)
 
 
-def _mean_rows(function: linalg.Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
+def _mean_rows(function: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
     total = sum((function(some).sum(0) for some in torch.split(features.double(), linalg.ROWS)), torch.zeros(()))
     return (total / len(features)).cpu()
