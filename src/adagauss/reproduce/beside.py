@@ -65,27 +65,3 @@ def _panel(axes: Axes, bars: Sequence[Sequence[Spread | BySeed | None]], quantit
                 )
     axes.set_xlabel(next(iter(quantities.values())) if len(quantities) == 1 else "accuracy, %", fontsize=8)
     axes.grid(alpha=0.3, axis="x")
-
-
-def sweep_figure(found: Found, xlabel: str, quantity: str = "a_inc") -> Figure | None:
-    """A quantity against the number at the end of each row's label, one curve per text before it."""
-    curves: dict[str, list[tuple[float, Spread]]] = {}
-    for label in found.outcomes:
-        values = list(found.values(label, quantity).values())
-        name, _, number = label.rpartition(" ")
-        if values:
-            curves.setdefault(name, []).append((float(number), Spread.of(values, percent=False)))
-    if not curves:
-        return None
-    figure = new_figure(6.0, 4.0)
-    axes = figure.add_subplot()
-    for name, points in curves.items():
-        xs, spreads = zip(*sorted(points, key=lambda point: point[0]), strict=True)
-        banded = all(spread.deviation is not None for spread in spreads)
-        errors = [spread.deviation for spread in spreads] if banded else None
-        axes.errorbar(xs, [spread.mean for spread in spreads], errors, marker="o", capsize=3, label=shown(name, 44))
-    axes.set(xlabel=xlabel, ylabel=f"{ACCURACY[quantity]}, %")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    set_title(axes, found.benchmark)
-    return figure

@@ -21,6 +21,9 @@ class Findings(Protocol):
     def figure(self) -> Sequence[Mapping[str, str]]:
         """The numbers that were drawn, as in the CSV file beside the figure; empty without a figure."""
 
+    def features(self) -> float | None:
+        """S, the number of features of the networks; None if nothing was run."""
+
     def printed(self, label: str, quantity: str) -> float | None:
         """The paper's own number."""
 

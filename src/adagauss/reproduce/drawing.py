@@ -1,4 +1,4 @@
-"""The figures of items: through the studies of `adagauss.analysis`, or bars and curves of a table's numbers."""
+"""The figures of items: through the studies of `adagauss.analysis`, or bars of a table's numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from adagauss.analysis.plotting import save_figure
 from adagauss.analysis.studies.draw import Drawn, analyse
 from adagauss.analysis.studies.provenance import sign
 from adagauss.progress import Reporter
-from adagauss.reproduce.beside import beside_figure, sweep_figure
+from adagauss.reproduce.beside import beside_figure
 from adagauss.reproduce.cells import Workshop
 from adagauss.reproduce.findings import Found, figure_file
 from adagauss.reproduce.working import Datasets
@@ -29,7 +29,7 @@ def studied(found: Found, shop: Workshop, datasets: Datasets, reporter: Reporter
 def pictured(found: Found, shop: Workshop, command: str) -> Path | None:
     """The numbers of a table as a picture; None if there are none."""
     item = found.item
-    figure = sweep_figure(found, item.sweep) if item.sweep else beside_figure(found)
+    figure = beside_figure(found)
     if figure is None:
         return None
     sign(figure, item.title, [shop.scale.note, f"code {source_digest()}"], command)

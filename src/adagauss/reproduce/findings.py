@@ -78,6 +78,10 @@ class Found:
     def figure(self) -> Sequence[Mapping[str, str]]:
         return self.drawn
 
+    def features(self) -> float | None:
+        sizes = [cell.config.method.backbone.features for cells in self.cells.values() for cell in cells]
+        return sizes[0] if sizes else None
+
     def quoted(self, label: str) -> dict[str, Any] | None:
         """The row of the paper's table."""
         row = next(row for row in self.item.rows if row.label == label)

@@ -83,8 +83,6 @@ class Item:
     """The paper's tables with these rows, the preferred one first."""
     study: str | None = None
     """The study that draws it (see `adagauss.analysis.studies`)."""
-    sweep: str = ""
-    """What the number at the end of its labels is: its figure is then a curve over it."""
     times: bool = False
     """Whether its table shows times."""
     left_out: Mapping[Size, str] = field(default_factory=dict)

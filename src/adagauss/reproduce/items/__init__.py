@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from adagauss.errors import unknown_name
-from adagauss.reproduce.items.figures import FIGURES
+from adagauss.reproduce.items.adaptation import ADAPTATION
+from adagauss.reproduce.items.beyond import BEYOND_PAPER
+from adagauss.reproduce.items.collapse import COLLAPSE
+from adagauss.reproduce.items.sweeps import SWEEPS
 from adagauss.reproduce.items.tables import TABLES
 from adagauss.reproduce.plan import Item
 
-ITEMS = {item.name: item for item in (*TABLES, *FIGURES)}
+ITEMS = {item.name: item for item in (*TABLES, *COLLAPSE, *ADAPTATION, *SWEEPS, *BEYOND_PAPER)}
 ALL = "all"
 
 

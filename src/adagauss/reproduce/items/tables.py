@@ -87,7 +87,7 @@ HALF_FIRST = Item(
     left_out={"cpu": "Only CIFAR-100 with ten more tasks, one seed: the first task alone costs as much as ten others."},
 )
 
-TRUNKS = {
+TRUNKS: dict[str, tuple[str, dict[str, Any]]] = {
     "ResNet-18": ("Resnet18", {}),
     "ConvNeXt-S": ("ConvNext (small)", {"backbone.name": "timm:convnext_small"}),
     "ViT-S": (
