@@ -8,6 +8,7 @@ the adapters are trained. An oracle memory, with the real statistics of the old 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import torch
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.classifiers import Classifier, Scorer
 from adagauss.data.dataset import Dataset
-from adagauss.drift import Drift
+from adagauss.drift import Drift, Moved
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import by_rows
@@ -31,7 +32,8 @@ from adagauss.runs.metrics import mean
 from adagauss.runs.results import Stored
 from adagauss.runs.runner import make_stream
 from adagauss.runtime import Runtime
-from adagauss.task import extract_features
+from adagauss.state import Learned
+from adagauss.task import CurrentTask, extract_features
 
 ORACLE = "oracle"
 
@@ -92,7 +94,8 @@ def replay(
             test = dataset.test.of_classes(labels)
             features = extract_features(now.network.extractor, test.images, runtime)
             for name, drift in drifts.items():
-                memories[name] = followed(memories.get(name), drift, memory, method, now)
+                update = partial(_update, drift, now)
+                memories[name] = followed(memories.get(name), update, memory, method, now)
             train = dataset.train.of_classes(labels)
             memories[ORACLE] = Followed(
                 real_statistics(extract_features(now.network.extractor, train.images, runtime), train.targets, labels)
@@ -173,6 +176,10 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
         )
     if not folder.finished_tasks():
         raise CheckpointError(f"{folder.path} has no finished task to replay")
+
+
+def _update(drift: Drift, now: CurrentTask, bank: ClassGaussians, state: Learned | None) -> Moved:
+    return drift.update(bank, now, state)
 
 
 def _mean_log_det(memory: ClassGaussians) -> float:

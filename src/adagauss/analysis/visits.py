@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adagauss.data.stream import TaskStream
-from adagauss.drift import Drift
+from adagauss.drift import Moved
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner
@@ -58,12 +58,16 @@ class Followed(NamedTuple):
     memory: Learned | None = None
 
 
-def followed(known: Followed | None, drift: Drift, memory: Memory, method: Method, now: CurrentTask) -> Followed:
+Update = Callable[[ClassGaussians, Learned | None], Moved]
+"""Moves a bank into the features of the current task, as `Drift.update`."""
+
+
+def followed(known: Followed | None, update: Update, memory: Memory, method: Method, now: CurrentTask) -> Followed:
     """The memory after a task, as `Learner.learn` would build it with this drift and memory part."""
     known = known or Followed(memory.empty(now.network.extractor.size, now.runtime.device))
     bank, state = known.bank, known.drift
     if not now.first and method.representation.later is not None:
-        moved = drift.update(bank, now, state)
+        moved = update(bank, state)
         bank, state = memory.after_drift(bank, moved.memory), moved.state
     remembered = memory.update(bank, now, known.memory)
     return Followed(remembered.bank, state, remembered.state)

@@ -73,7 +73,7 @@ def analyse(
     with stoppable("what was measured of finished runs is kept: the same command goes on from there"):
         folders = [folder for group in groups.values() for folder in group]
         data, reason = _data(chosen, folders, data_root, workers, no_cache, reporter)
-        command = shlex.join(["adagauss", "analyse", *map(str, runs), *(["--study", study] if names else [])])
+        command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
         drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
     _show(drawn, out, reason)
 

@@ -76,3 +76,12 @@ def _paper() -> dict[str, Any]:
 def in_figures(start: str) -> dict[str, Any]:
     """Numbers that the paper states about a figure, found by how its name begins."""
     return next(dict(entry) for entry in _paper()["numbers_in_text_or_figures"] if entry["where"].startswith(start))
+
+
+def published_minutes(title: str, method: str, dataset: str, tasks: int) -> float | None:
+    """Minutes that the paper says a method trains for, on its hardware."""
+    for row in _paper()["results"]:
+        same_run = row["table"] == "time_complexity" and row["tasks"] == tasks
+        if same_run and row["dataset"] == DATASETS.get(dataset) and row["method"] == TITLES.get(method, title):
+            return float(row["training_min"])
+    return None

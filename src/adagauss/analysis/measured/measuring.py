@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from adagauss.analysis.measured import kept
+from adagauss.analysis.measured.frozen import measure_frozen
 from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.memory import measure_memory
 from adagauss.analysis.measured.quantities import Measured, Quantity
 from adagauss.analysis.measured.real import measure_real
+from adagauss.analysis.measured.shrink import measure_shrink
 from adagauss.checkpoint import load_tensors
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
@@ -23,6 +25,8 @@ from adagauss.runs.runner import make_stream
 NO_IMAGES = "the run's images are not at hand: give their folder with --data-root"
 WITH_IMAGES: dict[Quantity, Callable[[RunFolder, RunConfig, TaskStream, Reporter], Tables]] = {
     Quantity.REAL: measure_real,
+    Quantity.FROZEN: measure_frozen,
+    Quantity.SHRINK: measure_shrink,
 }
 
 

@@ -118,7 +118,7 @@ def _compared(
         return {}
     chosen = drawn_classes(len(real))
     plane, centre = plane_of(real)
-    pictures = [_in_plane(bank, chosen, plane, centre) for bank in (real, own, memories[UNMOVED])]
+    pictures = [in_plane(bank, chosen, plane, centre) for bank in (real, own, memories[UNMOVED])]
     return {
         "real.mahalanobis": torch.stack(
             [squared_distances_by_class(own, features, published=published) for published in (True, False)]
@@ -144,7 +144,8 @@ def plane_of(real: ClassGaussians) -> tuple[Tensor, Tensor]:
     return directions[:2].T, centre
 
 
-def _in_plane(bank: ClassGaussians, chosen: list[int], plane: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+def in_plane(bank: ClassGaussians, chosen: list[int], plane: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and covariances of some classes in a plane."""
     some = bank.select([bank.labels[place] for place in chosen])
     return ((some.means - centre) @ plane).cpu(), (plane.T @ some.covariances @ plane).cpu()
 

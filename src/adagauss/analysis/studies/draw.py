@@ -19,6 +19,7 @@ from adagauss.runs.compare import comma_separated
 from adagauss.runs.folder import RunFolder
 
 FIGURES = ("png", "svg")
+STUDY = "{study}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def analyse(
         names: studies by name; None draws all.
         dataset: the data of the runs, for studies that need images and were not measured before.
         reporter: shows progress.
-        command: how to draw the figures again, for their footer.
+        command: how to draw a figure again, for its footer; ``{study}`` in it becomes the name of the study.
     """
     reporter = reporter or Reporter()
     chosen = [find_study(name) for name in dict.fromkeys(names)] if names else list(studies().values())
@@ -101,7 +102,7 @@ def _drawn(study: Study, measured: Groups, out: Path, command: str) -> Drawn:
         return Drawn(study.name, study.title, missing=str(error))
     left_out = f"left out: {_told(reasons)}" if reasons else ""
     note = "; ".join(text for text in (drawing.note, unfinished(usable), left_out) if text)
-    sign(drawing.figure, study.title, [note and f"Note: {note}", summary(usable)], command)
+    sign(drawing.figure, study.title, [note and f"Note: {note}", summary(usable)], command.replace(STUDY, study.name))
     return Drawn(study.name, study.title, _written(drawing, out / study.name, summary(usable)), note)
 
 

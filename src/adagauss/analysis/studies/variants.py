@@ -48,3 +48,24 @@ def only(groups: Groups, keep: Callable[[Measured], bool], otherwise: str) -> Gr
 def with_covariances(groups: Groups) -> Groups:
     """The groups that remember covariances."""
     return only(groups, lambda run: "memory.spectra" in run.tables, "it needs runs that remember covariances")
+
+
+def by_variant(groups: Groups, least: int) -> Groups:
+    """One group per variant, by its name and in the order of the paper; at least so many.
+
+    Configurations that differ in something else keep their own labels.
+    """
+    names = {label: variant_of(runs[0].config.method) for label, runs in groups.items()}
+    if len(set(names.values())) < least:
+        raise NotDrawableError(
+            f"it compares distillations, with and without L_AC: it needs {least} or more, and these runs have "
+            f"{', '.join(sorted(set(names.values())))}"
+        )
+    unique = [label for label in groups if list(names.values()).count(names[label]) == 1]
+    order = sorted(groups, key=lambda label: _place(names[label]))
+    return {names[label] if label in unique else f"{names[label]} ({label})": groups[label] for label in order}
+
+
+def _place(variant: str) -> tuple[int, bool]:
+    distillation, _, prevented = variant.partition(" + ")
+    return ORDER.index(distillation), bool(prevented)
