@@ -26,7 +26,7 @@ from adagauss.runs.results import RunResult, Stored
 from adagauss.runs.runner import make_stream
 from adagauss.runtime import Runtime
 from adagauss.settings import Layer, resolve
-from adagauss.task import extract_features
+from adagauss.task import CurrentTask, extract_features
 
 REPLAYED = ("memory", "drift", "classifier")
 
@@ -110,7 +110,7 @@ def _rescore(
             for file in methods.keys() - problems.keys():
                 method = methods[file]
                 try:
-                    memories[file] = followed(memories.get(file), method.drift, method.memory, method, visit.now)
+                    memories[file] = _following(memories.get(file), method, visit.now)
                     scorers[file] = method.classifier.fit(memories[file].bank, visit.now, scorers.get(file))
                 except AdagaussError as error:
                     problems[file] = Problem("failed", f"task {visit.index + 1}: {error}")
@@ -121,3 +121,7 @@ def _rescore(
     for file in methods.keys() - problems.keys():
         Rescored(run=cell.name, changes=dict(files[file]), accuracy=tuple(curves[file])).write(file)
     return problems
+
+
+def _following(known: Followed | None, method: Method, now: CurrentTask) -> Followed:
+    return followed(known, lambda bank, state: method.drift.update(bank, now, state), method.memory, method, now)
