@@ -15,6 +15,7 @@ from adagauss.errors import ConfigError
 from adagauss.names import visible
 
 if TYPE_CHECKING:
+    from adagauss.progress import Reporter
     from adagauss.reproduce import Item, Workshop
     from adagauss.reproduce.producing import Produced
 
@@ -49,7 +50,9 @@ def reproduce(
     show_list: Annotated[
         bool, typer.Option("--list", "-l", help="Say what each needs, how much is there, and how long it takes.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Name every run that is missing; run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Name every run that is missing; run nothing. --page is still written.")
+    ] = False,
     weights: Annotated[
         Path | None,
         typer.Option("--weights", help="Weights of ResNet-18, for the fine-grained tables at the paper's scale."),
@@ -91,25 +94,34 @@ def reproduce(
     )
     if show_list or dry_run:
         _list_items(items, shop)
-        if dry_run:
-            _list_cells(items, shop)
-        return
-    from adagauss.reproduce.page import write_page
-    from adagauss.reproduce.producing import produce
-
-    with stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"):
-        made = produce(items, shop, reporter)
-        if page is not None:
-            write_page(items, shop, page)
-    for one in made:
-        _show(one, shop)
-    if page is not None:
-        typer.echo(visible(f"Page: {page}"))
+    if dry_run:
+        _list_cells(items, shop)
+    made = [] if show_list or dry_run else _made(items, shop, reporter)
+    if page is not None and not show_list:
+        _write_page(items, shop, page)
     failures = {name: problem for one in made for name, problem in one.failed.items()}
     for name, problem in failures.items():
         typer.secho(visible(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
     if failures:
         raise typer.Exit(2)
+
+
+def _made(items: Sequence[Item], shop: Workshop, reporter: Reporter) -> list[Produced]:
+    from adagauss.reproduce.producing import produce
+
+    with stoppable(f"finished tasks and runs are kept in {shop.out}: the same command goes on from there"):
+        made = produce(items, shop, reporter)
+    for one in made:
+        _show(one, shop)
+    return made
+
+
+def _write_page(items: Sequence[Item], shop: Workshop, page: Path) -> None:
+    from adagauss.reproduce.page import write_page
+
+    with stoppable("only the page is missing: the same command writes it"):
+        write_page(items, shop, page)
+    typer.echo(visible(f"Page: {page}"))
 
 
 def _list_items(items: Sequence[Item], shop: Workshop) -> None:

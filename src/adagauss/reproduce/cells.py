@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -57,11 +57,22 @@ class Cell:
     """A run that an item needs."""
 
     config: RunConfig
-    folder: RunFolder
+    configuration: str
+    """Method and digest: the name without the seed."""
+    runs: Path
 
     @property
     def name(self) -> str:
-        return self.folder.path.name
+        """As `adagauss compare` names its runs."""
+        return f"{self.configuration}-seed{self.config.seed}"
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.runs / self.name)
+
+    def with_seed(self, seed: int) -> Cell:
+        """The same configuration with another seed."""
+        return replace(self, config=self.config.model_copy(update={"seed": seed}))
 
     def result(self) -> RunResult | Problem:
         """Its numbers, if it is finished."""
@@ -86,20 +97,26 @@ class Job:
 
 def jobs(items: Iterable[Item], shop: Workshop) -> list[Job]:
     """Everything the items are made of."""
-    return [job for item in items for job in _jobs_of(item, shop)]
+    configured: dict[str, Cell | Problem] = {}
+    return [job for item in items for job in _jobs_of(item, shop, configured)]
 
 
-def _jobs_of(item: Item, shop: Workshop) -> Iterator[Job]:
+def _jobs_of(item: Item, shop: Workshop, configured: dict[str, Cell | Problem]) -> Iterator[Job]:
     for where in item.where[shop.scale.size]:
         for row in item.rows:
             if where.only and row.label not in where.only:
                 continue
+            # Many items share a row, and settings take longer to resolve than to compare.
+            key = f"{where.protocol} {row.method} {sorted(row.settings.items())}"
+            if key not in configured:
+                configured[key] = make_cell(row, where.protocol, shop)
             for seed in shop.seeds_of(where):
-                yield Job(item, where, row, seed, make_cell(row, where.protocol, seed, shop))
+                cell = configured[key]
+                yield Job(item, where, row, seed, cell.with_seed(seed) if isinstance(cell, Cell) else cell)
 
 
-def make_cell(row: Row, protocol_name: str, seed: int, shop: Workshop) -> Cell | Problem:
-    """The run behind a row, or why it cannot be made here: data, weights or a package that are missing."""
+def make_cell(row: Row, protocol_name: str, shop: Workshop) -> Cell | Problem:
+    """The run with seed 0 behind a row, or why it cannot be made here: data, weights or a package that are missing."""
     protocol = shop.scale.find(protocol_name)
     dataset = dataset_info(protocol.stream.dataset)
     if not dataset.present(shop.options.root):
@@ -116,7 +133,6 @@ def make_cell(row: Row, protocol_name: str, seed: int, shop: Workshop) -> Cell |
             protocol.stream,
             settings=settings,
             recipe=shared_recipe(make_method(row.method)) if shop.scale.recipe == "shared" else None,
-            seed=seed,
             runtime=shop.runtime,
             protocol=protocol,
         )
@@ -126,7 +142,7 @@ def make_cell(row: Row, protocol_name: str, seed: int, shop: Workshop) -> Cell |
     backbone = backbone_info(config.method.backbone.name)
     if not backbone.available:
         return Problem("unavailable", f"backbone {backbone.name} needs the package {backbone.modules[0]}")
-    return Cell(config, RunFolder(shop.runs / f"{row.method}-{config.digest()}-seed{seed}"))
+    return Cell(config, f"{row.method}-{config.digest()}", shop.runs)
 
 
 def distinct(found: Sequence[Job]) -> list[Cell]:

@@ -15,14 +15,16 @@ from adagauss.reproduce.working import Datasets
 from adagauss.runs.environment import source_digest
 
 
-def studied(found: Found, shop: Workshop, datasets: Datasets, reporter: Reporter, command: str) -> Drawn | None:
+def studied(
+    found: Found, study: str, shop: Workshop, datasets: Datasets, reporter: Reporter, command: str
+) -> Drawn | None:
     """The study of an item on the finished runs of one benchmark; None if there are no runs."""
-    item, groups = found.item, {label: [cell.folder for cell in cells] for label, cells in found.cells.items()}
-    if item.study is None or not groups:
+    groups = {label: [cell.folder for cell in cells] for label, cells in found.cells.items()}
+    if not groups:
         return None
     dataset = datasets.of(shop.scale.find(found.where.protocol).stream)
-    place = figure_file(shop, item, found.where).parent
-    drawn = analyse(groups, place, names=[item.study], dataset=dataset, reporter=reporter, command=command)
+    place = figure_file(shop, found.item, found.where).parent
+    drawn = analyse(groups, place, names=[study], dataset=dataset, reporter=reporter, command=command)
     return drawn[0]
 
 
@@ -33,11 +35,6 @@ def pictured(found: Found, shop: Workshop, command: str) -> Path | None:
     if figure is None:
         return None
     sign(figure, item.title, [shop.scale.note, f"code {source_digest()}"], command)
-    path = picture_file(found, shop)
+    path = figure_file(shop, item, found.where, "png")
     save_figure(figure, path)
     return path
-
-
-def picture_file(found: Found, shop: Workshop) -> Path:
-    """Where `pictured` puts its picture."""
-    return shop.place(found.item) / found.where.protocol / "numbers.png"

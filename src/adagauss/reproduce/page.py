@@ -8,7 +8,6 @@ from pathlib import Path
 
 from adagauss.atomic import write_atomically
 from adagauss.reproduce.cells import Workshop, distinct, jobs
-from adagauss.reproduce.drawing import picture_file
 from adagauss.reproduce.findings import Found, figure_file, findings
 from adagauss.reproduce.plan import Item
 from adagauss.reproduce.tables import table_rows
@@ -71,14 +70,13 @@ def _section(item: Item, found: Sequence[Found], shop: Workshop, beside: Path) -
 
 def _benchmark(found: Found, shop: Workshop, beside: Path) -> list[str]:
     lines = []
-    pictures = [figure_file(shop, found.item, found.where, "png"), picture_file(found, shop)]
-    for picture in pictures:
-        if picture.exists():
-            name = f"{found.item.name}-{found.where.protocol}-{picture.name}"
-            kept = beside / "images" / "paper" / name
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, kept)
-            lines.append(f"![{found.item.title}, {found.benchmark}](images/paper/{name})")
+    picture = figure_file(shop, found.item, found.where, "png")
+    if picture.exists():
+        name = f"{found.item.name}-{found.where.protocol}.png"
+        kept = beside / "images" / "paper" / name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(picture, kept)
+        lines.append(f"![{found.item.title}, {found.benchmark}](images/paper/{name})")
     for claim in found.item.claims:
         verdict = claim.check(found)
         if verdict.word != "not measured":

@@ -62,10 +62,10 @@ def _made(
     for one in found:
         if not any(one.scores(label) for label in one.outcomes):
             continue
-        picture = pictured(one, shop, command)
-        files += [picture] if picture else []
-        drawn = studied(one, shop, datasets, reporter, command)
-        if drawn is not None:
+        if item.study is None:
+            picture = pictured(one, shop, command)
+            files += [picture] if picture else []
+        elif (drawn := studied(one, item.study, shop, datasets, reporter, command)) is not None:
             files += drawn.files.values()
             remarks += [f"{one.benchmark}: {drawn.missing}"] if drawn.missing else []
     # Read once more: the claims look at what was drawn just now.
