@@ -22,7 +22,7 @@ from adagauss.runs.folder import RunFolder
 from adagauss.runtime import Runtime
 
 
-@dataclass(frozen=True)
+@dataclass
 class Still:
     """The occasion of fitting a classifier to the network of the first task."""
 

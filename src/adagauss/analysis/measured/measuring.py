@@ -99,7 +99,10 @@ def _measured(
         found = measure_memory(folder, config, reporter)
     else:
         assert dataset is not None, "a quantity that needs images is refused without them"
-        check_data(folder, dataset, reporter)
+        try:
+            check_data(folder, dataset, reporter)
+        except CheckpointError as error:
+            raise UnsupportedError(f"the images at hand are not those of the run: {error}") from None
         found = WITH_IMAGES[quantity](folder, config, make_stream(config, dataset), reporter)
     if problem := kept.write(folder, quantity, found):
         reporter.message(problem)

@@ -6,7 +6,7 @@ import numpy as np
 
 from adagauss.analysis.measured import Quantity
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
-from adagauss.analysis.studies.lines import MARKERS, colour, legend, name, panels
+from adagauss.analysis.studies.lines import colour, legend, marker, name, panels
 from adagauss.analysis.studies.variants import only
 from adagauss.runs.metrics import forgetting, plasticity
 
@@ -27,12 +27,11 @@ def balance(groups: Groups) -> Drawing:
         for run, (lost, learned) in zip(runs, points, strict=True):
             rows.append({"group": label, "seed": run.seed, "forgetting, %": lost, "plasticity, %": learned})
         across, up = points.mean(0)
-        marker = MARKERS[index % len(MARKERS)]
-        axes.plot(across, up, marker, color=colour(index), markersize=8, label=name(label))
+        axes.plot(across, up, marker(index), color=colour(index), markersize=8, label=name(label), ls="")
         if len(runs) > 1:
             wide, high = points.std(0, ddof=1)
             axes.errorbar(across, up, high, wide, color=colour(index), capsize=2, linewidth=1)
-            axes.scatter(*points.T, s=8, color=colour(index), alpha=0.5)
+            axes.scatter(points[:, 0], points[:, 1], s=8, color=colour(index), alpha=0.5)
     axes.set_xlabel("forgetting, % (best accuracy on an old task − final one)")
     axes.set_ylabel("plasticity, % (accuracy on a task right after it)")
     axes.margins(0.15)

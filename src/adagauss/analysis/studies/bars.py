@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 ROOM = 1.18
 
 
-def bars(axes: Axes, values: Mapping[str, Sequence[float]], label: str, bottom: float = 0.0) -> None:
-    """One bar per name, its mean written above it; the deviation over seeds as a whisker, if there are several."""
+def bars(axes: Axes, values: Mapping[str, Sequence[float]], label: str, letters: int = 12) -> None:
+    """One bar per name, its mean written above it; the deviation over seeds as a whisker, if there are several.
+
+    Names are broken into lines of so many ``letters``.
+    """
     means = [float(np.mean(numbers)) for numbers in values.values()]
     deviations = [float(np.std(numbers, ddof=1)) if len(numbers) > 1 else np.nan for numbers in values.values()]
-    places = np.arange(len(values))
+    places = range(len(values))
     axes.bar(places, means, width=0.7, color=[colour(index) for index in places], alpha=0.85)
     for place, numbers, mean, deviation in zip(places, values.values(), means, deviations, strict=True):
         spread = 0.0 if np.isnan(deviation) else deviation
@@ -31,11 +35,16 @@ def bars(axes: Axes, values: Mapping[str, Sequence[float]], label: str, bottom: 
             )
         highest = max(mean + spread, *numbers, 0.0)
         axes.annotate(
-            f"{mean:.1f}", (place, highest), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=8
+            f"{mean:.1f}" if mean < 1000 else f"{mean:.0f}",
+            (place, highest),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
         )
     top = max(max(mean, *numbers) for mean, numbers in zip(means, values.values(), strict=True))
-    axes.set_ylim(bottom, max(top * ROOM, bottom + 1e-9))
-    axes.set_xticks(places, [shown(name, 24).replace(" + ", "\n+ ") for name in values])
+    axes.set_ylim(0, max(top * ROOM, 1e-9))
+    axes.set_xticks(places, [textwrap.fill(shown(name, 36), letters) for name in values])
     smaller_labels(axes)
     if len(values) > 4:
         axes.tick_params(axis="x", labelrotation=35)

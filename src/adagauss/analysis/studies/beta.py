@@ -9,7 +9,7 @@ import numpy as np
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
-from adagauss.analysis.studies.lines import MARKERS, Mean, colour, legend, panels, task_rows
+from adagauss.analysis.studies.lines import DASHES, Mean, colour, legend, marker, panels, task_rows
 from adagauss.analysis.studies.variants import DISTILLATIONS, beta_of, only
 from adagauss.representation.terms.anti_collapse import AntiCollapse
 from adagauss.representation.terms.cross_entropy import CrossEntropy
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LOSSES = {
     "L_CE": "cross-entropy L_CE",
-    "L_KD": "distillation L_PKD, without λ",
-    "L_AC": "anti-collapse L_AC, without α",
+    "L_KD": "distillation L_PKD (without λ)",
+    "L_AC": "anti-collapse L_AC (without α)",
 }
 
 
@@ -46,8 +46,7 @@ def beta(groups: Groups) -> Drawing:
         spread = Mean.of([np.array(column) for column in zip(*_filled(list(values.values())), strict=True)])
         axes[0].plot(betas, spread.mean, style, color=colour(6), label=quantity, linewidth=1.4, zorder=1)
         for index, (label, runs) in enumerate(groups.items()):
-            marker = MARKERS[index % len(MARKERS)]
-            axes[0].plot([betas[index]] * len(runs), values[label], marker, color=colour(index), markersize=5)
+            axes[0].plot([betas[index]] * len(runs), values[label], marker(index), color=colour(index), markersize=5)
             for run, value in zip(runs, values[label], strict=True):
                 row: Row = {"group": label, "seed": run.seed, "β": betas[index], "quantity": quantity, "value": value}
                 rows.append(row)
@@ -57,15 +56,21 @@ def beta(groups: Groups) -> Drawing:
             rows += [{**row, "β": betas[index]} for row in task_rows(label, run, history, "epoch")]
         for one, quantity in zip(axes[1:], LOSSES, strict=True):
             curves = [history[quantity] for history in histories]
-            one.plot(np.arange(1, len(curves[0]) + 1), Mean.of(curves).mean, color=colour(index), label=names[index])
+            one.plot(
+                np.arange(1, len(curves[0]) + 1),
+                Mean.of(curves).mean,
+                DASHES[index % len(DASHES)],
+                color=colour(index),
+                label=names[index],
+            )
     axes[0].set_xscale("log")
     axes[0].set_xlabel("β")
     axes[0].set_ylabel("accuracy, %")
     axes[0].legend(fontsize=7)
     axes[0].grid(alpha=0.3, linewidth=0.6)
     for one, words in zip(axes[1:], LOSSES.values(), strict=True):
-        one.set_ylabel(f"{words}, mean of the epoch")
-        one.set_xlabel("epoch, all tasks one after another")
+        one.set_ylabel(words)
+        one.set_xlabel("epoch (its mean), all tasks")
         one.grid(alpha=0.3, linewidth=0.6)
         _task_lines(one, next(iter(groups.values()))[0])
     legend(axes[3])

@@ -36,6 +36,11 @@ def dash(index: int) -> str:
     return DASHES[index // len(COLOURS) % len(DASHES)]
 
 
+def marker(index: int) -> str:
+    """The marker of the n-th line; with the next use of a colour comes another one."""
+    return MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
+
+
 def panels(count: int, groups: Iterable[str], height: float = 3.4) -> tuple[Figure, list[Axes]]:
     """A row of axes, with room for a legend of these names at their right."""
     longest = max((len(shown(name, LEGEND_NAME)) for name in groups), default=0)
@@ -48,14 +53,21 @@ def panels(count: int, groups: Iterable[str], height: float = 3.4) -> tuple[Figu
 
 def smaller_labels(axes: Axes) -> None:
     """Long labels of axes must fit beside a small panel."""
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_fontsize(9)
 
 
 def legend(axes: Axes, title: str = "") -> None:
     """Names beside the last panel, where they cover nothing."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, title=title or None, title_fontsize=8)
+    axes.legend(
+        loc="center left",
+        bbox_to_anchor=(1.02, 0.5),
+        fontsize=8,
+        title=title or None,
+        title_fontsize=8,
+        handlelength=3.2,
+    )
 
 
 def name(text: object) -> str:
@@ -111,7 +123,7 @@ def curve(
         dashes or dash(index),
         color=chosen,
         label=name(label),
-        marker=MARKERS[index % len(MARKERS)] if len(tasks) <= MANY_TICKS else "",
+        marker=marker(index) if len(tasks) <= MANY_TICKS else "",
         markersize=4,
         linewidth=1.6,
     )

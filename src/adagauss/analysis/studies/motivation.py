@@ -44,9 +44,9 @@ def motivation(groups: Groups) -> Drawing:
     _pictures(axes[:3], runs[0])
     accuracy = {case: [100 * _accuracy(run, case) for run in runs] for case in CASES}
     divergence = {case: [_divergence(run, case) for run in runs] for case in CASES}
-    short = {"frozen": CASES[0], "not\nadapted": CASES[1], "adapted": CASES[2]}
-    bars(axes[3], {name: accuracy[case] for name, case in short.items()}, "A_last, %")
-    bars(axes[4], {name: divergence[case] for name, case in short.items()}, "mean KL(N‖N*) + KL(N*‖N), old classes")
+    short = {"frozen": CASES[0], "not adapted": CASES[1], "adapted": CASES[2]}
+    bars(axes[3], {name: accuracy[case] for name, case in short.items()}, "A_last, %", 7)
+    bars(axes[4], {name: divergence[case] for name, case in short.items()}, "symmetric KL, mean of old classes", 7)
     rows: list[Row] = [
         {"group": label, "seed": run.seed, "case": case, "quantity": quantity, "value": values[case][place]}
         for quantity, values in (("A_last, %", accuracy), ("symmetric KL", divergence))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from adagauss.analysis.measured import Quantity
 from adagauss.analysis.measured.quantities import BANKS
 from adagauss.analysis.plotting import shown
@@ -39,7 +41,8 @@ def oracle(groups: Groups) -> Drawing:
         for index, (bank, values) in enumerate(curves.items()):
             curve(panel, [100 * one for one in values], bank, index)
         panel.set_title(shown(label, LEGEND_NAME), fontsize=9)
-        panel.set_ylim(0, 102)
+        lowest = min(float(np.nanmin(one)) for values in curves.values() for one in values)
+        panel.set_ylim(max(0, 10 * (10 * lowest // 1) - 5), 102)
         task_axis(panel, longest({label: runs}), "after task")
     axes[0].set_ylabel("accuracy on all seen classes, %")
     legend(axes[-1], "memory")

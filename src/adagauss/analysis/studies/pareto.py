@@ -10,7 +10,7 @@ import numpy as np
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
-from adagauss.analysis.studies.lines import MARKERS, colour, legend, name, panels
+from adagauss.analysis.studies.lines import colour, legend, marker, name, panels
 from adagauss.analysis.studies.provenance import protocol_of
 from adagauss.methods import method_info
 from adagauss.runs.published import published, published_minutes
@@ -41,9 +41,10 @@ def pareto(groups: Groups) -> Drawing:
     order = sorted(groups, key=lambda label: -scores[label])
     for place, one in enumerate(axes):
         for index, label in enumerate(order):
-            marker = MARKERS[(index // 7 + index) % len(MARKERS)]
             text = f"{name(label)}  {scores[label]:.1f}"
-            one.plot(costs[label][place], scores[label], marker, color=colour(index), markersize=6, label=text, ls="")
+            one.plot(
+                costs[label][place], scores[label], marker(index), color=colour(index), markersize=6, label=text, ls=""
+            )
         points = np.array([(costs[label][place], scores[label]) for label in order])
         chosen = front(points)
         one.plot(*points[chosen].T, color="#999999", linewidth=1, zorder=0, drawstyle="steps-post")

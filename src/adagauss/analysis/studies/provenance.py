@@ -22,6 +22,7 @@ LETTERS_PER_INCH = 19.0
 LINE = 0.125
 """Inches."""
 LONGEST_COMMAND = 400
+MOST_CODES = 2
 
 
 def check_together(groups: Groups) -> None:
@@ -72,7 +73,10 @@ def unfinished(groups: Groups) -> str:
 def code_of(groups: Groups) -> str:
     """Version and digest of the code that made the runs; several are told apart."""
     found = sorted({_code(run) for run in all_runs(groups)})
-    return f"adagauss {found[0]}" if len(found) == 1 else f"made by different code: adagauss {', '.join(found)}"
+    if len(found) == 1:
+        return f"adagauss {found[0]}"
+    told = f": adagauss {'; '.join(found)}" if len(found) <= MOST_CODES else ""
+    return f"runs made by {len(found)} different states of the code{told}"
 
 
 def seeds_of(groups: Groups) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adagauss.analysis.measured import Measured, Quantity
+from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.plotting import new_figure, shown
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import LEGEND_NAME, Mean, smaller_labels
@@ -62,7 +63,7 @@ def shift(groups: Groups) -> Drawing:
     return Drawing(figure, rows, f"grey: not learned yet, or learned in this task{more}")
 
 
-def _map(axes: Axes, label: str, run: Measured, moved: list[np.ndarray], largest: float) -> AxesImage:  # type: ignore[type-arg]
+def _map(axes: Axes, label: str, run: Measured, moved: list[Numbers], largest: float) -> AxesImage:
     shapes = {one.shape for one in moved}
     tasks, classes = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
     flat = Mean.of([_padded(one, tasks, classes).ravel() for one in moved]).mean.reshape(tasks, classes)
@@ -82,7 +83,7 @@ def _map(axes: Axes, label: str, run: Measured, moved: list[np.ndarray], largest
     return image
 
 
-def _padded(values: np.ndarray, tasks: int, classes: int) -> np.ndarray:  # type: ignore[type-arg]
+def _padded(values: Numbers, tasks: int, classes: int) -> Numbers:
     padded = np.full((tasks, classes), np.nan)
     padded[: values.shape[0], : values.shape[1]] = values
     return padded

@@ -7,10 +7,10 @@ import numpy as np
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
-from adagauss.analysis.studies.lines import MARKERS, Mean, colour, legend, name, panels
+from adagauss.analysis.studies.lines import Mean, colour, legend, marker, name, panels
 from adagauss.runs.published import in_figures
 
-PAPERS = "paper, L_AC, γ = 0: {:.1f} (CIFAR-100)"
+PAPERS = "paper, L_AC, γ = 0: A_inc {:.1f} (CIFAR-100)"
 
 
 @register_study(
@@ -35,9 +35,8 @@ def shrink(groups: Groups) -> Drawing:
                     for amount, value in zip(amounts, values, strict=True)
                 ]
             summary = Mean.of(curves)
-            marker = MARKERS[index % len(MARKERS)]
             places = np.arange(len(amounts))
-            one.plot(places, summary.mean, marker=marker, markersize=4, color=colour(index), label=name(label))
+            one.plot(places, summary.mean, marker=marker(index), markersize=4, color=colour(index), label=name(label))
             if np.isfinite(summary.deviation).any():
                 low, high = summary.mean - summary.deviation, summary.mean + summary.deviation
                 one.fill_between(places, low, high, color=colour(index), alpha=0.15, linewidth=0)
@@ -47,13 +46,15 @@ def shrink(groups: Groups) -> Drawing:
             one.grid(alpha=0.3, linewidth=0.6)
     for one in axes:
         one.xaxis.label.set_fontsize(8)
-    axes[1].plot([], [], "*", color=colour(6), markersize=9, label=PAPERS.format(paper))
-    axes[0].plot(0, paper, "*", color=colour(6), markersize=9)
+    note = "besides the shrinkage of the run's own classifier; the axis of γ is not linear"
+    if next(iter(groups.values()))[0].config.stream.dataset == "cifar100":
+        axes[1].plot([], [], "*", color=colour(6), markersize=9, label=PAPERS.format(paper))
+        axes[0].plot(0, paper, "*", color=colour(6), markersize=9)
+    else:
+        note += f"; {PAPERS.format(paper)}"
     rows.append({"group": "paper", "γ": 0.0, "quantity": "A_inc, L_AC, CIFAR-100", "value": paper})
     legend(axes[1])
-    return Drawing(
-        figure, rows, "besides the shrinkage of the run's own classifier; γ does not grow linearly on the axis"
-    )
+    return Drawing(figure, rows, note)
 
 
 def sweep(run: Measured, quantity: str) -> Numbers:
