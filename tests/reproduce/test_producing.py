@@ -10,7 +10,7 @@ import pytest
 from adagauss.errors import NumericalError
 from adagauss.progress import Reporter
 from adagauss.reproduce import Workshop, find_items
-from adagauss.reproduce.cells import Cell, Job, distinct, jobs
+from adagauss.reproduce.cells import Cell, Job, Problem, distinct, jobs
 from adagauss.reproduce.findings import findings
 from adagauss.reproduce.overview import overview
 from adagauss.reproduce.page import write_page
@@ -44,8 +44,8 @@ def test_a_row_without_changes_is_scored_as_the_run_itself(made: tuple[Workshop,
     job = next(job for job in jobs(find_items(["ablation"]), shop) if job.row.label == "8 AdaGauss")
     assert isinstance(job.cell, Cell)
     again = Job(job.item, job.where, replace(job.row, replay={}), job.seed, job.cell)
-    assert not rescore_missing([again], shop, Datasets(shop.options), Reporter())
-    scored, result = read_rescored(rescored_file(shop, job.cell, {})), job.cell.result()
+    rescore_missing([again], shop, Datasets(shop.options), Reporter())
+    scored, result = read_rescored(rescored_file(shop, job.cell, {}), shop), job.cell.result()
     assert isinstance(result, RunResult)
     assert scored.accuracy == pytest.approx(result.details.accuracy)  # type: ignore[union-attr]
 
@@ -65,7 +65,7 @@ def test_the_study_of_an_item_is_drawn_and_its_claim_reads_the_numbers(made: tup
     assert {path.name for path in spectrum.files} >= {"spectrum.png", "spectrum.svg", "spectrum.csv"}
     verdict = spectrum.item.claims[0].check(spectrum.found[0])
     assert verdict.word == "cannot tell"
-    assert "one seed" in verdict.sentence
+    assert "one seed" in verdict.reason
 
 
 def test_a_second_call_runs_nothing(made: tuple[Workshop, list[Produced]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,16 +105,19 @@ def test_a_failed_run_is_a_value_and_the_rest_goes_on(shop: Workshop, monkeypatc
             raise NumericalError("the loss became NaN: lower the rate")
 
     monkeypatch.setattr("adagauss.reproduce.working.run", run)
-    problems = run_missing(distinct(wanted), Datasets(shop.options), Reporter())
-    assert len(tried) == 2
-    assert problems[tried[0]].kind == "failed"
-    (found,) = findings(wanted, shop, problems)
-    assert found.problems()["AdaGauss"].reason.startswith("the loss became NaN")
+    run_missing(distinct(wanted), Datasets(shop.options), Reporter())
+    (found,) = findings(wanted, shop)
+    assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")
     assert found.problems()["without anti-collapse"].kind == "missing"
+    run_missing(distinct(wanted), Datasets(shop.options), Reporter())
+    assert len(tried) == 4, "what failed is tried again"
+    assert findings(wanted, shop)[0].problems()["AdaGauss"].kind == "missing", "it did not fail again"
 
 
 def test_a_run_that_another_process_works_on_is_left_to_it(shop: Workshop) -> None:
     cells = distinct(jobs(find_items(["confusion"]), shop))
     with RunFolder(cells[0].folder.path).lock():
-        problems = run_missing(cells, Datasets(shop.options), Reporter())
-    assert problems[cells[0].folder.path].kind == "busy"
+        run_missing(cells, Datasets(shop.options), Reporter())
+    state = cells[0].result()
+    assert isinstance(state, Problem)
+    assert state.kind == "missing", "it is neither run nor failed"

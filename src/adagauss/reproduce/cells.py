@@ -11,9 +11,10 @@ from adagauss.backbones.registry import backbone_info
 from adagauss.data.dataset import ReadOptions, dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.methods import make_method
+from adagauss.reproduce.failures import Failures
 from adagauss.reproduce.plan import Item, Row, Scale, Where
 from adagauss.runs.configuration import RunConfig, make_config
-from adagauss.runs.folder import RunFolder
+from adagauss.runs.folder import METRICS_FILE, RunFolder
 from adagauss.runs.grid import shared_recipe
 from adagauss.runs.results import RunResult
 from adagauss.runtime import RuntimeConfig
@@ -37,6 +38,11 @@ class Workshop:
         """Folder of the cells of all scales, named as `adagauss compare` names them."""
         return self.out / "cells"
 
+    @property
+    def failures(self) -> Failures:
+        """What has failed so far."""
+        return Failures(self.out / "failures")
+
     def place(self, item: Item) -> Path:
         """Folder of the tables and figures of an item."""
         return self.out / self.scale.name / item.name
@@ -48,7 +54,7 @@ class Workshop:
 class Problem(NamedTuple):
     """Why there is no number."""
 
-    kind: Literal["unavailable", "missing", "failed", "busy"]
+    kind: Literal["unavailable", "missing", "failed"]
     reason: str
 
 
@@ -60,6 +66,7 @@ class Cell:
     configuration: str
     """Method and digest: the name without the seed."""
     runs: Path
+    failures: Failures
 
     @property
     def name(self) -> str:
@@ -79,9 +86,13 @@ class Cell:
         try:
             return self.folder.result()
         except CheckpointError as error:
+            if reason := self.failures.reason(self.name):
+                return Problem("failed", reason)
+            if (self.folder.path / METRICS_FILE).exists():
+                return Problem("missing", str(error))
             done = self.folder.finished_tasks()
             begun = f"{done} of {self.config.stream.tasks} tasks are done" if done else "it has not been run"
-            return Problem("missing", begun if not (self.folder.path / "metrics.json").exists() else str(error))
+            return Problem("missing", begun)
 
 
 @dataclass(frozen=True)
@@ -142,7 +153,7 @@ def make_cell(row: Row, protocol_name: str, shop: Workshop) -> Cell | Problem:
     backbone = backbone_info(config.method.backbone.name)
     if not backbone.available:
         return Problem("unavailable", f"backbone {backbone.name} needs the package {backbone.modules[0]}")
-    return Cell(config, f"{row.method}-{config.digest()}", shop.runs)
+    return Cell(config, f"{row.method}-{config.digest()}", shop.runs, shop.failures)
 
 
 def distinct(found: Sequence[Job]) -> list[Cell]:

@@ -33,7 +33,11 @@ class Verdict:
     """Whether a claim holds, and the numbers that say so."""
 
     word: Word
-    sentence: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.reason}: {self.word}" if self.reason else self.word
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,12 @@ def judged(differences: BySeed, facts: str) -> Verdict:
     signs = {difference > 0 for difference in differences.values()}
     count = len(differences)
     if not count:
-        return Verdict("not measured", f"{facts}; not measured" if facts else "not measured")
+        return Verdict("not measured", facts)
     if count == 1:
-        says = "says so" if signs == {True} else "says the opposite"
-        return Verdict("cannot tell", f"{facts}; one seed, which {says}: cannot tell")
+        return Verdict("cannot tell", f"{facts}; one seed, which says {'so' if signs == {True} else 'the opposite'}")
     if len(signs) > 1:
-        return Verdict("cannot tell", f"{facts}; the {count} seeds disagree: cannot tell")
-    word: Word = "holds" if signs == {True} else "does not hold"
-    return Verdict(word, f"{facts}; so in each of {count} seeds: {word}")
+        return Verdict("cannot tell", f"{facts}; the {count} seeds disagree")
+    return Verdict("holds" if signs == {True} else "does not hold", f"{facts}; so in each of {count} seeds")
 
 
 def above(text: str, better: str, *worse: str, quantity: str = "a_last", digits: int = 1) -> Claim:

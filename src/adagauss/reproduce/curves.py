@@ -41,8 +41,8 @@ def last(values: Sequence[float]) -> float:
     return values[-1]
 
 
-def more(text: str, larger: Plotted, *smaller: Plotted) -> Claim:
-    """One number of a figure is larger than each of the others."""
+def more(text: str, larger: Plotted, *smaller: Plotted, relative: bool = False) -> Claim:
+    """One number of a figure is larger than each of the others; ``relative`` says by how much they are less."""
 
     def check(found: Findings) -> Verdict:
         own = larger.of(found)
@@ -54,6 +54,8 @@ def more(text: str, larger: Plotted, *smaller: Plotted) -> Claim:
         means = {name: statistics.fmean(values[seed] for seed in seeds) for name, values in others.items()}
         best = max(means, key=lambda name: means[name])
         facts = f"{larger.name} {statistics.fmean(own[seed] for seed in seeds):.3g}, {best} {means[best]:.3g}"
+        if relative:
+            facts += f" ({means[best] / statistics.fmean(own[seed] for seed in seeds) - 1:+.0%})"
         return judged(gaps, facts)
 
     return Claim(text, check)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adagauss.analysis.plotting import save_figure
-from adagauss.analysis.studies.draw import Drawn, analyse
+from adagauss.analysis.studies.draw import analyse
 from adagauss.analysis.studies.provenance import sign
 from adagauss.progress import Reporter
 from adagauss.reproduce.beside import beside_figure
@@ -15,26 +15,27 @@ from adagauss.reproduce.working import Datasets
 from adagauss.runs.environment import source_digest
 
 
-def studied(
-    found: Found, study: str, shop: Workshop, datasets: Datasets, reporter: Reporter, command: str
-) -> Drawn | None:
-    """The study of an item on the finished runs of one benchmark; None if there are no runs."""
+def draw(
+    found: Found, shop: Workshop, datasets: Datasets, reporter: Reporter, command: str
+) -> tuple[list[Path], str | None]:
+    """Draw an item on one benchmark; returns the files, and why there are none."""
+    if found.item.study is None:
+        return _pictured(found, shop, command), None
     groups = {label: [cell.folder for cell in cells] for label, cells in found.cells.items()}
     if not groups:
-        return None
+        return [], None
     dataset = datasets.of(shop.scale.find(found.where.protocol).stream)
     place = figure_file(shop, found.item, found.where).parent
-    drawn = analyse(groups, place, names=[study], dataset=dataset, reporter=reporter, command=command)
-    return drawn[0]
+    drawn = analyse(groups, place, names=[found.item.study], dataset=dataset, reporter=reporter, command=command)[0]
+    return list(drawn.files.values()), drawn.missing
 
 
-def pictured(found: Found, shop: Workshop, command: str) -> Path | None:
-    """The numbers of a table as a picture; None if there are none."""
-    item = found.item
+def _pictured(found: Found, shop: Workshop, command: str) -> list[Path]:
+    """The numbers of a table as a picture, if there are any."""
     figure = beside_figure(found)
     if figure is None:
-        return None
-    sign(figure, item.title, [shop.scale.note, f"code {source_digest()}"], command)
-    path = figure_file(shop, item, found.where, "png")
+        return []
+    sign(figure, found.item.title, [shop.scale.note, f"code {source_digest()}"], command)
+    path = figure_file(shop, found.item, found.where, "png")
     save_figure(figure, path)
-    return path
+    return [path]

@@ -14,7 +14,6 @@ from adagauss.errors import AdagaussError
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.plan import SCALES, Item, Row, Where
 from adagauss.reproduce.rescoring import read_rescored, rescored_file
-from adagauss.reproduce.working import Problems
 from adagauss.runs.published import paper_row
 from adagauss.runs.results import RunResult
 
@@ -93,20 +92,20 @@ class Found:
         return None if value is None else float(value)
 
 
-def findings(found: Iterable[Job], shop: Workshop, problems: Problems | None = None) -> list[Found]:
-    """What there is of items, benchmark by benchmark; ``problems`` are those of this call, by folder or file."""
+def findings(found: Iterable[Job], shop: Workshop) -> list[Found]:
+    """What there is of items, benchmark by benchmark."""
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in found:
         groups.setdefault((job.item.name, job.where.protocol), []).append(job)
-    return [_found(group, shop, problems or {}) for group in groups.values()]
+    return [_found(group, shop) for group in groups.values()]
 
 
-def _found(group: Sequence[Job], shop: Workshop, problems: Problems) -> Found:
+def _found(group: Sequence[Job], shop: Workshop) -> Found:
     first = group[0]
     outcomes: dict[str, list[Outcome]] = {}
     cells: dict[str, list[Cell]] = {}
     for job in group:
-        outcomes.setdefault(job.row.label, []).append(_outcome(job, shop, problems))
+        outcomes.setdefault(job.row.label, []).append(_outcome(job, shop))
         if isinstance(job.cell, Cell) and job.row.replay is None and isinstance(job.cell.result(), RunResult):
             cells.setdefault(job.row.label, []).append(job.cell)
     protocol, printed = shop.scale.find(first.where.protocol), SCALES["paper"].find(first.where.protocol).stream
@@ -127,24 +126,22 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(read_text(path))))
 
 
-def _outcome(job: Job, shop: Workshop, problems: Problems) -> Outcome:
+def _outcome(job: Job, shop: Workshop) -> Outcome:
     cell = job.cell
     if isinstance(cell, Problem):
         return cell
-    if problem := problems.get(cell.folder.path):
-        return problem
     result = cell.result()
     if isinstance(result, Problem):
         return result
     if job.row.replay is None:
         return Score(job.seed, 100 * result.metrics["a_last"], 100 * result.metrics["a_inc"], result)
-    return _rescored(job.row, job.seed, cell, shop, problems)
+    return _rescored(job.row, job.seed, cell, shop)
 
 
-def _rescored(row: Row, seed: int, cell: Cell, shop: Workshop, problems: Problems) -> Outcome:
+def _rescored(row: Row, seed: int, cell: Cell, shop: Workshop) -> Outcome:
     try:
         file = rescored_file(shop, cell, row.replay or {})
     except AdagaussError as error:
         return Problem("failed", str(error))
-    scored = problems.get(file) or read_rescored(file)
+    scored = read_rescored(file, shop)
     return scored if isinstance(scored, Problem) else Score(seed, 100 * scored.a_last, 100 * scored.a_inc, None)

@@ -80,7 +80,7 @@ def _benchmark(found: Found, shop: Workshop, beside: Path) -> list[str]:
     for claim in found.item.claims:
         verdict = claim.check(found)
         if verdict.word != "not measured":
-            lines.append(f"- *{claim.text}*\n  {found.benchmark}: {verdict.sentence}. **{_capital(verdict.word)}.**")
+            lines.append(f"- *{claim.text}*\n  {found.benchmark}: {verdict.reason}. **{_capital(verdict.word)}.**")
     return lines
 
 

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from adagauss.errors import AdagaussError
 from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Job, Problem, Workshop, distinct, jobs
-from adagauss.reproduce.drawing import pictured, studied
+from adagauss.reproduce.drawing import draw
 from adagauss.reproduce.findings import Found, findings
 from adagauss.reproduce.plan import Item
 from adagauss.reproduce.rescoring import rescore_missing
 from adagauss.reproduce.tables import write_table
-from adagauss.reproduce.working import Datasets, Problems, run_missing
+from adagauss.reproduce.working import Datasets, run_missing
 
 
 @dataclass(frozen=True)
@@ -42,31 +43,27 @@ def produce(items: Sequence[Item], shop: Workshop, reporter: Reporter | None = N
     reporter = reporter or Reporter()
     datasets = Datasets(shop.options)
     wanted = jobs(items, shop)
-    problems = dict(run_missing(distinct(wanted), datasets, reporter))
-    problems |= rescore_missing(wanted, shop, datasets, reporter)
+    run_missing(distinct(wanted), datasets, reporter)
+    rescore_missing(wanted, shop, datasets, reporter)
     made = []
     with reporter.progress("tables and figures", len(items)) as advance:
         for item in items:
             own = [job for job in wanted if job.item is item]
-            made.append(_made(item, own, shop, problems, datasets, reporter))
+            made.append(_made(item, own, shop, datasets, reporter))
             advance(item.name)
     return made
 
 
-def _made(
-    item: Item, own: Sequence[Job], shop: Workshop, problems: Problems, datasets: Datasets, reporter: Reporter
-) -> Produced:
+def _made(item: Item, own: Sequence[Job], shop: Workshop, datasets: Datasets, reporter: Reporter) -> Produced:
     command = f"adagauss reproduce {item.name} --scale {shop.scale.name}"
-    found = findings(own, shop, problems)
+    found = findings(own, shop)
     files, remarks = write_table(item, found, shop, command), []
     for one in found:
-        if not any(one.scores(label) for label in one.outcomes):
-            continue
-        if item.study is None:
-            picture = pictured(one, shop, command)
-            files += [picture] if picture else []
-        elif (drawn := studied(one, item.study, shop, datasets, reporter, command)) is not None:
-            files += drawn.files.values()
-            remarks += [f"{one.benchmark}: {drawn.missing}"] if drawn.missing else []
+        try:
+            drawn, missing = draw(one, shop, datasets, reporter, command)
+        except AdagaussError as error:
+            drawn, missing = [], str(error)
+        files += drawn
+        remarks += [f"{one.benchmark}: no figure ({missing})"] if missing else []
     # Read once more: the claims look at what was drawn just now.
-    return Produced(item, tuple(findings(own, shop, problems)), files, remarks)
+    return Produced(item, tuple(findings(own, shop)), files, remarks)

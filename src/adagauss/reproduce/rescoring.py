@@ -19,7 +19,7 @@ from adagauss.linalg import by_rows
 from adagauss.methods import Method
 from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
-from adagauss.reproduce.working import Datasets, Problems
+from adagauss.reproduce.working import Datasets
 from adagauss.runs.configuration import stored_config
 from adagauss.runs.metrics import mean
 from adagauss.runs.results import RunResult, Stored
@@ -61,18 +61,19 @@ def changed(method: Method, changes: Mapping[str, Any]) -> Method:
     return resolve(method, [Layer("row", changes)], "run").config
 
 
-def read_rescored(path: Path) -> Rescored | Problem:
+def read_rescored(path: Path, shop: Workshop) -> Rescored | Problem:
     """Stored scores, if they are there."""
     try:
         return Rescored.read(path, "run the command again")
     except CheckpointError as error:
+        if reason := shop.failures.reason(path.stem):
+            return Problem("failed", reason)
         return Problem("missing", str(error) if path.exists() else "it has not been scored")
 
 
-def rescore_missing(found: Sequence[Job], shop: Workshop, datasets: Datasets, reporter: Reporter) -> Problems:
-    """Score what is not scored yet, for each run in one pass over its networks; problems by file."""
+def rescore_missing(found: Sequence[Job], shop: Workshop, datasets: Datasets, reporter: Reporter) -> None:
+    """Score what is not scored yet, for each run in one pass over its networks."""
     wanted: dict[Path, tuple[Cell, dict[Path, Mapping[str, Any]]]] = {}
-    problems: dict[Path, Problem] = {}
     for job in found:
         cell, changes = job.cell, job.row.replay
         if changes is None or isinstance(cell, Problem) or not isinstance(cell.result(), RunResult):
@@ -81,18 +82,15 @@ def rescore_missing(found: Sequence[Job], shop: Workshop, datasets: Datasets, re
             file = rescored_file(shop, cell, changes)
         except AdagaussError:  # the findings say why
             continue
-        if isinstance(read_rescored(file), Problem):
+        if isinstance(read_rescored(file, shop), Problem):
             wanted.setdefault(cell.folder.path, (cell, {}))[1][file] = changes
     with reporter.progress("scores on finished networks", len(wanted)) as advance:
         for cell, files in wanted.values():
-            problems |= _rescore(cell, files, datasets.of(cell.config.stream), reporter)
+            _rescore(cell, files, datasets.of(cell.config.stream), reporter)
             advance(cell.name)
-    return problems
 
 
-def _rescore(
-    cell: Cell, files: Mapping[Path, Mapping[str, Any]], dataset: Dataset, reporter: Reporter
-) -> dict[Path, Problem]:
+def _rescore(cell: Cell, files: Mapping[Path, Mapping[str, Any]], dataset: Dataset, reporter: Reporter) -> None:
     """Follow one memory per changed method through the tasks of a run; all share the features of a task."""
     config = stored_config(cell.folder)
     methods = {file: changed(config.method, changes) for file, changes in files.items()}
@@ -101,26 +99,27 @@ def _rescore(
     memories: dict[Path, Followed] = {}
     scorers: dict[Path, Scorer] = {}
     curves: dict[Path, list[float]] = {file: [] for file in files}
-    problems: dict[Path, Problem] = {}
+    failed: set[Path] = set()
     with reporter.progress(f"{len(files)} variants of {cell.name}", cell.folder.finished_tasks()) as advance:
         for visit in visits(cell.folder, config, stream, runtime):
             test = dataset.test.of_classes(stream.seen(visit.index))
             features = extract_features(visit.now.network.extractor, test.images, runtime)
             sizes = [len(classes) for classes in stream.task_classes[: visit.index + 1]]
-            for file in methods.keys() - problems.keys():
+            for file in methods.keys() - failed:
                 method = methods[file]
                 try:
                     memories[file] = _following(memories.get(file), method, visit.now)
                     scorers[file] = method.classifier.fit(memories[file].bank, visit.now, scorers.get(file))
                 except AdagaussError as error:
-                    problems[file] = Problem("failed", f"task {visit.index + 1}: {error}")
+                    cell.failures.note(file.stem, f"task {visit.index + 1}: {error}")
+                    failed.add(file)
                     continue
                 with torch.inference_mode():
                     curves[file].append(task_mean(by_rows(scorers[file], features), test.targets, sizes))
             advance("")
-    for file in methods.keys() - problems.keys():
+    for file in methods.keys() - failed:
         Rescored(run=cell.name, changes=dict(files[file]), accuracy=tuple(curves[file])).write(file)
-    return problems
+        cell.failures.forget(file.stem)
 
 
 def _following(known: Followed | None, method: Method, now: CurrentTask) -> Followed:

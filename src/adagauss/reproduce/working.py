@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -15,8 +14,6 @@ from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Problem
 from adagauss.runs.folder import InUseError
 from adagauss.runs.runner import run
-
-Problems = Mapping[Path, Problem]
 
 
 class Datasets:
@@ -36,24 +33,25 @@ class Datasets:
         return self._last[1]
 
 
-def run_missing(cells: Sequence[Cell], datasets: Datasets, reporter: Reporter) -> Problems:
-    """Run what is not finished, continuing what was begun; the problems of those that still are not, by folder.
+def run_missing(cells: Sequence[Cell], datasets: Datasets, reporter: Reporter) -> None:
+    """Run what is not finished, continuing what was begun.
 
     A cell that another process is working on is left to it: the same command may be started once per core.
     """
-    problems: dict[Path, Problem] = {}
     with reporter.progress("cells", len(cells)) as advance:
         for cell in cells:
-            note = cell.name
-            if isinstance(cell.result(), Problem):
-                try:
-                    data = datasets.of(cell.config.stream)
-                    run(cell.config, cell.folder.path, resume=True, reporter=reporter, dataset=data)
-                except InUseError as error:
-                    problems[cell.folder.path] = Problem("busy", str(error))
-                    note = f"{cell.name}: in work elsewhere"
-                except (AdagaussError, MemoryError, torch.cuda.OutOfMemoryError) as error:
-                    problems[cell.folder.path] = Problem("failed", str(error) or "not enough memory")
-                    note = f"{cell.name} failed"
-            advance(note)
-    return problems
+            advance(_run(cell, datasets, reporter) if isinstance(cell.result(), Problem) else cell.name)
+
+
+def _run(cell: Cell, datasets: Datasets, reporter: Reporter) -> str:
+    """Run a cell; returns a note on how it went."""
+    try:
+        data = datasets.of(cell.config.stream)
+        run(cell.config, cell.folder.path, resume=True, reporter=reporter, dataset=data)
+    except InUseError:
+        return f"{cell.name}: in work elsewhere"
+    except (AdagaussError, MemoryError, torch.cuda.OutOfMemoryError) as error:
+        cell.failures.note(cell.name, str(error) or "not enough memory")
+        return f"{cell.name} failed"
+    cell.failures.forget(cell.name)
+    return cell.name

@@ -56,6 +56,7 @@ DISTANCES = Item(
             f"Adapted {name} are nearer to the real ones than after EFC's update of the means (paper: by {by}).",
             _memory("EFC's update", quantity, "distance with EFC's update"),
             _memory("as run", quantity, "adapted"),
+            relative=True,
         )
         for quantity, name, by in (
             ("mean", "means", "29 %"),
