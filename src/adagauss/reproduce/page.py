@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ For every table and figure of AdaGauss (NeurIPS 2024): what the paper claims, wh
 holds. This page is written by `adagauss reproduce all --page docs/paper.md` from finished runs; do not edit it. A claim
 *holds* or *does not hold* if every seed says so; if seeds disagree, or there is only one, the page says *cannot tell*.
 """
-UNMEASURED = "Not measured at this scale."
+UNMEASURED = "Not measured yet."
 
 
 def write_page(items: Sequence[Item], shop: Workshop, path: Path) -> None:
@@ -53,35 +54,46 @@ def _summary(items: Sequence[Item], found: Sequence[Found]) -> str:
         for claim in item.claims
         if (word := claim.check(one).word) != "not measured"
     ]
-    return "## All claims\n\n" + (markdown(rows).rstrip() if rows else UNMEASURED)
+    if not rows:
+        return f"## All claims\n\n{UNMEASURED}"
+    counts = Counter(row["verdict"] for row in rows)
+    counted = ", ".join(f"{word}: {count}" for word, count in counts.most_common())
+    return f"## All claims\n\nOf {len(rows)}: {counted}.\n\n{markdown(rows).rstrip()}"
 
 
 def _section(item: Item, found: Sequence[Found], shop: Workshop, beside: Path) -> str:
-    """Claim, figure, what is seen, verdict."""
+    """What the paper claims, the figure, what is seen and the verdict, the numbers."""
     lines = [f"## {item.title}", f"*The paper:* {item.paper}."]
     if reason := item.left_out.get(shop.scale.size):
         lines.append(f"*Here:* {reason}")
-    for one in found:
-        lines += _benchmark(one, shop, beside)
+    lines += [picture for one in found if (picture := _picture(one, shop, beside))]
+    verdicts = [_verdicts(text, item, found) for text in dict.fromkeys(claim.text for claim in item.claims)]
+    lines += ["\n".join(verdicts)] if verdicts else []
     measured = [one for one in found if any(one.scores(label) for label in one.outcomes)]
-    lines.append(markdown(table_rows(measured)).rstrip() if measured else UNMEASURED)
+    lines += [markdown(table_rows(measured)).rstrip()] if measured else [] if verdicts else [UNMEASURED]
     return "\n\n".join(lines)
 
 
-def _benchmark(found: Found, shop: Workshop, beside: Path) -> list[str]:
-    lines = []
+def _picture(found: Found, shop: Workshop, beside: Path) -> str | None:
     picture = figure_file(shop, found.item, found.where, "png")
-    if picture.exists():
-        name = f"{found.item.name}-{found.where.protocol}.png"
-        kept = beside / "images" / "paper" / name
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, kept)
-        lines.append(f"![{found.item.title}, {found.benchmark}](images/paper/{name})")
-    for claim in found.item.claims:
-        verdict = claim.check(found)
-        if verdict.word != "not measured":
-            lines.append(f"- *{claim.text}*\n  {found.benchmark}: {verdict.reason}. **{_capital(verdict.word)}.**")
-    return lines
+    if not picture.exists():
+        return None
+    name = f"{found.item.name}-{found.where.protocol}.png"
+    kept = beside / "images" / "paper" / name
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(picture, kept)
+    return f"![{found.item.title}, {found.benchmark}](images/paper/{name})"
+
+
+def _verdicts(text: str, item: Item, found: Sequence[Found]) -> str:
+    """A claim, and what every benchmark says of it; a claim may be checked on rows that only one scale has."""
+    lines = [f"- *{text}*"]
+    for claim in (claim for claim in item.claims if claim.text == text):
+        for one in found:
+            verdict = claim.check(one)
+            if verdict.word != "not measured":
+                lines.append(f"  {one.benchmark}: {verdict.reason}. **{_capital(verdict.word)}.**")
+    return "\n".join(lines if len(lines) > 1 else [*lines, f"  {UNMEASURED}"])
 
 
 def _capital(text: str) -> str:
