@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adagauss.analysis.measured import testing
+from adagauss.classifiers.linear import SampledLinear
 from adagauss.data.stream import StreamConfig
 from adagauss.runs import RunFolder, make_config, run
+from adagauss.training import Recipe
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
 SETTINGS: dict[str, Any] = {
@@ -28,6 +32,14 @@ COLLAPSED: dict[str, Any] = {
     "drift.samples": 200,
 }
 """Without L_AC, and with an adapter that is trained."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_head() -> Iterator[None]:
+    """The linear head of a figure needs no accuracy in tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing, "HEAD", SampledLinear(samples=200, recipe=Recipe(epochs=1, batch_size=50)))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,14 @@ def _show(drawn: list[Drawn], out: Path, reason: str) -> None:
 
 
 def _list(known: list[Study]) -> None:
-    rows = [(one.name, "paper" if one.paper else "", "images" if one.needs_images else "", one.title) for one in known]
-    for line in terminal.lines(("study", "", "needs", "shows"), rows):
+    rows = [(one.name, "images" if one.needs_images else "", one.title) for one in known]
+    lines = terminal.lines(("study", "needs", "shows"), rows)
+    of_paper = sum(bool(one.paper) for one in known)
+    for line in (
+        lines[0],
+        "figures of the paper:",
+        *lines[1 : of_paper + 1],
+        "beyond the paper:",
+        *lines[of_paper + 1 :],
+    ):
         typer.echo(line)
