@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from adagauss.errors import NumericalError
+from adagauss.reproduce import SCALES
 from tests.cli.conftest import Command
+from tests.reproduce.conftest import TINY
 
 
 def test_the_list_fits_a_terminal_and_says_what_cannot_be_made(
@@ -43,3 +46,30 @@ def test_a_dry_run_writes_the_page_of_what_is_there_and_nothing_else(adagauss: C
     assert outcome.code == 0, outcome.err
     assert "Not measured" in page.read_text(encoding="utf-8")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCALES, "tiny", TINY)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_item_is_made_and_shown(adagauss: Command, tmp_path: Path) -> None:
+    outcome = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert "A_last" in outcome.out
+    assert "one seed" in outcome.out
+    assert (tmp_path / "tiny" / "shift" / "cifar100-10" / "shift.png").exists()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_failure_is_told_and_remembered(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise NumericalError("the loss became NaN")
+
+    monkeypatch.setattr("adagauss.reproduce.working.run", run)
+    outcome = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--quiet")
+    assert outcome.code == 2
+    assert "AdaGauss failed: the loss became NaN" in outcome.said
+    later = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--dry-run")
+    assert "failed: the loss became NaN" in later.out

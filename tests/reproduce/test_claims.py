@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from adagauss.reproduce.claims import above, falling
+from adagauss.reproduce.claims import above, below, falling
 from adagauss.reproduce.curves import Plotted, at_least, first, last, more
 
 
@@ -52,6 +52,12 @@ def test_being_best_means_better_than_the_best_other_in_every_seed() -> None:
     # On average A is best, but in seed 1 C is.
     rows = {"A": {0: 9.0, 1: 5.0}, "B": {0: 1.0, 1: 1.0}, "C": {0: 2.0, 1: 6.0}}
     assert above("A is best.", "A", "B", "C").check(Numbers(rows)).word == "cannot tell"
+
+
+def test_being_worst_means_worse_than_the_worst_other_in_every_seed() -> None:
+    rows = {"A": {0: 1.0, 1: 2.0}, "B": {0: 2.0, 1: 9.0}, "C": {0: 5.0, 1: 3.0}}
+    assert below("A is worst.", "A", "B", "C").check(Numbers(rows)).word == "holds"
+    assert below("B is worst.", "B", "A", "C").check(Numbers(rows)).word == "does not hold"
 
 
 def test_a_verdict_quotes_the_paper_and_names_what_is_missing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -164,17 +164,21 @@ def _list_cells(items: Sequence[Item], shop: Workshop) -> None:
         state = cell.result()
         if isinstance(state, Problem):
             uses = "; ".join(dict.fromkeys(users[cell.name]))
-            typer.echo(terminal.folded(f"{cell.name}  ", visible(f"{state.reason} ({uses})"), 4))
+            typer.echo(terminal.folded(f"{cell.name}  ", visible(f"{state.kind}: {state.reason} ({uses})"), 4))
 
 
 def _show(made: Produced, shop: Workshop) -> None:
     """The table, the verdicts, and where the files are."""
     from adagauss.reproduce.tables import table_rows
 
-    rows = table_rows(made.found)
-    terminal.show(
-        terminal.table(f"{made.item.title} ({shop.scale.note})", list(rows[0]), [[*r.values()] for r in rows])
-    )
+    for one in made.found:
+        rows = [_without(row, "benchmark", "note") for row in table_rows([one])]
+        title = f"{made.item.title}: {one.benchmark} ({shop.scale.note})"
+        terminal.show(
+            terminal.table(title, list(rows[0]), [[*row.values()] for row in rows], numbers=list(rows[0])[1:])
+        )
+        for label, problem in one.problems().items():
+            typer.echo(terminal.folded("- ", visible(f"{label}: {problem.kind} ({problem.reason})"), 2))
     for claim in made.item.claims:
         for one in made.found:
             verdict = claim.check(one)
@@ -183,6 +187,10 @@ def _show(made: Produced, shop: Workshop) -> None:
     for remark in made.remarks:
         typer.echo(terminal.folded("- ", visible(remark), 2))
     typer.echo(visible(f"Files: {shop.place(made.item)}"))
+
+
+def _without(row: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in row.items() if name not in names}
 
 
 def _time(minutes: float) -> str:

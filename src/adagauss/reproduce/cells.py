@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -83,16 +84,23 @@ class Cell:
 
     def result(self) -> RunResult | Problem:
         """Its numbers, if it is finished."""
+        file = self.folder.path / METRICS_FILE
         try:
-            return self.folder.result()
+            return _read(self.folder.path, file.stat().st_mtime_ns if file.exists() else 0)
         except CheckpointError as error:
             if reason := self.failures.reason(self.name):
                 return Problem("failed", reason)
-            if (self.folder.path / METRICS_FILE).exists():
+            if file.exists():
                 return Problem("missing", str(error))
             done = self.folder.finished_tasks()
             begun = f"{done} of {self.config.stream.tasks} tasks are done" if done else "it has not been run"
             return Problem("missing", begun)
+
+
+@lru_cache(maxsize=1024)
+def _read(folder: Path, written: int) -> RunResult:
+    """The numbers of a run; many items ask for them, and they are read again only if they were written again."""
+    return RunFolder(folder).result()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
@@ -71,21 +71,36 @@ def judged(differences: BySeed, facts: str) -> Verdict:
 
 def above(text: str, better: str, *worse: str, quantity: str = "a_last", digits: int = 1) -> Claim:
     """One row has more of a quantity than each of the others."""
+    return Claim(text, lambda found: _compared(found, better, worse, quantity, digits, max))
 
-    def check(found: Findings) -> Verdict:
-        own = found.values(better, quantity)
-        others = {label: values for label in worse if (values := found.values(label, quantity))}
-        seeds = set(own).intersection(*others.values()) if others else set()
-        if not seeds:
-            return judged({}, "")
-        gaps = {seed: own[seed] - max(values[seed] for values in others.values()) for seed in sorted(seeds)}
-        best = max(others, key=lambda label: statistics.fmean(others[label][seed] for seed in seeds))
-        facts = f"{_amount(better, own, seeds, digits)}, {_amount(best, others[best], seeds, digits)}"
-        missing = [label for label in worse if label not in others]
-        absent = f" (without {', '.join(missing)})" if missing else ""
-        return judged(gaps, facts + absent + _printed(found, better, best, quantity, digits))
 
-    return Claim(text, check)
+def below(text: str, worst: str, *better: str, quantity: str = "a_last", digits: int = 1) -> Claim:
+    """One row has less of a quantity than each of the others."""
+    return Claim(text, lambda found: _compared(found, worst, better, quantity, digits, min))
+
+
+def _compared(
+    found: Findings,
+    label: str,
+    labels: Sequence[str],
+    quantity: str,
+    digits: int,
+    extreme: Callable[[Iterable[float]], float],
+) -> Verdict:
+    """A row against the extreme of the others, seed by seed: above their largest, or below their smallest."""
+    own = found.values(label, quantity)
+    others = {other: values for other in labels if (values := found.values(other, quantity))}
+    seeds = set(own).intersection(*others.values()) if others else set()
+    if not seeds:
+        return judged({}, "")
+    sign = 1 if extreme is max else -1
+    gaps = {seed: sign * (own[seed] - extreme(values[seed] for values in others.values())) for seed in sorted(seeds)}
+    means = {other: statistics.fmean(values[seed] for seed in seeds) for other, values in others.items()}
+    nearest = next(other for other in means if means[other] == extreme(means.values()))
+    missing = [other for other in labels if other not in others]
+    absent = f" (without {', '.join(missing)})" if missing else ""
+    facts = f"{_amount(label, own, seeds, digits)}, {_amount(nearest, others[nearest], seeds, digits)}"
+    return judged(gaps, facts + absent + _printed(found, label, nearest, quantity, digits))
 
 
 def falling(text: str, *labels: str, quantity: str = "a_last", digits: int = 1) -> Claim:
@@ -99,7 +114,7 @@ def falling(text: str, *labels: str, quantity: str = "a_last", digits: int = 1) 
         steps = {
             seed: min(rows[one][seed] - rows[two][seed] for one, two in pairwise(labels)) for seed in sorted(seeds)
         }
-        facts = " > ".join(_amount(label, values, seeds, digits) for label, values in rows.items())
+        facts = ", ".join(_amount(label, values, seeds, digits) for label, values in rows.items())
         # "Not in this order" in every seed does not say that the reverse holds, but the claim does not.
         return judged(steps, f"claimed order: {facts}")
 

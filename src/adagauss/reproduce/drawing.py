@@ -12,7 +12,6 @@ from adagauss.reproduce.beside import beside_figure
 from adagauss.reproduce.cells import Workshop
 from adagauss.reproduce.findings import Found, figure_file
 from adagauss.reproduce.working import Datasets
-from adagauss.runs.environment import source_digest
 
 
 def draw(
@@ -35,7 +34,7 @@ def _pictured(found: Found, shop: Workshop, command: str) -> list[Path]:
     figure = beside_figure(found)
     if figure is None:
         return []
-    sign(figure, found.item.title, [shop.scale.note, f"code {source_digest()}"], command)
+    sign(figure, found.item.title, [f"{shop.scale.note}; {found.code()}"], command)
     path = figure_file(shop, found.item, found.where, "png")
     save_figure(figure, path)
     return [path]

@@ -13,7 +13,6 @@ from adagauss.reproduce.findings import Found, figure_file, findings
 from adagauss.reproduce.plan import Item
 from adagauss.reproduce.tables import table_rows
 from adagauss.runs.compare import markdown
-from adagauss.runs.environment import source_digest
 from adagauss.runs.results import RunResult
 
 INTRODUCTION = """# The paper, claim by claim
@@ -39,8 +38,8 @@ def write_page(items: Sequence[Item], shop: Workshop, path: Path) -> None:
 def _scale(shop: Workshop, runs: int) -> str:
     seeds = ", ".join(map(str, shop.seeds or shop.scale.seeds))
     return (
-        f"**{shop.scale.name} scale** ({shop.scale.note}), {runs} finished runs, seeds {seeds} unless a table says "
-        f"otherwise, code {source_digest()}:\n\n"
+        f"**Scale {shop.scale.name}** ({shop.scale.note}): {runs} finished runs, seeds {seeds} unless a table says "
+        f"otherwise.\n\n"
         f"```sh\nadagauss reproduce all --scale {shop.scale.name}\n```"
     )
 

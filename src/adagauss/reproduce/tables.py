@@ -10,7 +10,6 @@ from adagauss.reproduce.cells import Workshop
 from adagauss.reproduce.findings import Found
 from adagauss.reproduce.plan import Item
 from adagauss.runs.compare import FORMATS, Spread
-from adagauss.runs.environment import source_digest
 
 ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}
 TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}
@@ -46,17 +45,18 @@ def _printed(quoted: dict[str, object] | None, name: str) -> str:
     return f"{quoted[name]}" + (f" ± {deviation}" if deviation is not None else "")
 
 
-def caption(item: Item, shop: Workshop, command: str) -> str:
+def caption(item: Item, found: Sequence[Found], shop: Workshop, command: str) -> str:
     """What a table shows, and what it was made with."""
-    return f"{item.title}; {shop.scale.note}; code {source_digest()}; `{command}`"
+    codes = "; ".join(dict.fromkeys(one.code() for one in found))
+    return f"{item.title}; {shop.scale.note}; {codes}; {command}"
 
 
 def write_table(item: Item, found: Sequence[Found], shop: Workshop, command: str) -> list[Path]:
     """Write the table of an item in every format; returns the files."""
-    rows = table_rows(found)
+    rows, words = table_rows(found), caption(item, found, shop, command)
     files = []
     for ending, written in FORMATS.items():
         path = shop.place(item) / f"table.{ending}"
-        write_atomically(path, written(rows, caption(item, shop, command)).encode("utf-8", "backslashreplace"))
+        write_atomically(path, written(rows, words).encode("utf-8", "backslashreplace"))
         files.append(path)
     return files
