@@ -7,7 +7,7 @@ import pytest
 from adagauss.reproduce import ITEMS, Where
 from adagauss.reproduce.beside import beside_figure
 from adagauss.reproduce.cells import Problem
-from adagauss.reproduce.findings import Found, Score
+from adagauss.reproduce.findings import Found, Outcome, Score
 from adagauss.reproduce.tables import table_rows
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult
 
@@ -30,8 +30,8 @@ def finished(minutes: float) -> RunResult:
 
 @pytest.fixture
 def found() -> Found:
-    scores = [Score(0, 30.0, 40.0, finished(2)), Score(1, 31.0, 41.0, finished(4))]
-    outcomes = {"LwF": scores, "SSRE": [Problem("failed", "the loss became NaN")]}
+    scores: list[Outcome] = [Score(0, 30.0, 40.0, finished(2)), Score(1, 31.0, 41.0, finished(4))]
+    outcomes: dict[str, list[Outcome]] = {"LwF": scores, "SSRE": [Problem("failed", "the loss became NaN")]}
     return Found(ITEMS["time"], Where("cifar100-10"), "cifar100-10-cpu", "cifar100", 10, outcomes, {})
 
 
