@@ -40,6 +40,7 @@ LAYERS = [
     ["runs"],
     ["analysis"],
     ["report"],
+    ["reproduce"],
     ["serve"],
     ["cli"],
     ["__main__"],

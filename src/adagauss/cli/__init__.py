@@ -23,6 +23,7 @@ from adagauss.cli import (
     predicting,
     replaying,
     reporting,
+    reproducing,
     running,
     stopping,
     teaching,
@@ -73,7 +74,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, replaying, analysing, reporting, listing),
+    RESEARCH: (demo, running, comparing, replaying, analysing, reporting, reproducing, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import product
 from typing import Any, NamedTuple
 
 DATASETS = {
@@ -48,6 +49,20 @@ def published(title: str, method: str, dataset: str, sizes: Sequence[int], scale
         same_run = row["table"] in tables and row["dataset"] == DATASETS[dataset] and row["tasks"] == tasks
         if same_run and row["method"] == TITLES.get(method, title):
             return Published(row["a_last"], row["a_inc"])
+    return None
+
+
+def paper_row(tables: Sequence[str], dataset: str, tasks: int, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A row of the paper's tables by what it states, such as its method; of several tables the first that has it.
+
+    >>> row = paper_row(("ablation",), "cifar100", 10, {"cov_matrix": "Diagonal"})
+    >>> row and row["a_last"]
+    41.1
+    """
+    for table, row in product(tables, _paper()["results"]):
+        facts_of_run = {"table": table, "dataset": DATASETS.get(dataset), "tasks": tasks}
+        if facts and all(row.get(key) == value for key, value in {**facts_of_run, **facts}.items()):
+            return None if dataset.startswith("imagenet") and row["method"] in FROM_EFC else dict(row)
     return None
 
 
