@@ -24,6 +24,7 @@ from adagauss.cli import (
     running,
     stopping,
     teaching,
+    tuning,
 )
 from adagauss.errors import AdagaussError
 from adagauss.names import visible
@@ -71,7 +72,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, replaying, listing),
+    RESEARCH: (demo, running, comparing, tuning, replaying, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:
