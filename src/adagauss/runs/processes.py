@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from adagauss.allocator import keep_freed_memory
 from adagauss.errors import ConfigError
 
 
@@ -81,4 +82,5 @@ def _attend(parent: Connection) -> None:
             parent.recv()
         os._exit(1)
 
+    keep_freed_memory()  # as the command line does: this process is ours alone
     threading.Thread(target=wait, name="parent", daemon=True).start()
