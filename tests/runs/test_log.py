@@ -54,7 +54,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setitem(trackers.MAKERS, "mlflow", lambda *_: made)  # type: ignore[misc]
+    monkeypatch.setitem(trackers.MAKERS, "mlflow", lambda *_: made)
     monkeypatch.setattr("adagauss.runs.trackers.import_extra", lambda *_: None)
     return made
 
@@ -137,6 +137,16 @@ def test_a_tracker_that_stops_working_is_named_once_and_gets_the_rest_later(tmp_
     assert [values["training/a"] for values, _ in recorder.seen] == [0.0, 1.0, 2.0]
 
 
+def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, recorder: Recorder) -> None:
+    (tmp_path / LOG).mkdir()
+    (tmp_path / "log.json").write_text('{"mlflow": {"sent": "many"}}', encoding="utf-8")
+    said = Said()
+    with RunLog(RunFolder(tmp_path), ["mlflow"], {}, said) as log:
+        log.epoch("task 1: training", 0, {"a": 1.0})
+    assert recorder.seen == [({"training/a": 1.0}, 1)]
+    assert "goes on without a log" in said.said[0]
+
+
 @pytest.mark.parametrize("name", trackers.TRACKERS)
 def test_a_tracker_that_is_not_installed_names_its_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +184,7 @@ def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     from mlflow import MlflowClient
 
     # Files, though MLflow prefers databases: making one takes seconds.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     entries(RunFolder(tmp_path / "run"), "mlflow")
     client = MlflowClient()

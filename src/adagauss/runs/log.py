@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from adagauss.atomic import write_atomically
 from adagauss.data.regular import IrregularFileError, read_text
-from adagauss.errors import AdagaussError
+from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.progress import Reporter
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.metrics import Evaluation, mean
@@ -80,12 +80,17 @@ class RunLog:
         self._known: set[tuple[str, int, int | None]] = set()
         self._steps: Counter[str] = Counter()
         self._task = 1
+        self._writes = True
 
     def __enter__(self) -> Self:
         text, self.entries = read_log(self._folder.path / LOG)
         whole = ",".join(HEADS) + "\n" + "".join(entry.lines() for entry in self.entries)
         if text != whole:  # new, or cut off when the process was killed
-            write_atomically(self._folder.path / LOG, whole.encode("utf-8"))
+            try:
+                write_atomically(self._folder.path / LOG, whole.encode("utf-8"))
+            except CheckpointError as error:  # numbers of the run do not depend on it
+                self._reporter.message(f"{error} The run goes on without a log.")
+                self._writes = False
         self._known = {entry.key for entry in self.entries}
         self._steps = Counter(entry.what for entry in self.entries)
         self._sent = self._folder.read_json_or_nothing(SENT) if (self._folder.path / SENT).exists() else {}
@@ -122,25 +127,30 @@ class RunLog:
         entry = Entry(what, task, epoch, self._steps[what], dict(values))
         self._known.add(entry.key)
         self.entries.append(entry)
+        self._append(entry.lines())
+        self._follow()
+
+    def _append(self, lines: str) -> None:
         try:
-            with (self._folder.path / LOG).open("a", encoding="utf-8", newline="") as file:
-                file.write(entry.lines())
+            if self._writes:
+                with (self._folder.path / LOG).open("a", encoding="utf-8", newline="") as file:
+                    file.write(lines)
         except OSError as error:  # what the run itself keeps is more important, and says more if it cannot be kept
             logger.warning("%s could not be written: %s", self._folder.path / LOG, error)
-        self._follow()
 
     def _follow(self) -> None:
         """Send each tracker what it has not got yet."""
         for name in self._trackers:
             if name not in self._opened:
                 known = self._sent.get(name)
-                self._safely(name, lambda tracker: None, known if isinstance(known, dict) else {})
+                sound = isinstance(known, dict) and isinstance(known.get("sent"), int)
+                self._safely(name, lambda tracker: None, known if sound else {})
             tracker = self._opened.get(name)
             if tracker is None or tracker.broken:
                 continue
             for entry in self.entries[tracker.sent :]:
                 values = {f"{entry.what}/{key}": value for key, value in entry.values.items()}
-                if not self._safely(name, lambda tracker, v=values, s=entry.step: tracker.send(v, s)):  # type: ignore[misc]
+                if not self._safely(name, lambda tracker, v=values, s=entry.step: tracker.send(v, s)):
                     break
             if tracker.facts() != self._sent.get(name):
                 self._sent[name] = tracker.facts()

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from lightning_fabric.loggers import Logger
+from lightning_fabric.loggers.logger import Logger
 
 PROJECT = "adagauss"
 PARAMETERS_AT_ONCE = 100

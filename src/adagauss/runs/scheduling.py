@@ -75,12 +75,15 @@ def _one_by_one(
 ) -> Iterator[tuple[Cell, Outcome]]:
     with reporter.progress(title, total or 1) as advance:
         for first in cells:
-            cell: Cell | None = first
-            while cell is not None:
+            cell = first
+            while True:
                 outcome = attempt(cell, lambda: dataset, reporter)
                 yield cell, outcome
-                cell, ran = then(cell, outcome), cell
-            advance(f"{ran.name} {summary(outcome)}")
+                following = then(cell, outcome)
+                if following is None:
+                    break
+                cell = following
+            advance(f"{cell.name} {summary(outcome)}")
 
 
 def summary(outcome: Outcome) -> str:

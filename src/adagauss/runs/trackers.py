@@ -10,7 +10,7 @@ from adagauss.errors import unknown_name
 from adagauss.plugins import import_extra
 
 if TYPE_CHECKING:
-    from lightning_fabric.loggers import Logger
+    from lightning_fabric.loggers.logger import Logger
 
 TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """The library of each tracker; its extra has the name of the tracker."""
@@ -64,7 +64,7 @@ def _short(value: Any) -> str | int | float:
 
 
 def _tensorboard(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> Logger:
-    from lightning_fabric.loggers import TensorBoardLogger
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
     return TensorBoardLogger(folder, name="", version="tensorboard")
 
