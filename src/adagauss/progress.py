@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from adagauss.names import clipped
+from adagauss.names import clipped, columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -180,11 +180,13 @@ def _table(summary: str, rows: Sequence[Row]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(summary), title_justify="left")
-    for head in ("run", "state", "now"):
-        made.add_column(head, no_wrap=True, overflow="ellipsis", ratio=1 if head == "now" else None)
-    for row in rows:
-        made.add_row(Text(clipped(row.name, ROW_NAME)), Text(row.state), Text(clipped(row.note, ROW_NOTE)))
+    made = Table(title=Text(summary), title_justify="left", expand=True)
+    names = [clipped(row.name, ROW_NAME) for row in rows]
+    made.add_column("run", no_wrap=True, min_width=max(map(columns, names), default=0))
+    made.add_column("state", no_wrap=True, min_width=max((len(row.state) for row in rows), default=0))
+    made.add_column("now", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left of the line
+    for name, row in zip(names, rows, strict=True):
+        made.add_row(Text(name), Text(row.state), Text(clipped(row.note, ROW_NOTE)))
     return made
 
 

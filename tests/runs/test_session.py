@@ -31,10 +31,11 @@ def test_a_session_says_what_its_workers_do(folder: Path) -> None:
     clock = Clock()
     assert status(folder, 3) == {}, "it has not begun"
     reporter = SessionReporter(folder, 3, clock=clock)
-    with reporter.progress("task 1", 8) as advance:
+    with reporter.progress("adagauss", 5) as tasks, reporter.progress("task 2: training", 8) as epochs:
+        tasks("accuracy 90 %")
         clock.now += 2
-        advance("loss 0.5")
-    assert status(folder, 3)["now"] == "task 1: 1/8 loss 0.5"
+        epochs("loss 0.5")
+    assert status(folder, 3)["now"] == "1/5 accuracy 90 % | task 2: training: 1/8 loss 0.5"
     assert status(folder, 4) == {}
 
 

@@ -44,7 +44,7 @@ class Range:
         try:
             choices = parse_yaml(f"[{value}]")
             if not isinstance(choices, list) or len(choices) < 2:
-                raise ConfigError(f"--range {text}: one value is no choice; fix it with --set")
+                raise ConfigError(f"--range {text}: one value is no choice; give LOW..HIGH or A,B,C, or --set it")
             written = tuple(json.dumps(choice) for choice in choices)
         except (YamlError, TypeError) as error:
             raise _wrong(text) from error

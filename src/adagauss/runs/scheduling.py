@@ -83,13 +83,13 @@ def _one_by_one(
                 if following is None:
                     break
                 cell = following
-            advance(f"{cell.name} {summary(outcome)}")
+            advance(f"{cell.name} {summary(outcome) if outcome.result else FAILED}")
 
 
 def summary(outcome: Outcome) -> str:
     """An outcome in a few words."""
     if outcome.result is None:
-        return f"failed: {outcome.failure}"
+        return str(outcome.failure)
     return f"{100 * outcome.result.details.accuracy[-1]:.1f} %"
 
 
@@ -170,7 +170,7 @@ class _Crew:
     def _look(self) -> None:
         for cell, number, _ in self.pending.values():
             if found := status(self.orders.session, number):
-                self.rows[cell.name] = Row(cell.name, RUNNING, f"{found.get('where', '')} {found.get('now', '')}")
+                self.rows[cell.name] = Row(cell.name, RUNNING, f"{found.get('now')} ({found.get('where')})".strip())
 
     def _summary(self) -> str:
         states = Counter(row.state for row in self.rows.values())

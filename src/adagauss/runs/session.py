@@ -148,7 +148,9 @@ class SessionReporter(Reporter):
             return None
 
     def _write(self) -> None:
-        facts = {"where": f"{socket.gethostname()}:{os.getpid()}", "now": " | ".join(map(str, self._open))}
+        # The first is the run itself, whose name is known; what it counts are its tasks.
+        texts = [f"{work.count} {work.note}".rstrip() for work in self._open[:1]] + [*map(str, self._open[1:])]
+        facts = {"where": f"{socket.gethostname()}:{os.getpid()}", "now": " | ".join(texts)}
         try:
             (self._folder / f"{self._number}.json").write_text(json.dumps(facts), encoding="utf-8")
         except OSError as error:  # it is only shown
