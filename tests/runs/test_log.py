@@ -193,3 +193,15 @@ def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (found,) = client.search_runs([experiment.experiment_id])
     assert [one.value for one in client.get_metric_history(found.info.run_id, "training/a")] == [0.5, 1.5]
     assert found.data.params["seed"] == "3"
+
+
+def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    folder = RunFolder(tmp_path)
+    entries(folder, "wandb")
+    noted = folder.read_json_or_nothing("log.json")["wandb"]
+    assert noted["sent"] == 2
+    parts = [path.name.rpartition("-")[2] for path in (tmp_path / "wandb").glob("offline-run-*")]
+    assert parts == [noted["id"]] * 2
