@@ -18,7 +18,8 @@ def keep_freed_memory() -> bool:
     A step on a CPU allocates and frees every activation. By default glibc maps each large block and unmaps it
     again, and the kernel clears its pages each time: a third of a step of EfficientNet-Lite0 at 128 pixels
     (docs/performance.md). This changes the whole process, so it is for programs, not for libraries: the command line
-    calls it, nothing else does. An allocator that the user chose or configured in the environment is left alone.
+    calls it, and so do the processes that it starts. An allocator that the user chose or configured in the
+    environment is left alone.
     """
     if any(name in os.environ for name in OWN_CHOICE) or not _on_glibc():
         return False

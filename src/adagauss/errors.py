@@ -33,6 +33,10 @@ class NumericalError(AdagaussError):
     """Numbers that became unusable: a NaN loss, a covariance that is not finite."""
 
 
+class WorkerError(AdagaussError):
+    """A process or a machine that did not finish its work, or that cannot be reached."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does.
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from adagauss.names import clipped, columns
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
 NOTE_WIDTH = 100
 """Narrower terminals show no losses next to the bars."""
 WORTH_A_LINE = 2.0
 """Seconds that work must last before a line in a pipe reports it."""
 BETWEEN_LINES = 5.0
+BETWEEN_TABLES = 60.0
+ROW_NAME, ROW_NOTE = 40, 200
+"""Columns of a terminal that the names and notes of a table take at most."""
 BYTES = "bytes"
 
 
@@ -26,6 +32,21 @@ class Advance(Protocol):
     """Reports a finished step, or a fraction of one, with a note on the state."""
 
     def __call__(self, note: str = "", step: float = 1.0) -> None: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """The state of one of many jobs."""
+
+    name: str
+    state: str
+    note: str = ""
+
+
+class Show(Protocol):
+    """Shows the jobs as they are now, the most interesting first, below a line about all of them."""
+
+    def __call__(self, summary: str, rows: Sequence[Row]) -> None: ...
 
 
 class Reporter:
@@ -39,6 +60,11 @@ class Reporter:
         nested. An empty note keeps the previous one. The unit is empty or ``bytes``.
         """
         yield ignore
+
+    @contextmanager
+    def table(self) -> Iterator[Show]:
+        """Many jobs at once; call the yielded function whenever something may have changed."""
+        yield lambda summary, rows: None
 
     def message(self, text: str) -> None:
         """Show a line to the user."""
@@ -119,6 +145,18 @@ class BarReporter(Reporter):
             if self._open == 0:
                 self._bars.stop()
 
+    @contextmanager
+    def table(self) -> Iterator[Show]:
+        from rich.live import Live
+
+        with Live(console=self._console, transient=True, auto_refresh=False) as live:
+
+            def show(summary: str, rows: Sequence[Row]) -> None:
+                # A frame, a head and the summary take lines as well; what scrolls away cannot be redrawn.
+                live.update(_table(summary, rows[: max(1, self._console.height - 6)]), refresh=True)
+
+            yield show
+
     def message(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
 
@@ -136,6 +174,20 @@ def _bars(console: Console) -> Progress:
         console=console,
         transient=True,
     )
+
+
+def _table(summary: str, rows: Sequence[Row]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=Text(summary), title_justify="left", expand=True)
+    names = [clipped(row.name, ROW_NAME) for row in rows]
+    made.add_column("run", no_wrap=True, min_width=max(map(columns, names), default=0))
+    made.add_column("state", no_wrap=True, min_width=max((len(row.state) for row in rows), default=0))
+    made.add_column("now", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left of the line
+    for name, row in zip(names, rows, strict=True):
+        made.add_row(Text(name), Text(row.state), Text(clipped(row.note, ROW_NOTE)))
+    return made
 
 
 class LineReporter(Reporter):
@@ -160,6 +212,21 @@ class LineReporter(Reporter):
             yield advance
         finally:
             self._open.remove(work)
+
+    @contextmanager
+    def table(self) -> Iterator[Show]:
+        states: dict[str, str] = {}
+
+        def show(summary: str, rows: Sequence[Row]) -> None:
+            for row in rows:
+                if states.get(row.name) != row.state:
+                    states[row.name] = row.state
+                    self.message(f"{row.name}: {row.state} {row.note}".rstrip())
+            if self._clock() - self._spoke >= BETWEEN_TABLES:
+                self.message(summary)
+                self._spoke = self._clock()
+
+        yield show
 
     def _tell(self, ended: bool) -> None:
         now = self._clock()

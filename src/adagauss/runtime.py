@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -50,6 +50,13 @@ class Snapshots(Protocol):
 
     def offer(self, stage: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Save now if enough time has passed since the last save."""
+
+
+class Tracker(Protocol):
+    """Keeps the losses of a training while it goes on."""
+
+    def epoch(self, stage: str, epoch: int, losses: Mapping[str, float]) -> None:
+        """The mean of each loss in an epoch, counted from 0; an epoch that is repeated is told again."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -105,11 +112,13 @@ class Runtime:
         seed: int = 0,
         reporter: Reporter | None = None,
         snapshots: Snapshots | None = None,
+        tracker: Tracker | None = None,
     ) -> None:
         self.config = config or RuntimeConfig()
         self.seed = seed
         self.reporter = reporter or Reporter()
         self.snapshots = snapshots
+        self.tracker = tracker
 
     @cached_property
     def device(self) -> torch.device:

@@ -170,6 +170,8 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
             means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
             _check_finite(means, stage, epoch)
             history.append(means)
+            if runtime.tracker is not None:
+                runtime.tracker.epoch(stage, epoch, means)
             advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()), step=0)
             if runtime.snapshots is not None:
                 tensors, facts = _snapshot(objective, bare, history)

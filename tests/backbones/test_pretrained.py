@@ -17,7 +17,8 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
-from adagauss.backbones import BackboneConfig, Extractor, build_extractor, extras, families
+from adagauss import plugins
+from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
 from adagauss.backbones.extras import find_blocks, parts_that_learn
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.weights import read_weights
@@ -56,7 +57,7 @@ def test_an_absent_library_is_named_with_its_extra(name: str, extra: str, monkey
     def absent(module: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
-    monkeypatch.setattr(extras, "import_module", absent)
+    monkeypatch.setattr(plugins, "import_module", absent)
     with pytest.raises(ConfigError, match=rf"{name}.*not installed: pip install 'adagauss\[{extra}\]'"):
         build(name)
 
@@ -65,7 +66,7 @@ def test_a_library_that_does_not_import_is_told_from_an_absent_one(monkeypatch: 
     def broken(module: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
 
-    monkeypatch.setattr(extras, "import_module", broken)
+    monkeypatch.setattr(plugins, "import_module", broken)
     with pytest.raises(
         ConfigError, match=r"installed but cannot be imported.*a torchvision that belongs to this torch"
     ):
@@ -371,7 +372,7 @@ def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None
     fake = SimpleNamespace(
         create_model=create_model, is_model=lambda name: True, get_pretrained_cfg=lambda name: settings
     )
-    monkeypatch.setattr(extras, "import_module", lambda name: fake)
+    monkeypatch.setattr(plugins, "import_module", lambda name: fake)
     network = build("timm:net")
     assert (network.trunk.width, network.input_size) == (3, 24)
     build("timm:net", weights="random", input_size=16)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from adagauss import plugins
 from adagauss.backbones.registry import TrunkSpec
 from adagauss.errors import ConfigError
 
@@ -16,19 +16,8 @@ COLOUR = 3
 
 
 def import_extra(module: str, extra: str, backbone: str) -> Any:
-    """Import an optional library; if it is missing, the error names the extra that installs it."""
-    try:
-        return import_module(module)
-    except (ImportError, RuntimeError, AttributeError, OSError) as error:
-        lacking = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        if lacking == module:
-            problem = f"which is not installed: pip install 'adagauss[{extra}]'"
-        else:
-            problem = (
-                f"which is installed but cannot be imported ({error}): pip install 'adagauss[{extra}]' in a fresh "
-                f"environment, with a {lacking or module} that belongs to this torch ({torch.__version__})"
-            )
-        raise ConfigError(f"backbone {backbone!r} needs {module}, {problem}") from error
+    """Import an optional library that a backbone needs."""
+    return plugins.import_extra(module, extra, f"backbone {backbone!r}")
 
 
 def require_colour(spec: TrunkSpec, backbone: str) -> None:

@@ -27,6 +27,7 @@ from adagauss.cli import (
     running,
     stopping,
     teaching,
+    tuning,
 )
 from adagauss.errors import AdagaussError
 from adagauss.names import visible
@@ -74,7 +75,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, replaying, analysing, reporting, reproducing, listing),
+    RESEARCH: (demo, running, comparing, tuning, replaying, analysing, reporting, reproducing, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from adagauss.cli import terminal
+from adagauss.cli.engines import DaskAddress, Jobs, RayAddress, SlurmPartition, engine
 from adagauss.cli.options import (
     DataRoot,
     DatasetName,
@@ -17,6 +18,7 @@ from adagauss.cli.options import (
     Quiet,
     Settings,
     SkipBadImages,
+    Trackers,
     Workers,
     dataset_name,
     make_reporter,
@@ -33,6 +35,8 @@ EXAMPLES = """**Examples:**
 `adagauss compare --methods adagauss,finetune --dataset digits`
 
 `adagauss compare --methods all --seeds 0,1,2 --protocol cifar100-10-cpu --out runs/cifar`
+
+`adagauss compare --methods adagauss,efc,lwf --dataset digits --jobs 2`
 """
 
 
@@ -58,9 +62,14 @@ def compare(
         int | None, typer.Option("--image-size", min=1, help="Side in pixels that image files are resized to.")
     ] = None,
     skip_bad_images: SkipBadImages = False,
+    jobs: Jobs = None,
+    ray: RayAddress = None,
+    slurm: SlurmPartition = None,
+    dask: DaskAddress = None,
     workers: Workers = 2,
     no_cache: NoCache = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
+    log: Trackers = None,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     quiet: Quiet = False,
@@ -88,7 +97,10 @@ def compare(
     options = {**{name: context.params[name] for name in names}, "dataset": dataset_name(dataset)}
     stream = chosen.stream if chosen else StreamConfig.of(options)
     reporter = make_reporter(quiet)
-    with stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"):
+    with (
+        stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"),
+        engine(out, jobs, ray, slurm, dask, device) as executor,
+    ):
         results, failures = run_grid(
             methods,
             parse_numbers(seeds, "--seeds"),
@@ -101,6 +113,9 @@ def compare(
             runtime=RuntimeConfig.of({"device": device}, "runtime."),
             options=read_options(data_root, stream, workers, reporter, no_cache),
             reporter=reporter,
+            executor=executor,
+            most=jobs,
+            trackers=log or (),
         )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
     rows = comparison.comparison_rows(results, as_published)

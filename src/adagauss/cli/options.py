@@ -44,6 +44,13 @@ SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
 
+Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log", metavar="TRACKER", help="tensorboard, mlflow or wandb, beside the log.csv of each run. Repeatable."
+    ),
+]
+
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""

@@ -18,6 +18,7 @@ from adagauss.cli.options import (
     Quiet,
     Settings,
     SkipBadImages,
+    Trackers,
     Workers,
     dataset_name,
     given_options,
@@ -47,7 +48,7 @@ STREAM_OPTIONS = (
     "image_size",
     "skip_bad_images",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "no_cache"}
+NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "no_cache", "log"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
 EXAMPLES = """**Examples:**
@@ -114,6 +115,7 @@ def run(
             "features of some test images for a figure.",
         ),
     ] = "last",
+    log: Trackers = None,
     device: Device = "auto",
     precision: Annotated[str, typer.Option("--precision", help="32-true, 16-mixed or bf16-mixed.")] = "32-true",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
@@ -146,7 +148,9 @@ def run(
     elif not quiet:
         write_summary(resolved, out, parse_settings(settings))
     with stoppable(f"finished tasks are kept: `adagauss run --out {out} --resume` goes on with the same numbers"):
-        result = run_benchmark(resolved, out, resume=resume, reporter=reporter, options=options, dataset=data)
+        result = run_benchmark(
+            resolved, out, resume=resume, reporter=reporter, options=options, dataset=data, trackers=log or ()
+        )
     tables.show({resolved.method_name: [result]}, result)
     typer.echo(visible(f"Run folder: {out}"))
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,14 +12,16 @@ from adagauss.config import Config, plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import ConfigError, DataError, NumericalError, unknown_name
+from adagauss.errors import AdagaussError, ConfigError, DataError, unknown_name
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.progress import Reporter
+from adagauss.runs.cells import Cell
 from adagauss.runs.configuration import make_config
 from adagauss.runs.protocols import Protocol
 from adagauss.runs.results import RunResult
-from adagauss.runs.runner import run
+from adagauss.runs.scheduling import run_cells
+from adagauss.runs.trackers import require_trackers
 from adagauss.runtime import RuntimeConfig
 from adagauss.settings import flatten
 from adagauss.training import Recipe
@@ -63,11 +66,17 @@ def run_grid(
     runtime: RuntimeConfig | None = None,
     options: ReadOptions | None = None,
     reporter: Reporter | None = None,
+    executor: Executor | None = None,
+    most: int | None = None,
+    trackers: Sequence[str] = (),
 ) -> Grid:
     """Metrics of every method over every seed; finished runs in ``out`` are read from there.
 
-    A method that cannot run, or whose training diverges, is skipped; if no method can run, it raises.
+    A run that cannot be made, fails or loses its worker is a failure of its method, and the others go on; if there is
+    no result at all, it raises. Without an ``executor`` the runs are made here, one after another; ``most`` limits how
+    many an executor has at a time. ``trackers`` follow the logs of the runs.
     """
+    require_trackers(trackers)
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     asked = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
@@ -79,35 +88,41 @@ def run_grid(
         if not any(key in keys for keys in known.values()):
             raise unknown_name("setting", key, set().union(*known.values()))
     dataset = load_dataset(stream.dataset, options)
-    reporter = reporter or Reporter()
-    grid = Grid({}, {})
-    with reporter.progress("comparison", len(names) * len(seeds)) as advance:
-        for name, seed in product(names, seeds):
-            try:
-                config = make_config(
-                    name,
-                    stream,
-                    # Settings of a grid apply only to the methods that have them.
-                    settings={key: value for key, value in (settings or {}).items() if key in known[name]},
-                    recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
-                    epochs=epochs,
-                    seed=seed,
-                    runtime=runtime,
-                    protocol=protocol,
-                )
-                if protocol is not None:
-                    protocol.check_weights(config.method)
-                folder = out / f"{name}-{config.digest()}-seed{seed}"
-                result = run(config, folder, resume=True, reporter=reporter, dataset=dataset)
-            except (ConfigError, DataError, NumericalError) as error:
-                grid.failures[name] = str(error)
-                advance(f"{name} failed")
-                if not grid.results and len(grid.failures) == len(names):
-                    raise
-            else:
-                grid.results.setdefault(name, []).append(result)
-                advance(f"{name} {100 * result.details.accuracy[-1]:.1f} %")
-    return grid
+    cells: list[Cell] = []
+    failures: dict[str, AdagaussError] = {}
+    for name, seed in product(names, seeds):
+        try:
+            config = make_config(
+                name,
+                stream,
+                # Settings of a grid apply only to the methods that have them.
+                settings={key: value for key, value in (settings or {}).items() if key in known[name]},
+                recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
+                epochs=epochs,
+                seed=seed,
+                runtime=runtime,
+                protocol=protocol,
+            )
+            if protocol is not None:
+                protocol.check_weights(config.method)
+        except (ConfigError, DataError) as error:
+            failures[name] = error
+        else:
+            folder = out / f"{name}-{config.digest()}-seed{seed}"
+            cells.append(Cell(f"{name}, seed {seed}", config, folder, tuple(trackers)))
+    outcomes = run_cells(
+        cells, out, dataset, executor=executor, most=most, options=options, reporter=reporter, title="comparison"
+    )
+    failures.update({cell.config.method_name: one.failure for cell, one in outcomes if one.failure is not None})
+    # Workers end in any order; tables have the order of the seeds.
+    done = {cell: one.result for cell, one in outcomes if one.result is not None}
+    if failures and not done:
+        raise next(iter(failures.values()))
+    results: dict[str, list[RunResult]] = {}
+    for cell in cells:
+        if cell in done:
+            results.setdefault(cell.config.method_name, []).append(done[cell])
+    return Grid(results, {name: str(error) for name, error in failures.items()})
 
 
 def _leaves(prefix: str, config: Config) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.environment import begin, check_resumed
 from adagauss.runs.folder import ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
+from adagauss.runs.log import RunLog
 from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.runtime import Runtime
@@ -41,8 +43,21 @@ def run(
     reporter: Reporter | None = None,
     options: ReadOptions | None = None,
     dataset: Dataset | None = None,
+    trackers: Sequence[str] = (),
+    until: int | None = None,
 ) -> RunResult:
-    """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores."""
+    """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores.
+
+    Args:
+        config: everything that the numbers depend on.
+        path: the run folder.
+        resume: whether to continue a run that the folder holds.
+        reporter: shows progress.
+        options: how the dataset is read.
+        dataset: the dataset, if it has been read already.
+        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.runs.trackers`.
+        until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
+    """
     reporter = reporter or Reporter()
     folder = RunFolder(path)
     # User errors are checked first: a refused run leaves no folder behind.
@@ -50,7 +65,8 @@ def run(
     dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
     stream = make_stream(config, dataset)
     snapshots = FileSnapshots(folder.path / "snapshots")
-    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots)
+    log = RunLog(folder, trackers, flatten(plain(config)), reporter)
+    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if folder.finished_tasks() else _new_learner(config, dataset, runtime)
     with folder.lock():
@@ -61,14 +77,17 @@ def run(
             folder.write_json(ORIGINS, dict(config.origins))
             folder.write_config(plain(config))
         done = folder.finished_tasks()
+        count = len(stream) if until is None else min(until, len(stream))
         joint = method_info(config.method_name).joint
         testing = _Testing(stream, still=not joint and config.method.still)
         learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
-        with reporter.progress(title, len(stream)) as advance:
-            for _ in range(done):
+        with log, reporter.progress(title, count) as advance:
+            for index in range(min(done, count)):
+                log.evaluation(index, folder.evaluation(index)[0])
                 advance("resumed")
-            for index in range(done, len(stream)):
+            for index in range(done, count):
+                log.begin(index)
                 if folder.checkpoint(index).exists():
                     # Killed between checkpoint and evaluation: the task is learned already.
                     learner = Learner.load(folder.checkpoint(index), runtime)
@@ -85,12 +104,13 @@ def run(
                     learner.save(folder.checkpoint(index), about)
                 snapshots.clear()
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
+                log.evaluation(index, folder.evaluation(index)[0])
                 if index and not config.method.trains:
                     # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
-        return _conclude(folder, config, stream)
+        return _conclude(folder, config, stream, count)
 
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
@@ -178,8 +198,9 @@ def _evaluate(
     return mean(evaluation.accuracy_per_task())
 
 
-def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunResult:
-    evaluations, facts = zip(*(folder.evaluation(index) for index in range(len(stream))), strict=True)
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int) -> RunResult:
+    evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
+    seen = stream.task_classes[:count]
     result = RunResult(
         method=config.method_name,
         preset=config.preset,
@@ -188,13 +209,14 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream) -> RunRe
         protocol=ProtocolFacts(
             dataset=config.stream.dataset,
             scale=config.scale,
-            tasks=tuple(len(classes) for classes in stream.task_classes),
-            classes=tuple(tuple(classes) for classes in stream.task_classes),
+            tasks=tuple(len(classes) for classes in seen),
+            classes=tuple(tuple(classes) for classes in seen),
             test_images=len(evaluations[-1].true),
         ),
         metrics=summary(evaluations),
         details=Details.of(evaluations),
         cost=Cost.of(facts),
     )
-    folder.write_result(result)
+    if count == len(stream):
+        folder.write_result(result)
     return result

@@ -1,0 +1,135 @@
+"""A cell: one run of a comparison, which any process on any machine can carry out. Failures are values."""
+
+from __future__ import annotations
+
+import socket
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
+from adagauss.data.fingerprint import fingerprints
+from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
+from adagauss.progress import Reporter
+from adagauss.runs.configuration import RunConfig
+from adagauss.runs.rehearsal import Rehearsal
+from adagauss.runs.results import RunResult
+from adagauss.runs.runner import run
+from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
+
+TRACEBACK = "error.txt"
+"""File in the folder of a cell that ended with an error nobody foresaw."""
+
+
+SILENT = Reporter()
+"""One for all, so that equal options are equal."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A configuration and the folder of its run; a run that is there already is continued, or only read."""
+
+    name: str
+    config: RunConfig
+    folder: Path
+    trackers: tuple[str, ...] = ()
+    rehearsal: Rehearsal | None = None
+    """Run only this part of the data."""
+    until: int | None = None
+    """Stop after this many tasks."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell."""
+
+    result: RunResult | None = None
+    failure: AdagaussError | None = None
+    messages: tuple[str, ...] = ()
+    abandoned: bool = False
+    """Whether it only stopped because nobody seemed to wait for it."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the workers of a session have to know beside their cells."""
+
+    session: Path
+    options: ReadOptions = field(default_factory=ReadOptions)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    """Of the data as the waiting process sees them."""
+    threads: int = 1
+    patience: float = PATIENCE
+
+    @classmethod
+    def of(cls, session: Path, dataset: Dataset, options: ReadOptions | None) -> Orders:
+        """Orders that can be sent to other processes: a reporter cannot."""
+        root = (options or ReadOptions()).root.absolute()
+        plain = replace(options or ReadOptions(), reporter=SILENT, root=root)
+        return cls(session.absolute(), plain, fingerprints(dataset))
+
+
+def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> Outcome:
+    """Run a cell here. Whatever goes wrong is a value, except what stops the whole process."""
+    try:
+        config, data = cell.config, dataset()
+        if cell.rehearsal is not None:
+            config, data = cell.rehearsal.of(config, data)
+        ways: dict[str, Any] = {"trackers": cell.trackers, "until": cell.until}
+        return Outcome(run(config, cell.folder, resume=True, reporter=reporter, dataset=data, **ways))
+    except AbandonedError as error:
+        return Outcome(failure=error, abandoned=True)
+    except AdagaussError as error:
+        return Outcome(failure=error)
+    except OSError as error:
+        return Outcome(failure=CheckpointError(f"{error.filename or cell.folder}: {error.strerror or error}"))
+    except MemoryError:
+        return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
+    except Exception as error:
+        with suppress(OSError):
+            (cell.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+        found = f"unexpected error ({type(error).__name__}: {error})"
+        return Outcome(failure=WorkerError(f"{found}; {cell.folder / TRACEBACK} shows where"))
+
+
+def work(cell: Cell, number: int, orders: Orders) -> Outcome:
+    """Run a cell in a worker, as number ``number`` of a session; this is what executors are given."""
+    torch.set_num_threads(orders.threads)
+    try:
+        reporter = SessionReporter(orders.session, number, orders.patience)
+    except AdagaussError as error:
+        return Outcome(failure=error)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        outcome = attempt(cell, lambda: _same_data(cell.config.stream.dataset, orders), reporter)
+    messages: Sequence[str] = [*reporter.messages, *(str(warning.message) for warning in caught)]
+    return replace(outcome, messages=tuple(dict.fromkeys(messages)))
+
+
+def _same_data(name: str, orders: Orders) -> Dataset:
+    """The data as this machine has them, which must be those of the process that waits."""
+    try:
+        dataset, found = _read(name, replace(orders.options, reporter=SILENT))
+    except DataError as error:
+        raise DataError(f"{socket.gethostname()}: {error}") from error
+    differing = [aspect for aspect, digest in orders.fingerprints.items() if found.get(aspect) != digest]
+    if differing:
+        raise DataError(
+            f"{socket.gethostname()} reads other data ({', '.join(differing)}) below {orders.options.root}: "
+            "give all machines the same files, or a folder that they share"
+        )
+    return dataset
+
+
+@lru_cache(maxsize=1)
+def _read(name: str, options: ReadOptions) -> tuple[Dataset, dict[str, str]]:
+    """Read once per process: the cells of a comparison share their data."""
+    dataset = load_dataset(name, options)
+    return dataset, fingerprints(dataset)

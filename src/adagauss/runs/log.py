@@ -1,0 +1,194 @@
+"""The log of a run: losses per epoch and accuracies per task, in a CSV file that experiment trackers follow.
+
+The file is the log; a tracker gets each entry of it once. What it has got is noted beside the file, so that a run that
+is resumed, or resumed with another tracker, goes on without double entries and without gaps.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from adagauss.atomic import write_atomically
+from adagauss.data.regular import IrregularFileError, read_text
+from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.progress import Reporter
+from adagauss.runs.folder import RunFolder
+from adagauss.runs.metrics import Evaluation, mean
+from adagauss.runs.trackers import Opened, require_trackers
+
+LOG, SENT = "log.csv", "log.json"
+HEADS = ("what", "task", "epoch", "step", "name", "value")
+ACCURACY = "accuracy"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was measured at one moment."""
+
+    what: str
+    """A stage of a task, such as ``training`` or ``adapter``, or ``accuracy``."""
+    task: int
+    """Counted from 1."""
+    epoch: int | None
+    """Within the stage, counted from 1."""
+    step: int
+    """Over the whole run: epochs of this stage, or tasks."""
+    values: Mapping[str, float]
+
+    @property
+    def key(self) -> tuple[str, int, int | None]:
+        return self.what, self.task, self.epoch
+
+    def lines(self) -> str:
+        """As lines of the file."""
+        text = io.StringIO()
+        epoch = "" if self.epoch is None else self.epoch
+        rows = [(self.what, self.task, epoch, self.step, name, value) for name, value in self.values.items()]
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+
+class RunLog:
+    """The log of the run in a folder, open for writing."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        trackers: Sequence[str] = (),
+        settings: Mapping[str, Any] | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        require_trackers(trackers)
+        self._folder = folder
+        self._trackers = tuple(dict.fromkeys(trackers))
+        self._settings = dict(settings or {})
+        self._reporter = reporter or Reporter()
+        self._opened: dict[str, Opened] = {}
+        self._sent: dict[str, Any] = {}
+        self.entries: list[Entry] = []
+        self._known: set[tuple[str, int, int | None]] = set()
+        self._steps: Counter[str] = Counter()
+        self._task = 1
+        self._writes = True
+
+    def __enter__(self) -> Self:
+        text, self.entries = read_log(self._folder.path / LOG)
+        whole = ",".join(HEADS) + "\n" + "".join(entry.lines() for entry in self.entries)
+        if text != whole:  # new, or cut off when the process was killed
+            try:
+                write_atomically(self._folder.path / LOG, whole.encode("utf-8"))
+            except CheckpointError as error:  # numbers of the run do not depend on it
+                self._reporter.message(f"{error} The run goes on without a log.")
+                self._writes = False
+        self._known = {entry.key for entry in self.entries}
+        self._steps = Counter(entry.what for entry in self.entries)
+        self._sent = self._folder.read_json_or_nothing(SENT) if (self._folder.path / SENT).exists() else {}
+        self._follow()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self._opened):
+            self._safely(name, lambda tracker: tracker.finalize("success" if kind is None else "failed"))
+
+    def begin(self, index: int) -> None:
+        """What comes now is of this task, counted from 0; joint training calls each of its tasks the first."""
+        self._task = index + 1
+
+    def epoch(self, stage: str, epoch: int, losses: Mapping[str, float]) -> None:
+        """The mean of each loss in an epoch, from 0, of a stage such as ``task 2: training``."""
+        place, _, what = stage.partition(": ")
+        # What is tried without some images is a stage of its own.
+        aside = re.sub(r"^(after )?task \d+", "", place)
+        self._add(what + aside, self._task, epoch + 1, losses)
+
+    def evaluation(self, index: int, evaluation: Evaluation) -> None:
+        """Accuracies after a task, from 0: of all seen classes, tasks weighted equally, and of each task."""
+        per_task = evaluation.accuracy_per_task()
+        values = {"all": mean(per_task), **{f"task {task + 1}": one for task, one in enumerate(per_task)}}
+        self._add(ACCURACY, index + 1, None, values)
+
+    def _add(self, what: str, task: int, epoch: int | None, values: Mapping[str, float]) -> None:
+        if (what, task, epoch) in self._known:  # repeated since a run was killed
+            return
+        self._steps[what] += 1
+        entry = Entry(what, task, epoch, self._steps[what], dict(values))
+        self._known.add(entry.key)
+        self.entries.append(entry)
+        self._append(entry.lines())
+        self._follow()
+
+    def _append(self, lines: str) -> None:
+        try:
+            if self._writes:
+                with (self._folder.path / LOG).open("a", encoding="utf-8", newline="") as file:
+                    file.write(lines)
+        except OSError as error:  # what the run itself keeps is more important, and says more if it cannot be kept
+            logger.warning("%s could not be written: %s", self._folder.path / LOG, error)
+
+    def _follow(self) -> None:
+        """Send each tracker what it has not got yet."""
+        for name in self._trackers:
+            if name not in self._opened:
+                known = self._sent.get(name)
+                sound = isinstance(known, dict) and isinstance(known.get("sent"), int)
+                self._safely(name, lambda tracker: None, known if sound else {})
+            tracker = self._opened.get(name)
+            if tracker is None or tracker.broken:
+                continue
+            for entry in self.entries[tracker.sent :]:
+                values = {f"{entry.what}/{key}": value for key, value in entry.values.items()}
+                if not self._safely(name, lambda tracker, v=values, s=entry.step: tracker.send(v, s)):
+                    break
+            if tracker.facts() != self._sent.get(name):
+                self._sent[name] = tracker.facts()
+                self._folder.write_json(SENT, self._sent)
+
+    def _safely(self, name: str, act: Any, known: Mapping[str, Any] | None = None) -> bool:
+        """Use a tracker; one that fails is left alone for the rest of this process, and the run goes on."""
+        try:
+            if name not in self._opened:
+                self._opened[name] = Opened(name, self._folder.path, known or {}, self._settings)
+            act(self._opened[name])
+        except AdagaussError:
+            raise
+        except Exception as error:  # trackers raise errors of their own
+            self._opened.setdefault(name, Opened.failed(name, known or {})).broken = True
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            self._reporter.message(
+                f"--log {name} does not work ({reason}): the run goes on, its log is in {self._folder.path / LOG}, and "
+                f"resuming it with --log {name} sends the rest"
+            )
+            return False
+        return True
+
+
+def read_log(path: Path) -> tuple[str, list[Entry]]:
+    """The text of a log, and its entries; what cannot be read, as after a crash, is left out."""
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeError, IrregularFileError):
+        return "", []
+    grouped: dict[tuple[str, int, int | None], Entry] = {}
+    for row in csv.reader(io.StringIO(text)):
+        try:
+            what, task, epoch, step, name, value = row
+            entry = Entry(what, int(task), int(epoch) if epoch else None, int(step), {name: float(value)})
+        except ValueError:  # the heads, or a line that was cut off
+            continue
+        before = grouped.get(entry.key)
+        values = {**before.values, **entry.values} if before else entry.values
+        grouped[entry.key] = Entry(*entry.key, before.step if before else entry.step, values)
+    return text, list(grouped.values())

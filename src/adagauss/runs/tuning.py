@@ -1,0 +1,243 @@
+"""Search for settings with Optuna, judged by held-out training images of the first tasks alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adagauss.config import plain
+from adagauss.data.dataset import Dataset, ReadOptions
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, WorkerError
+from adagauss.plugins import import_extra
+from adagauss.progress import Reporter
+from adagauss.runs.cells import Cell, Outcome
+from adagauss.runs.configuration import RunConfig, make_config
+from adagauss.runs.folder import RunFolder
+from adagauss.runs.protocols import Protocol
+from adagauss.runs.ranges import Range
+from adagauss.runs.rehearsal import Rehearsal
+from adagauss.runs.scheduling import run_cells
+from adagauss.runtime import RuntimeConfig, derive_seed
+
+JOURNAL = "study.journal"
+NAME = "adagauss"
+QUESTION, REASON = "question", "reason"
+FREE_TRIALS = 5
+"""Trials before any is stopped early: a median of fewer says little."""
+COMPLETE, PRUNED, FAILED = "complete", "stopped early", "failed"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched: a method with some settings fixed and some free, and who judges."""
+
+    method: str
+    ranges: tuple[Range, ...]
+    rehearsal: Rehearsal
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int | None = None
+    protocol: Protocol | None = None
+    runtime: RuntimeConfig | None = None
+
+    def config(self, drawn: Mapping[str, Any]) -> RunConfig:
+        """The configuration with these settings."""
+        made = make_config(
+            self.method,
+            self.rehearsal.stream,
+            preset=self.preset,
+            settings={**self.settings, **drawn},
+            epochs=self.epochs,
+            seed=self.rehearsal.seed,
+            runtime=self.runtime,
+            diagnostics="none",
+            protocol=self.protocol,
+        )
+        if self.protocol is not None:
+            self.protocol.check_weights(made.method)
+        return made
+
+    def check(self) -> None:
+        """Raise if a range names an unknown setting, or a value that it cannot take."""
+        if not self.ranges:
+            raise ConfigError("give at least one setting to search, e.g. --range classifier.tied=0..1.0")
+        for one in self.ranges:
+            if sum(other.key == one.key for other in self.ranges) > 1 or one.key in self.settings:
+                raise ConfigError(f"{one.key} is given twice: give either one --range or one --set for it")
+            for value in one.ends():
+                self.config({one.key: value})
+
+    def question(self) -> dict[str, Any]:
+        """Plain data that two searches share only if their trials can be compared."""
+        first = self.config({one.key: one.ends()[0] for one in self.ranges[:1]})
+        judged = [self.rehearsal.tasks, self.rehearsal.share, self.rehearsal.seed]
+        asked = {"ranges": [str(one) for one in self.ranges], "judged": judged, "config": plain(first)}
+        return dict(json.loads(json.dumps(asked)))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial."""
+
+    number: int
+    state: str
+    settings: Mapping[str, Any]
+    accuracy: float | None
+    """On held-out training images after the last of the first tasks, or after the last task that it got to."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The outcome of a search, the best trial first."""
+
+    trials: Sequence[Tried]
+
+    @property
+    def best(self) -> Tried:
+        return self.trials[0]
+
+
+def tune(
+    search: Search,
+    dataset: Dataset,
+    out: Path,
+    *,
+    trials: int = 20,
+    prune: bool = True,
+    options: ReadOptions | None = None,
+    reporter: Reporter | None = None,
+    executor: Executor | None = None,
+    most: int | None = None,
+) -> Tuned:
+    """Try settings until there are ``trials`` of them in the study in ``out``; one that was killed goes on there.
+
+    After each task, a trial whose accuracy lies below the median of the earlier trials is stopped, if ``prune``.
+    """
+    optuna = import_extra("optuna", "tune", "tune")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    search.check()
+    search.rehearsal.of(search.config({}), dataset)
+    with RunFolder(out).lock():
+        study = _Study(optuna, search, out, trials, prune)
+        run_cells(
+            study.cells(),
+            out,
+            dataset,
+            then=study.told,
+            total=trials,
+            executor=executor,
+            most=most,
+            options=options,
+            reporter=reporter,
+            title="search",
+        )
+        return study.outcome()
+
+
+class _Study:
+    """The trials of a search, kept by Optuna in a file that grows by a line with each event."""
+
+    def __init__(self, optuna: Any, search: Search, out: Path, trials: int, prune: bool) -> None:
+        self._optuna, self._search, self._out, self._wanted = optuna, search, out, trials
+        self._state = optuna.trial.TrialState
+        self._space = {one.key: one.distribution() for one in search.ranges}
+        self._failure: AdagaussError | None = None
+        pruner = optuna.pruners.MedianPruner(FREE_TRIALS) if prune else optuna.pruners.NopPruner()
+        try:
+            backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
+            storage = optuna.storages.JournalStorage(backend)
+            self._study = optuna.create_study(
+                storage=storage, study_name=NAME, direction="maximize", pruner=pruner, load_if_exists=True
+            )
+            before = self._study.user_attrs.get(QUESTION)
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise CheckpointError(
+                f"{out / JOURNAL} cannot be read ({error}): delete it, or choose another --out"
+            ) from None
+        question = search.question()
+        if before is None:
+            self._study.set_user_attr(QUESTION, question)
+        elif before != question:
+            raise CheckpointError(
+                f"{out} holds a search with other settings, ranges or judges, and its trials do not compare with "
+                "these: repeat that command to continue it, or choose another --out"
+            )
+
+    def cells(self) -> Iterator[Cell]:
+        """Trials that were begun and not ended, then new ones; each cell is one task of a trial."""
+        for frozen in self._study.get_trials(states=(self._state.RUNNING,)):
+            if (cell := self._cell(self._optuna.trial.Trial(self._study, frozen._trial_id))) is not None:
+                yield cell
+        while len(self._study.get_trials(deepcopy=False)) < self._wanted:
+            number = len(self._study.get_trials(deepcopy=False))
+            # Seeded for each trial, so that a search that is resumed does not draw again what it drew first.
+            seed = derive_seed(self._search.rehearsal.seed, "trial", number) % 2**32
+            self._study.sampler = self._optuna.samplers.TPESampler(seed=seed)
+            if (cell := self._cell(self._study.ask(self._space))) is not None:
+                yield cell
+
+    def _cell(self, trial: Any) -> Cell | None:
+        """The next task of a trial; None if there is nothing to run."""
+        done = len(self._frozen(trial.number).intermediate_values)
+        try:
+            config = self._search.config(self._settings(trial.params))
+        except ConfigError as error:  # a combination that cannot be, such as a field of another part
+            self._end(trial.number, self._state.FAIL, error)
+            return None
+        folder = self._out / f"trial-{trial.number:04d}"
+        name = f"trial {trial.number}"
+        return Cell(name, config, folder, rehearsal=self._search.rehearsal, until=done + 1)
+
+    def told(self, cell: Cell, outcome: Outcome) -> Cell | None:
+        """Note what a task has shown; returns the next task of the trial, if it is worth it."""
+        number = int(cell.folder.name.rpartition("-")[2])
+        if outcome.result is None:
+            assert outcome.failure is not None
+            self._failure = outcome.failure
+            # A machine that is gone says nothing about settings: the trial goes on when the search does.
+            if not isinstance(outcome.failure, WorkerError):
+                self._end(number, self._state.FAIL, outcome.failure)
+            return None
+        accuracy = outcome.result.details.accuracy[-1]
+        trial = self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
+        reached = cell.until or 0
+        trial.report(accuracy, reached)
+        if reached >= self._search.rehearsal.tasks:
+            self._study.tell(number, accuracy)
+        elif trial.should_prune():
+            self._study.tell(number, state=self._state.PRUNED)
+        else:
+            return replace(cell, until=reached + 1)
+        return None
+
+    def _end(self, number: int, state: Any, reason: AdagaussError) -> None:
+        self._failure = reason
+        self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id).set_user_attr(REASON, str(reason))
+        self._study.tell(number, state=state)
+
+    def _frozen(self, number: int) -> Any:
+        return self._study.get_trials(deepcopy=False)[number]
+
+    def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {one.key: one.setting(params[one.key]) for one in self._search.ranges}
+
+    def outcome(self) -> Tuned:
+        """All trials, those that were judged whole first, the best first."""
+        names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED}
+        found = []
+        for one in self._study.get_trials():
+            values = list(one.intermediate_values.values())
+            state = names.get(one.state, FAILED)
+            reason = one.user_attrs.get(REASON, "")
+            settings = self._settings(one.params) if one.params else {}
+            found.append(Tried(one.number, state, settings, values[-1] if values else None, reason))
+        order = (COMPLETE, PRUNED, FAILED)
+        found.sort(key=lambda one: (order.index(one.state), -(one.accuracy or 0.0), one.number))
+        if not found or found[0].state != COMPLETE:
+            raise self._failure or ConfigError("no trial was finished: ask for more with --trials")
+        return Tuned(found)

@@ -1,0 +1,69 @@
+"""Commands that make many runs: comparisons over an engine, and the search for settings."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from adagauss.cli.options import parse_settings
+from adagauss.runs.log import LOG
+from adagauss.yaml_files import read_yaml
+from tests.cli.conftest import Command
+
+SHORT = ("--dataset", "digits", "--classes", "4", "--tasks", "2", "--epochs", "1")
+
+
+def test_a_search_prints_the_best_settings_as_options(
+    adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    ranges = ("--range", "classifier.tied=0..1.0", "--range", "classifier.log_det=true,false")
+    outcome = adagauss("tune", "fecam", *SHORT, *ranges, "--trials", "2", "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert "held-out training images of the first 2 task(s), 2 trials" in " ".join(outcome.out.split())
+    words = shlex.split(outcome.out.splitlines()[-1])
+    assert words[::2] == ["--set", "--set"]
+    found = parse_settings(words[1::2])
+    assert found == read_yaml(tmp_path / "runs/tune/fecam/best.yaml")
+    assert 0 <= found["classifier.tied"] <= 1
+    assert isinstance(found["classifier.log_det"], bool)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tune", "fecam"], "at least one setting to search"),
+        (["tune", "fecam", "--range", "classifier.tied=0-1"], "give LOW..HIGH or A,B,C"),
+        (["tune", "fecam", "--range", "classifier.tied=0..1.0", "--first-tasks", "9"], "the stream has 5 tasks"),
+        (["tune", "fecam", "--range", "classifier.tied=0..1.0", "--held-out", "0"], "within 0..1"),
+        (["compare", "--ray", "local", "--slurm", "gpu"], "give one of them"),
+        (["compare", "--log", "tensorbord"], "did you mean 'tensorboard'"),
+        (["run", "--log", "tensorbord"], "did you mean 'tensorboard'"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_a_sentence(
+    adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    if words[0] == "tune":
+        pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    outcome = adagauss(*words)
+    assert outcome.code == 2
+    assert said in outcome.said
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_comparison_hands_its_options_to_the_engine_and_to_the_runs(
+    adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    # Threads instead of processes: what a process does is tested with the engines.
+    monkeypatch.setattr("adagauss.runs.executors.Processes", ThreadPoolExecutor)
+    outcome = adagauss("compare", "-m", "frozen", "--seeds", "0,1", *SHORT, "--jobs", "2", "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "frozen, seed 1: done" in outcome.said
+    assert len(list(tmp_path.glob(f"frozen-*/{LOG}"))) == 2
