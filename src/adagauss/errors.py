@@ -33,6 +33,10 @@ class NumericalError(AdagaussError):
     """Numbers that became unusable: a NaN loss, a covariance that is not finite."""
 
 
+class ProcessError(AdagaussError):
+    """One of several processes that learn together has ended, and with it all of them."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does.
 
