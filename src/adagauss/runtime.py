@@ -142,8 +142,8 @@ class Runtime:
     def fabric(self) -> Fabric:
         """Fabric for what this process trains by itself; imported only here because the import takes seconds."""
         from lightning_fabric import Fabric
-        from lightning_fabric.plugins.environments import LightningEnvironment
-        from lightning_fabric.strategies import SingleDeviceStrategy
+        from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+        from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
         self.check()
         accelerator = "cuda" if self.device.type == "cuda" else "cpu"

@@ -30,11 +30,17 @@ SHORT = {
     "representation.later.epochs": 1,
     "representation.first.batch_size": 7,  # odd: shares are unequal
     "representation.later.batch_size": 7,
+    # Where a gradient is zero but for rounding, Adam takes a step of full length in the direction of the rounding.
+    "representation.first.optimizer": "sgd",
+    "representation.later.optimizer": "sgd",
+    "representation.first.learning_rate": 0.001,
+    "representation.later.learning_rate": 0.001,
     "drift.recipe.epochs": 1,
     "drift.adam.epochs": 1,
     "drift.least_steps": 2,
     "classifier.recipe.epochs": 1,
 }
+ENLARGING = ("pass", "il2a", "ssre")
 IMAGES = 10
 FEATURE_BATCH = 8
 CPU = RuntimeConfig(device="cpu")
@@ -57,7 +63,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def short_method(name: str, settings: Mapping[str, Any]) -> Method:
     """A method whose tasks take a moment."""
-    layers = [*dataset_layers("digits"), Layer("short", SHORT, strict=False), *STAND_INS.get(name, ())]
+    # A batch is divided by the number of turned or mixed copies, and one image alone would be noise.
+    larger = {f"representation.{when}.batch_size": 28 for when in ("first", "later") if name in ENLARGING}
+    layers = [*dataset_layers("digits"), Layer("short", {**SHORT, **larger}, strict=False), *STAND_INS.get(name, ())]
     return make_method(name, None, settings, layers)
 
 

@@ -69,11 +69,15 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
         if found := differences(mine, first):
             wrong[title] = found
     assert wrong == {}
-    found = said(two, 0)
-    assert found == said(two, 1)
-    assert "process 1" in found["other data"]
-    assert "other images than process 0 (pixels differ)" in found["other data"]
-    assert found["snapshot"] == [{"step": 3, "weights": [[1.0, 0.0], [0.0, 1.0]]}, {"history": [{"loss": 0.1}]}, None]
-    assert found["metrics"] == pytest.approx(alone.metrics, abs=0.02)
-    assert RunFolder(two / "run").result().metrics == found["metrics"]
+    heard_of = said(two, 0)
+    assert heard_of == said(two, 1)
+    assert "process 1" in heard_of["other data"]
+    assert "other images than process 0 (pixels differ)" in heard_of["other data"]
+    assert heard_of["snapshot"] == [
+        {"step": 3, "weights": [[1.0, 0.0], [0.0, 1.0]]},
+        {"history": [{"loss": 0.1}]},
+        None,
+    ]
+    assert heard_of["metrics"] == pytest.approx(alone.metrics, abs=0.02)
+    assert RunFolder(two / "run").result().metrics == heard_of["metrics"]
     assert RunFolder(two / "run").read_json_or_nothing("environment.json")["processes"] == "1"

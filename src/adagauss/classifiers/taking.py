@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from adagauss.parallel import Division
 from adagauss.sums import FeatureSums, GroupSums
 from adagauss.task import CurrentTask, divided_batches, feature_batches
 
+Sums = TypeVar("Sums", FeatureSums, GroupSums)
 Expansion = Callable[[Tensor], Tensor]
 """Makes what the sums are over from features."""
 
@@ -22,7 +24,7 @@ def as_they_are(features: Tensor) -> Tensor:
 
 
 def take_in(
-    sums: FeatureSums | GroupSums,
+    sums: Sums,
     now: CurrentTask,
     flips: bool,
     judged: int,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from adagauss import errors
 from adagauss.errors import AdagaussError, ConfigError, ProcessError
@@ -55,6 +56,10 @@ class Layout:
         if self.batch_norm not in ("global", "local"):
             raise ConfigError(f"batch norm of several processes is global or local; got {self.batch_norm!r}")
         if not self.several:
+            if torch.distributed.is_torchelastic_launched() and (number := os.environ.get("WORLD_SIZE")) != "1":
+                raise ConfigError(
+                    f"torchrun started {number} processes, which would all do the same: ask for as many devices"
+                )
             return
         if config.compile:
             raise ConfigError("compiled networks cannot be trained by several processes: leave out compile, or devices")
@@ -73,10 +78,10 @@ class Layout:
 
     def _check_surroundings(self) -> None:
         started = processes_here()
-        if started is not None and started != self.devices:
+        if started is not None and started != (self.devices, self.devices * self.nodes):
             raise ConfigError(
-                f"{started} processes were started on this machine, and {self.devices} devices asked for: give the "
-                f"same number twice, e.g. torchrun --nproc-per-node {self.devices}"
+                f"{started[0]} processes were started on this machine, {started[1]} in all, but {self.devices} devices "
+                f"on {self.nodes} machines asked for: make them agree, e.g. torchrun --nproc-per-node {self.devices}"
             )
         if started is None and self.nodes > 1:
             raise ConfigError(
@@ -93,14 +98,16 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def processes_here() -> int | None:
-    """How many processes torchrun or Slurm has started on this machine; None if neither started this one."""
-    from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+def processes_here() -> tuple[int, int] | None:
+    """How many processes torchrun or Slurm has started, here and in all; None if neither started this one."""
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
     if TorchElasticEnvironment.detect():
-        return int(os.environ["LOCAL_WORLD_SIZE"])
+        return int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
     if SLURMEnvironment.detect():
-        return int(os.environ.get("SLURM_NTASKS_PER_NODE") or os.environ["SLURM_NTASKS"])
+        everywhere = int(os.environ["SLURM_NTASKS"])
+        return everywhere // int(os.environ.get("SLURM_NNODES", "1")), everywhere
     return None
 
 
@@ -125,10 +132,10 @@ def together(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any)
     with tempfile.TemporaryDirectory() as folder, _own_surroundings():
         try:
             fabric = _fabric(layout, config, "spawn")
-            fabric.launch(_take_part, work, layout.batch_norm, Path(folder), arguments)
-        except torch.multiprocessing.ProcessExitedException as error:
+            fabric.launch(_take_part, work, layout.batch_norm, Path(folder), arguments)  # type: ignore[arg-type]
+        except ProcessExitedException as error:
             _explain(Path(folder), error.error_index, layout.devices, error.signal_name, error)
-        except torch.multiprocessing.ProcessRaisedException as error:
+        except ProcessRaisedException as error:
             _explain(Path(folder), error.error_index, layout.devices, None, error)
         finally:
             _end(set(multiprocessing.active_children()) - before)
@@ -184,7 +191,7 @@ def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Ex
     if signal is not None:
         why = "; the system may have run out of memory" if signal == "SIGKILL" else ""
         raise ProcessError(f"process {rank} of {number} was ended by {signal}{why}: {KEPT}") from None
-    if isinstance(error, torch.multiprocessing.ProcessRaisedException):
+    if isinstance(error, ProcessRaisedException):
         raise RuntimeError(f"process {rank} of {number}: {str(error).strip().splitlines()[-1]}") from error
     raise ProcessError(
         f"process {rank} of {number} ended before it could begin: a script that starts processes must do its work "

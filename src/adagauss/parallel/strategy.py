@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from datetime import timedelta
 from typing import Any
 
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 PATIENCE = timedelta(minutes=30)
@@ -21,6 +22,8 @@ class QuietDDP(DDPStrategy):
         logger = logging.getLogger("lightning_fabric")
         level = logger.level
         logger.setLevel(logging.WARNING)
+        # Torch's remark on a convolution with a single input channel, whose memory orders are all one.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         try:
             super().setup_environment()
         finally:
@@ -35,4 +38,5 @@ def data_parallel(start: Any) -> QuietDDP:
     """
     known = inspect.signature(DistributedDataParallel).parameters
     buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    return QuietDDP(start_method=start, timeout=PATIENCE, find_unused_parameters=True, **{buffers: False})
+    settings: dict[str, Any] = {"find_unused_parameters": True, buffers: False}
+    return QuietDDP(start_method=start, timeout=PATIENCE, **settings)
