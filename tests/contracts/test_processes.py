@@ -20,6 +20,8 @@ from tests.contracts.pair import CPU, VARIANTS, learn_all, run_config, take_part
 
 TOLERANCE = 1e-3
 """Largest difference relative to the largest number of a tensor. Float32 rounds at 1e-7; training multiplies it."""
+NEARLY_SINGULAR = 0.1
+"""For what Gaussians of nine images in 24 features say of the tenth: weights changed by 1e-7 change that by 1e-2."""
 
 
 def difference(one: Tensor, other: Tensor) -> float:
@@ -36,7 +38,9 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> dict[str, f
     if one.keys() != other.keys():
         return {"names": float("inf")}
     found = {name: difference(tensor, other[name]) for name, tensor in one.items()}
-    return {name: value for name, value in found.items() if value > TOLERANCE}
+    return {
+        name: value for name, value in found.items() if value > (NEARLY_SINGULAR if ".blend." in name else TOLERANCE)
+    }
 
 
 def said(folder: Path, rank: int) -> dict[str, Any]:

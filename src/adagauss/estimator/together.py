@@ -9,11 +9,13 @@ from pathlib import Path
 
 from adagauss.algorithm import TaskReport
 from adagauss.data.images import LabelledImages
+from adagauss.estimator.choices import progress_reporter
 from adagauss.learner import Learner
 from adagauss.parallel import Processes
 from adagauss.parallel.launching import Layout, processes_here, together
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.upkeep import on_device
 
 
 def learn_with(devices: int, learner: Learner, data: LabelledImages) -> TaskReport:
@@ -29,30 +31,30 @@ def learn_with(devices: int, learner: Learner, data: LabelledImages) -> TaskRepo
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
         learner.save(before)
-        together(_learn_from_file, layout, config, before, after, config, data)
+        shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be sent
+        together(_learn_from_file, layout, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
-    for text in report.warnings:
-        learner.runtime.reporter.message(text)
     learner.knowledge, learner.scale = taught.knowledge, taught.scale
     return report
 
 
 def _learn(processes: Processes, learner: Learner, data: LabelledImages, reports: list[TaskReport]) -> None:
-    alone = learner.runtime
-    learner.runtime = copy.copy(alone)
-    learner.runtime.processes = processes
-    learner.runtime.reporter = alone.reporter if processes.first else Reporter()
-    try:
-        reports.append(learner.learn(data))
-    finally:
-        learner.runtime = alone  # predictions are up to each process
+    """Learn where each process is one that torchrun started; predictions stay up to each by itself."""
+    alone, there = learner.runtime, copy.copy(learner)
+    reporter = alone.reporter if processes.first else Reporter()
+    there.runtime = Runtime(alone.config, alone.seed, reporter, processes=processes)
+    there.knowledge = on_device(learner.knowledge, there.runtime)
+    reports.append(there.learn(data))
+    learner.knowledge, learner.scale = on_device(there.knowledge, alone), there.scale
 
 
 def _learn_from_file(
-    processes: Processes, before: Path, after: Path, config: RuntimeConfig, data: LabelledImages
+    processes: Processes, before: Path, after: Path, config: RuntimeConfig, data: LabelledImages, shown: bool
 ) -> None:
-    learner = Learner.load(before, Runtime(config, processes=processes))
+    """Learn where each process was started for it."""
+    reporter = progress_reporter(shown and processes.first)
+    learner = Learner.load(before, Runtime(config, reporter=reporter, processes=processes))
     report = learner.learn(data)
     if processes.first:
         learner.save(after, about={"report": asdict(report)})

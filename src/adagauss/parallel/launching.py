@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import sys
@@ -217,12 +218,16 @@ def _own_surroundings() -> Iterator[None]:
     # Torch remarks once per process that looking for unused parameters takes time; it is needed.
     wanted["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
     before = {name: os.environ.get(name) for name in (*wanted, "MASTER_PORT", "LOCAL_RANK")}
+    remarks = logging.getLogger("torch.multiprocessing.spawn")
+    level = remarks.level
+    remarks.setLevel(logging.ERROR)  # which processes are ended after one has failed
     os.environ.update({} if sys.platform == "win32" else wanted)
     os.environ.pop("MASTER_PORT", None)
     os.environ.pop("LOCAL_RANK", None)
     try:
         yield
     finally:
+        remarks.setLevel(level)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

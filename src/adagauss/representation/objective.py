@@ -14,6 +14,7 @@ from adagauss.parallel import Division
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
 from adagauss.representation.step import LiveTerm, Step
+from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask
 from adagauss.training import Objective, Recipe
 
@@ -63,8 +64,8 @@ class TaskObjective(Objective):
         self._rates = rates
         # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
         self._context = (now, memory)
-        compiled = now.runtime.compiled(now.network.extractor)
-        self._extract: Callable[[Tensor], Tensor] = lambda images: self._of_share(compiled, images)
+        runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor)
+        self._extract: Callable[[Tensor], Tensor] = lambda images: _of_share(compiled, images, runtime)
         self._warm = False
         self._generator = torch.Generator()
 
@@ -104,10 +105,10 @@ class TaskObjective(Objective):
             images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
         return images, targets, division
 
-    def _of_share(self, extractor: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """Features of this process's images; dropout must not be the same in every process."""
-        runtime = self._context[0].runtime
-        if runtime.processes.alone:
-            return extractor(images)
-        with runtime.seeded(torch.initial_seed(), runtime.processes.rank):
-            return extractor(images)
+
+def _of_share(extractor: Callable[[Tensor], Tensor], images: Tensor, runtime: Runtime) -> Tensor:
+    """Features of this process's images; dropout must not be the same in every process."""
+    if runtime.processes.alone:
+        return extractor(images)
+    with runtime.seeded(torch.initial_seed(), runtime.processes.rank):
+        return extractor(images)
