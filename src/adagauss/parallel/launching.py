@@ -133,7 +133,7 @@ def together(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any)
     with tempfile.TemporaryDirectory() as folder, _own_surroundings():
         try:
             fabric = _fabric(layout, config, "spawn")
-            fabric.launch(_take_part, work, layout.batch_norm, Path(folder), arguments)  # type: ignore[arg-type]
+            fabric.launch(_Part(work, layout.batch_norm, Path(folder), arguments))
         except ProcessExitedException as error:
             _explain(Path(folder), error.error_index, layout.devices, error.signal_name, error)
         except ProcessRaisedException as error:
@@ -170,17 +170,22 @@ def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
     )
 
 
-def _take_part(fabric: Fabric, work: Work, batch_norm: BatchNorm, folder: Path, arguments: tuple[Any, ...]) -> None:
-    """What a process does that was started here."""
-    try:
-        with explained():
-            work(Processes(fabric, batch_norm), *arguments)
-    except AdagaussError as error:
-        if isinstance(error, ProcessError):
-            time.sleep(GRACE)  # the process that was lost is the cause, and is to be named first
-        said = json.dumps([type(error).__name__, str(error)])
-        (folder / str(fabric.global_rank)).write_text(said, encoding="utf-8")
-        sys.exit(2)
+class _Part:
+    """What a process does that was started here; one object, since Fabric looks into collections that it passes on."""
+
+    def __init__(self, work: Work, batch_norm: BatchNorm, folder: Path, arguments: tuple[Any, ...]) -> None:
+        self.work, self.batch_norm, self.folder, self.arguments = work, batch_norm, folder, arguments
+
+    def __call__(self, fabric: Fabric) -> None:
+        try:
+            with explained():
+                self.work(Processes(fabric, self.batch_norm), *self.arguments)
+        except AdagaussError as error:
+            if isinstance(error, ProcessError):
+                time.sleep(GRACE)  # the process that was lost is the cause, and is to be named first
+            said = json.dumps([type(error).__name__, str(error)])
+            (self.folder / str(fabric.global_rank)).write_text(said, encoding="utf-8")
+            sys.exit(2)
 
 
 def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Exception) -> NoReturn:
