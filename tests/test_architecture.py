@@ -28,7 +28,7 @@ LAYERS = [
     ],
     ["linalg", "networks", "spectra", "sums"],
     ["gaussians", "losses", "evidence"],
-    ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
+    ["atomic", "tensor_header", "checkpoint", "parallel", "runtime", "data"],
     ["inputs"],
     ["patches"],
     ["backbones"],

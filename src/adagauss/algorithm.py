@@ -109,4 +109,6 @@ def learn_task(
         states.update({f"representation/{name}": state for name, state in left.items()})
 
     kept = {name: state for name, state in states.items() if state is not None}
-    return Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes))), report
+    after = Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes)))
+    runtime.processes.equalise(after.state_dict().values())
+    return after, report

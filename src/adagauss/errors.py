@@ -37,6 +37,10 @@ class WorkerError(AdagaussError):
     """A process or a machine that did not finish its work, or that cannot be reached."""
 
 
+class ProcessError(AdagaussError):
+    """One of several processes that learn together has ended, and with it all of them."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does.
 

@@ -14,6 +14,7 @@ from adagauss.algorithm import TaskReport, learn_task
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
+from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, noticed_scale
 from adagauss.errors import CheckpointError, DataError
 from adagauss.evidence import ClassSummary
@@ -86,6 +87,8 @@ class Learner:
         A task brings new classes, more images of known ones, or both. Statistics and sums of a known class count the
         new images beside the old ones; a method that relies on one trained output for each class takes new ones only.
 
+        Several processes (`Runtime.processes`) must all be given the task, and all know the same afterwards.
+
         Either the whole task is learned or, on any error, the learner is as it was before. The caller's random
         numbers are left alone.
         """
@@ -95,6 +98,7 @@ class Learner:
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
         scale = noticed_scale(self.scale, data.images)
+        self.runtime.processes.require_same(lambda: data_digests(data), "images")
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale

@@ -15,6 +15,7 @@ from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.needs import Need
+from adagauss.parallel.statistics import add_shared
 from adagauss.state import Groups, Learned
 from adagauss.task import CurrentTask
 
@@ -103,7 +104,8 @@ class MeanMemory(Memory):
         plain: str | int = 0 if self.augmented else "test"
         for view in (plain, "flip") if self.flips else (plain,):
             features = now.features(view)
-            new.add(features if power is None else tukey(features, power), now.data.labels)
+            features = features if power is None else tukey(features, power)
+            add_shared(new, features, now.targets, now.classes, now.runtime.processes)
         return new.select(now.classes)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from adagauss.config import Config
 from adagauss.errors import ConfigError
+from adagauss.parallel.processes import Processes
 from adagauss.progress import Reporter
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
 
 
 class Runtime:
-    """Device, precision, seed, progress and snapshots of one learner."""
+    """Device, precision, seed, progress and snapshots of one learner, and the processes that it learns in."""
 
     def __init__(
         self,
@@ -113,15 +114,19 @@ class Runtime:
         reporter: Reporter | None = None,
         snapshots: Snapshots | None = None,
         tracker: Tracker | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self.config = config or RuntimeConfig()
         self.seed = seed
         self.reporter = reporter or Reporter()
         self.snapshots = snapshots
         self.tracker = tracker
+        self.processes = processes or Processes()
 
     @cached_property
     def device(self) -> torch.device:
+        if not self.processes.alone:
+            return self.processes.device
         name = self.config.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -144,14 +149,31 @@ class Runtime:
 
     @cached_property
     def fabric(self) -> Fabric:
-        """Fabric on this device; imported only here because the import takes seconds."""
+        """Fabric for what this process trains by itself; imported only here because the import takes seconds."""
         from lightning_fabric import Fabric
+        from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+        from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
         self.check()
         accelerator = "cuda" if self.device.type == "cuda" else "cpu"
         index = self.device.index or 0
         devices: Any = [index] if accelerator == "cuda" else 1
-        return Fabric(accelerator=accelerator, devices=devices, precision=self.config.precision)
+        if self.processes.alone:
+            return Fabric(accelerator=accelerator, devices=devices, precision=self.config.precision)
+        # Named outright: Fabric would take the surroundings of several processes for its own.
+        strategy, plugins = SingleDeviceStrategy(self.device), LightningEnvironment()
+        return Fabric(
+            accelerator=accelerator,
+            strategy=strategy,
+            devices=devices,
+            precision=self.config.precision,
+            plugins=plugins,
+        )
+
+    def fabric_for(self, divided: bool) -> Fabric:
+        """Fabric for a training whose batches processes share out, or for one that each does by itself."""
+        shared = self.processes.fabric
+        return shared if divided and shared is not None else self.fabric
 
     @property
     def seeded_devices(self) -> list[torch.device]:

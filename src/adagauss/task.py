@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.data.augment import Augmentation, horizontal_flip, to_float
+from adagauss.data.augment import Augmentation, Changes, horizontal_flip, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
 from adagauss.errors import NumericalError
+from adagauss.parallel import Division
 from adagauss.runtime import Runtime
 from adagauss.state import Groups
 from adagauss.training import batch_bounds
 
-Transform = Callable[[Tensor], Tensor]
+Draw = Callable[[int], Callable[[Tensor], Tensor]]
+"""From the number of images in a batch to what turns their uint8 pixels into floats in 0..1."""
 
 FEATURE_BATCH = 256
 """Images per batch when features are extracted, up to `SMALL_SIDE` pixels; fewer of larger ones, so that activations
@@ -36,27 +38,39 @@ def extract_features(
     extractor: Extractor,
     images: Images,
     runtime: Runtime,
-    transform: Transform = to_float,
+    draw: Draw = lambda number: to_float,
     *,
     prediction: bool = False,
 ) -> Tensor:
     """(N, S) features in evaluation mode: the only feature-extraction loop.
 
-    ``transform`` turns uint8 pixels into floats in 0..1; ``prediction`` returns the features used for prediction.
+    Several processes take turns with the batches, and all get all features; ``draw`` is called for every batch, so that
+    its random numbers are those of one process. ``prediction`` returns the features used for prediction.
     """
     was_training = extractor.training
     extractor.eval()
     rows = []
     forward = extractor.for_prediction if prediction else extractor
     bounds = feature_batches(images)
+    division = divided_batches(bounds, runtime)
     with torch.inference_mode(), runtime.reporter.progress("features", len(bounds)) as advance:
-        for start, stop in bounds:
-            pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
-            rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
+        for index, (start, stop) in enumerate(bounds):
+            transform = draw(stop - start)
+            if index % runtime.processes.world == runtime.processes.rank:
+                pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
+                rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
             advance("")
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
-    return torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+    own = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+    return division.gathered(own)
+
+
+def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Division:
+    """Which process has the images of which batch: they take turns, so that batches are those of one process."""
+    sizes = torch.tensor([stop - start for start, stop in bounds], dtype=torch.long)
+    owners = torch.arange(len(bounds)) % runtime.processes.world
+    return Division(owners.repeat_interleave(sizes), runtime.processes)
 
 
 def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
@@ -64,7 +78,11 @@ def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
 
 
 class ImageBatches:
-    """Shuffled, augmented batches of a task's images."""
+    """Shuffled, augmented batches of a task's images.
+
+    Several processes read and augment only their share of a batch; what is random is drawn for the whole of it, as in
+    one process. The targets are those of the whole batch.
+    """
 
     def __init__(
         self, data: LabelledImages, augmentation: Augmentation, runtime: Runtime, batch_size: int, drop_last: bool
@@ -79,11 +97,17 @@ class ImageBatches:
 
     def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         order = torch.randperm(len(self.data), generator=generator)
-        device = self.runtime.device
+        _, height, width = self.data.images.shape
         for start, stop in self.bounds:
             chosen = order[start:stop]
-            pixels = self.augmentation(self.data.images.batch(chosen).to(device), generator)
-            yield pixels.contiguous(memory_format=self.runtime.memory_format), self.data.targets[chosen].to(device)
+            changes = self.augmentation.draw(len(chosen), (height, width), generator)
+            rows = self.runtime.processes.divide(len(chosen)).rows
+            yield self._read(chosen[rows], changes.of(rows)), self.data.targets[chosen].to(self.runtime.device)
+
+    def _read(self, indices: Tensor, changes: Changes) -> Tensor:
+        images = self.data.images
+        pixels = images.batch(indices) if len(indices) else torch.zeros(0, *images.shape, dtype=torch.uint8)
+        return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
 
 
 class Occasion(Protocol):
@@ -170,21 +194,22 @@ class CurrentTask:
         if key not in self._features:
             network = self.previous if previous else self.network
             assert network is not None, "the first task has no previous network"
-            transform = self._transform(view)
-            features = extract_features(network.extractor, self.data.images, self.runtime, transform)
+            features = extract_features(network.extractor, self.data.images, self.runtime, self._draw(view))
             self._check_finite(features)
             self._features[key] = features
         return self._features[key]
 
-    def blocks(self, flips: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    def blocks(self, flips: bool = False, divided: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
         """Blocks of positions and features, of the plain images and, with ``flips``, of the mirrored ones.
 
-        Nothing is cached: this is for features that are too large to be stored for a whole task.
+        Nothing is cached: this is for features that are too large to be stored for a whole task. With ``divided``,
+        several processes take turns with the blocks, and each gets its own only.
         """
         extractor = self.network.extractor.eval()
         bounds = feature_batches(self.data.images)
+        first, step = (self.runtime.processes.rank, self.runtime.processes.world) if divided else (0, 1)
         with self.runtime.reporter.progress(f"{self.name}: features", len(bounds)) as advance:
-            for start, stop in bounds:
+            for start, stop in bounds[first::step]:
                 rows = torch.arange(start, stop)
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
@@ -193,7 +218,7 @@ class CurrentTask:
                 for view in views:
                     self._check_finite(view)
                 yield rows, views
-                advance("")
+                advance("", step)
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
         """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""
@@ -236,13 +261,14 @@ class CurrentTask:
         if self.whole is not None:
             self.whole.forget_features()
 
-    def _transform(self, view: str | int) -> Transform:
+    def _draw(self, view: str | int) -> Draw:
         if view == "test":
-            return to_float
+            return lambda number: to_float
         if view == "flip":
-            return lambda pixels: to_float(horizontal_flip(pixels))
+            return lambda number: lambda pixels: to_float(horizontal_flip(pixels))
         generator = self.runtime.generator(self.name, "view", view)
-        return lambda pixels: self.augmentation(pixels, generator)
+        _, height, width = self.data.images.shape
+        return lambda number: self.augmentation.draw(number, (height, width), generator)
 
 
 @dataclass

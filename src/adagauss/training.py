@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from adagauss.config import Config
 from adagauss.errors import NumericalError
+from adagauss.parallel.batch_norm import average_statistics, shared_batch_norm
+from adagauss.parallel.processes import Processes
 from adagauss.runtime import Runtime
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -67,6 +69,10 @@ class Objective(nn.Module):
     It is one module, so that training can wrap it as a whole (precision, several processes). A snapshot holds its
     parameters and buffers.
     """
+
+    divided: ClassVar[bool] = False
+    """Whether each of several processes has only its share of a batch. It then computes, with `Division.gathered`, the
+    losses of the whole batch. Otherwise every process trains alike, with batches that all of them have."""
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer, each with its own learning rate; by default, one group."""
@@ -136,14 +142,15 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
     ``stage`` names this training within the run. Its random numbers and snapshots are keyed by the stage, so that a
     training resumed from a snapshot gives the same numbers as an uninterrupted one.
     """
-    fabric = runtime.fabric
+    fabric = runtime.fabric_for(objective.divided)
     groups = objective.parameter_groups(recipe.learning_rate)
     bare = make_optimizer(recipe, groups)
     base_rates = [group["lr"] for group in bare.param_groups]
     history, start = _resume(objective, bare, runtime, stage)
     wrapped, optimizer = fabric.setup(objective, bare)
     total_steps = recipe.epochs * len(batches)
-    with runtime.reporter.progress(stage, recipe.epochs) as advance:
+    together = runtime.processes if objective.divided else Processes()
+    with runtime.reporter.progress(stage, recipe.epochs) as advance, shared_batch_norm(objective, together):
         for _ in range(start):
             advance("resumed")
         for epoch in range(start, recipe.epochs):
@@ -169,6 +176,7 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
                     sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
             means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
             _check_finite(means, stage, epoch)
+            average_statistics(objective, together)
             history.append(means)
             if runtime.tracker is not None:
                 runtime.tracker.epoch(stage, epoch, means)
@@ -201,7 +209,7 @@ def _snapshot(
 
 
 def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
-    found = runtime.snapshots.load(stage) if runtime.snapshots is not None else None
+    found = runtime.processes.saved(runtime.snapshots.load(stage) if runtime.snapshots is not None else None)
     if found is None:
         return [], 0
     tensors, facts = found

@@ -235,17 +235,10 @@ def test_trivial_strengths_reach_the_wide_ranges() -> None:
     assert strengths["solarize"][0] == 255
 
 
-def test_policies_draw_every_operation_equally_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Tensor] = []
-
-    def record(images: Tensor, operations: Tensor, magnitudes: Tensor) -> Tensor:
-        drawn.append(operations)
-        return images
-
-    monkeypatch.setattr(policies, "apply_operations", record)
-    images = torch.zeros(14_000, 1, 2, 2, dtype=torch.uint8)
-    policies.trivial_augment(images, torch.Generator().manual_seed(0))
-    policies.auto_augment(images, torch.Generator().manual_seed(0))
+def test_policies_draw_every_operation_equally_often() -> None:
+    pairs = policies.draw_trivial(14_000, torch.Generator().manual_seed(0))
+    pairs += policies.draw_auto(14_000, (2, 2), torch.Generator().manual_seed(0))
+    drawn = [operations for operations, _ in pairs]
     trivial = torch.bincount(drawn[0], minlength=len(OPERATIONS))
     assert trivial[OPERATIONS.index("invert")] == 0
     assert ((trivial[trivial > 0] - 1000).abs() < 150).all()
@@ -291,6 +284,22 @@ def test_an_image_does_not_depend_on_the_content_of_others(augmentation: Augment
     first = augmentation(images, torch.Generator().manual_seed(3))
     second = augmentation(mixed, torch.Generator().manual_seed(3))
     assert torch.equal(first[kept], second[kept])
+
+
+@pytest.mark.parametrize("augmentation", EVERYTHING)
+def test_some_images_are_changed_as_they_are_within_the_whole_batch(augmentation: Augmentation) -> None:
+    images, rows = random_images(1, batch=40), torch.tensor([3, 17, 18, 39])
+    generator = torch.Generator().manual_seed(3)
+    changes = augmentation.draw(40, (images.shape[2], images.shape[3]), generator)
+    assert torch.equal(changes.of(rows)(images[rows]), augmentation(images, torch.Generator().manual_seed(3))[rows])
+    assert torch.equal(generator.get_state(), _state_after(augmentation, images))
+    assert changes.of(rows[:0])(images[:0]).shape == (0, *images.shape[1:])
+
+
+def _state_after(augmentation: Augmentation, images: Tensor) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    augmentation(images, generator)
+    return generator.get_state()
 
 
 def test_brightness_draws_factors_from_the_given_range() -> None:

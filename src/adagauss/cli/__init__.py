@@ -91,7 +91,7 @@ def main() -> None:
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = warn
             app()
     except stopping.Stopped as stopped:
         _stopped(str(stopped))
@@ -109,7 +109,7 @@ def main() -> None:
         _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
 
 
-def _warn(
+def warn(
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -28,6 +28,7 @@ from adagauss.cli.options import (
     read_options,
     refuse_beside_protocol,
 )
+from adagauss.cli.processes import BatchNorm, Devices, Nodes, Order, layout_of, run_together
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.names import visible
@@ -49,6 +50,7 @@ STREAM_OPTIONS = (
     "skip_bad_images",
 )
 NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "no_cache", "log"}
+NOT_CONFIGURATION |= {"devices", "nodes", "batch_norm"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
 EXAMPLES = """**Examples:**
@@ -64,6 +66,8 @@ EXAMPLES = """**Examples:**
 `adagauss run -d digits -s drift.kind=affine -s classifier.tied=0.5`
 
 `adagauss run --out runs/cifar --resume`
+
+`adagauss run --protocol cifar100-10 --devices 4`
 """
 
 
@@ -117,6 +121,9 @@ def run(
     ] = "last",
     log: Trackers = None,
     device: Device = "auto",
+    devices: Devices = 1,
+    nodes: Nodes = 1,
+    batch_norm: BatchNorm = "global",
     precision: Annotated[str, typer.Option("--precision", help="32-true, 16-mixed or bf16-mixed.")] = "32-true",
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
     data_root: DataRoot = Path("data"),
@@ -136,21 +143,32 @@ def run(
     from adagauss.cli import tables
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import short_name
+    from adagauss.parallel.launching import first_here
     from adagauss.runs import RunFolder
     from adagauss.runs import run as run_benchmark
 
+    first = devices * nodes == 1 or first_here()
+    quiet = quiet or not first
     reporter = make_reporter(quiet)
     resolved, data, options = _resolve(context, reporter)
+    layout = layout_of(devices, nodes, batch_norm, resolved)
     place = protocol or re.sub(r"[^\w.+-]+", "_", f"{short_name(resolved.stream.dataset)}-{tasks}")
     out = out or Path("runs") / place / f"{method}-{resolved.digest()}-seed{seed}"
-    if show_config:
+    if show_config and first:
         write_config(resolved)
     elif not quiet:
         write_summary(resolved, out, parse_settings(settings))
     with stoppable(f"finished tasks are kept: `adagauss run --out {out} --resume` goes on with the same numbers"):
-        result = run_benchmark(
-            resolved, out, resume=resume, reporter=reporter, options=options, dataset=data, trackers=log or ()
-        )
+        if layout.several:
+            del data  # every process reads its own
+            order = Order(resolved, out, resume, data_root, workers, no_cache, quiet, log or ())
+            result = run_together(layout, order)
+            if result is None:
+                return
+        else:
+            result = run_benchmark(
+                resolved, out, resume=resume, reporter=reporter, options=options, dataset=data, trackers=log or ()
+            )
     tables.show({resolved.method_name: [result]}, result)
     typer.echo(visible(f"Run folder: {out}"))
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):

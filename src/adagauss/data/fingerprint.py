@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from adagauss.data.files import FileImages
-from adagauss.data.images import ArrayImages, Images, Subset, evenly_spaced
+from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, Subset, evenly_spaced
 from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 SAMPLED = 1000
 ENDS = 4096
+LOOKED_AT = 16
+"""Images of a task whose pixels are compared between processes."""
 
 
 def fingerprint(dataset: Dataset) -> str:
@@ -47,15 +50,33 @@ def fingerprints(dataset: Dataset) -> dict[str, str]:
     >>> list(fingerprints(load_dataset("digits")))[:3]
     ['class names', 'number and size of the training images', 'labels of the training images']
     """
-    found = {"class names": _digest(*(f"{type(label).__name__} {label!r}" for label in dataset.classes))}
+    found = {"class names": _names(dataset.classes)}
     for name, part in (("training", dataset.train), ("test", dataset.test)):
-        targets = part.targets.to(torch.int64).cpu().contiguous().numpy().tobytes()
         found[f"number and size of the {name} images"] = _digest(repr(part.images.shape), str(len(part)))
-        found[f"labels of the {name} images"] = _digest(targets)
+        found[f"labels of the {name} images"] = _targets(part)
         digest = hashlib.sha256()
         _add_images(digest, part.images)
         found[f"content of the {name} images"] = digest.hexdigest()
     return found
+
+
+def data_digests(data: LabelledImages) -> dict[str, str]:
+    """Digests of the images of a task that are quick to make: of the pixels, those of a few images only."""
+    some = data.images.batch(evenly_spaced(len(data), LOOKED_AT)).cpu().contiguous().numpy().tobytes()
+    return {
+        "class names": _names(data.classes),
+        "number and size": _digest(repr(data.images.shape), str(len(data))),
+        "labels": _targets(data),
+        "pixels": _digest(some),
+    }
+
+
+def _names(classes: Sequence[Label]) -> str:
+    return _digest(*(f"{type(label).__name__} {label!r}" for label in classes))
+
+
+def _targets(data: LabelledImages) -> str:
+    return _digest(data.targets.to(torch.int64).cpu().contiguous().numpy().tobytes())
 
 
 def _digest(*fields: bytes | str) -> str:

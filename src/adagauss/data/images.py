@@ -63,6 +63,10 @@ class ArrayImages:
     def batch(self, indices: Tensor) -> Tensor:
         return self.pixels[indices]
 
+    def __reduce__(self) -> tuple[type[ArrayImages], tuple[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]]:
+        # By value: torch would send a tensor to another process through shared memory, of which containers have little.
+        return type(self), (self.pixels.cpu().numpy(),)
+
 
 class Subset:
     """Some images of another source, without copying them."""

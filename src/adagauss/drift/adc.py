@@ -55,8 +55,10 @@ class ADC(Drift):
         means = memory.means.to(old)
         chosen = torch.cdist(means, old).topk(min(self.candidates, len(old)), largest=False).indices
         step = self.step * math.sqrt(chosen.shape[1] / PUBLISHED_BATCH)
-        drifts = []
-        for index, nearest in enumerate(chosen):
+        division = now.runtime.processes.divide(len(chosen))  # classes are independent of each other
+        drifts = [memory.means.new_zeros(0, memory.size)]
+        for index in division.rows.tolist():
+            nearest = chosen[index]
             pixels = to_float(now.data.images.batch(nearest.cpu()).to(now.runtime.device))
             pixels = pixels.contiguous(memory_format=now.runtime.memory_format)
             bent = attack(before, pixels, means[index], step, self.iterations)
@@ -64,5 +66,5 @@ class ADC(Drift):
                 source = before(bent)
                 taken = torch.cdist(source, means).argmin(1) == index
                 drift = after(bent[taken]) - source[taken] if taken.any() else after(pixels) - before(pixels)
-            drifts.append(drift.double().mean(0))
-        return memory.with_statistics(memory.means + torch.stack(drifts), None)
+            drifts.append(drift.double().mean(0, keepdim=True))
+        return memory.with_statistics(memory.means + division.gathered(torch.cat(drifts)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from adagauss.backbones.registry import backbone_info
@@ -106,6 +108,16 @@ def whole(name: str, value: object, least: int | None = None) -> int:
     if least is not None and number < least:
         raise ConfigError(f"{name} must be at least {least}; got {number}")
     return number
+
+
+def json_ready(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as they can be written to a file: numbers as such, other objects by their text."""
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else str(value)
+
+    ready: dict[str, Any] = json.loads(json.dumps(dict(parameters), default=plain))
+    return ready
 
 
 def progress_reporter(verbose: bool) -> Reporter:

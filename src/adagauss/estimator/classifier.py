@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +17,9 @@ from adagauss.checkpoint import load_tensors
 from adagauss.data.images import Label
 from adagauss.errors import DataError
 from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
-from adagauss.estimator.choices import Words, progress_reporter, whole
+from adagauss.estimator.choices import Words, json_ready, progress_reporter, whole
 from adagauss.estimator.labels import LabelsLike, check_one_kind, images_of_classes, labelled_images, plain_labels
+from adagauss.estimator.together import learn_with
 from adagauss.estimator.trials import best_method
 from adagauss.evidence import ClassSummary
 from adagauss.export import export_onnx
@@ -64,6 +64,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             then of the others only; `classify` names them.
         seed: where all randomness comes from; the same seed and data give the same classifier.
         device: ``auto``, ``cpu``, ``cuda``, ...
+        devices: processes that share the learning; a script must then work under ``if __name__ == "__main__":``.
         verbose: show progress on standard error, or in the notebook.
 
     Attributes:
@@ -94,6 +95,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         skip_bad: bool = False,
         seed: int = 0,
         device: str = "auto",
+        devices: int = 1,
         verbose: bool = False,
     ) -> None:
         self.method = method
@@ -106,6 +108,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.skip_bad = skip_bad
         self.seed = seed
         self.device = device
+        self.devices = devices
         self.verbose = verbose
 
     def fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
@@ -213,7 +216,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def save(self, path: Path | str) -> None:
         """Write all that is needed to predict and to go on learning into one file; no image is in it."""
-        parameters = json.loads(json.dumps(self.get_params(deep=False), default=_json_ready))
+        parameters = json_ready(self.get_params(deep=False))
         learner = self._fitted()
         learner.save(path, about={**learner.about, "estimator": parameters})
 
@@ -225,7 +228,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def load(cls, path: Path | str, device: str = "auto") -> Self:
         """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`."""
         _, facts = load_tensors(Path(path), "learner")
-        classifier = cls(**{"seed": facts["seed"], **facts["about"].get("estimator", {}), "device": device})
+        known = {"seed": facts["seed"], **facts["about"].get("estimator", {})}
+        classifier = cls(**{**known, "device": device, "devices": 1})
         classifier.learner_ = Learner.load(path, classifier._runtime())
         return classifier
 
@@ -258,7 +262,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             learner = learner_of(best_method(methods, data, learner_of, reporter))
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
-            report = learner.learn(data)
+            report = learn_with(whole("devices", self.devices, least=1), learner, data)
         if not self.verbose:  # a reporter has shown them otherwise
             for text in report.warnings:
                 warnings.warn(text, stacklevel=3)
@@ -294,7 +298,3 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             yield
         finally:
             learner.runtime.reporter = Reporter()
-
-
-def _json_ready(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else str(value)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from adagauss.parallel import Processes
+
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""
 
@@ -16,14 +18,21 @@ GRADIENT_NUMBERS = 1 << 26
 
 
 def fisher_diagonal(
-    loss: Loss, parameters: Mapping[str, Tensor], batches: Iterable[tuple[Tensor, Tensor]], per_image: bool = True
+    loss: Loss,
+    parameters: Mapping[str, Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    per_image: bool = True,
+    processes: Processes | None = None,
 ) -> dict[str, Tensor]:
     """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)², the mean over images of squared gradients.
 
     Without ``per_image``, the squared gradient of the batch mean replaces the squared gradients of its images, weighted
     by the batch size. Near a minimum the gradients of images cancel, so that this is smaller by a factor of about the
     batch size: the weight of a penalty depends on this choice.
+
+    Several ``processes`` each give their share of every batch, and get the F of all.
     """
+    processes = processes or Processes()
     points = {name: parameter.detach() for name, parameter in parameters.items()}
     at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))
 
@@ -35,14 +44,19 @@ def fisher_diagonal(
     sums = {name: torch.zeros_like(point, memory_format=torch.contiguous_format) for name, point in points.items()}
     total = 0
     for images, labels in batches:
-        total += len(images)
+        number = int(processes.sum_(torch.tensor(len(images), device=images.device)))
+        total += number
         if not per_image:
+            share = len(images) / number
             for name, gradient in batch_gradient(points, images, labels).items():
-                sums[name] += len(images) * gradient.detach().square()
+                mean = processes.sum_(share * gradient.detach() if share else torch.zeros_like(gradient))
+                sums[name] += number * mean.square()
             continue
         for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
             for name, gradients in per_image_gradients(points, some, theirs).items():
                 sums[name] += gradients.detach().square().sum(0)
+    if per_image:
+        sums = {name: processes.sum_(value) for name, value in sums.items()}
     return {name: value / max(1, total) for name, value in sums.items()}
 
 

@@ -17,6 +17,9 @@ from adagauss.task import CurrentTask
 class LiveAugmentation(Live):
     """Label augmentation for one task."""
 
+    changes: bool = True
+    """Whether it does anything in this task: several processes must then show each other their images."""
+
     def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The larger batch, whose added images have auxiliary labels (numbered after the classes)."""
         raise TypeError(f"{type(self).__name__} must define forward")
@@ -33,6 +36,10 @@ class LabelAugmentation(Part):
     def copies(self, first: bool) -> int:
         """How many times larger a batch becomes; loaders divide their batch size by it."""
         return 1
+
+    def changes(self, first: bool) -> bool:
+        """Whether it does anything to a batch."""
+        return True
 
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
         """Number of auxiliary labels in a task with ``classes`` classes."""
@@ -55,6 +62,7 @@ class _PureAugmentation(LiveAugmentation):
     def __init__(self, part: LabelAugmentation, classes: int, first: bool) -> None:
         super().__init__()
         self.part, self.classes, self.first = part, classes, first
+        self.changes = part.changes(first)
 
     def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         return self.part.augment(images, targets, self.classes, self.first, generator)
@@ -65,6 +73,9 @@ class NoLabelAugmentation(LabelAugmentation):
 
     kind = "none"
 
+    def changes(self, first: bool) -> bool:
+        return False
+
 
 class Rotations(LabelAugmentation):
     """Every image in its four rotations by 90°; class y turned k times is the label y + k·C."""
@@ -74,6 +85,9 @@ class Rotations(LabelAugmentation):
 
     def copies(self, first: bool) -> int:
         return 4 if first or self.when == "always" else 1
+
+    def changes(self, first: bool) -> bool:
+        return self.copies(first) > 1
 
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
         return classes * (self.copies(first) - 1)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.gaussians import ClassGaussians
+from adagauss.parallel import Division
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
 from adagauss.representation.step import LiveTerm, Step
+from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask
 from adagauss.training import Objective, Recipe
 
@@ -37,7 +39,13 @@ class LiveParts(nn.Module):
 
 
 class TaskObjective(Objective):
-    """L = Σ weight · term over one task: L_CE + α·L_AC + λ·L_PKD for AdaGauss."""
+    """L = Σ weight · term over one task: L_CE + α·L_AC + λ·L_PKD for AdaGauss.
+
+    Several processes each extract the features of their share of the images, and all compute L from the features of
+    all: whatever a term is, and however unequal the shares are, it is the L of one process.
+    """
+
+    divided: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -56,8 +64,8 @@ class TaskObjective(Objective):
         self._rates = rates
         # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
         self._context = (now, memory)
-        compiled = now.runtime.compiled(now.network.extractor)
-        self._extract: Callable[[Tensor], Tensor] = lambda images: compiled(images)
+        runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor)
+        self._extract: Callable[[Tensor], Tensor] = lambda images: _of_share(compiled, images, runtime)
         self._warm = False
         self._generator = torch.Generator()
 
@@ -72,12 +80,35 @@ class TaskObjective(Objective):
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         now, memory = self._context
-        originals = len(images)
-        images, targets = self.parts.label_augmentation(images, targets, self._generator)
-        step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals)
+        originals = len(targets)
+        images, targets, division = self._enlarged(images, targets)
+        step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals, division)
         losses = {}
         for name, term in self.parts.live().items():
             value = term(step) if self.weights[name] else None
             if value is not None:
                 losses[name] = self.weights[name] * value
         return losses
+
+    def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Division]:
+        """The batch after label augmentation, and who holds what of it.
+
+        A label augmentation may mix any images, so it is given those of all processes.
+        """
+        runtime, augment = self._context[0].runtime, self.parts.label_augmentation
+        division = runtime.processes.divide(len(targets))
+        if not augment.changes:
+            return images, targets, division
+        images, targets = augment(division.gathered(images), targets, self._generator)
+        division = runtime.processes.divide(len(targets))
+        if not runtime.processes.alone:
+            images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
+        return images, targets, division
+
+
+def _of_share(extractor: Callable[[Tensor], Tensor], images: Tensor, runtime: Runtime) -> Tensor:
+    """Features of this process's images; dropout must not be the same in every process."""
+    if runtime.processes.alone:
+        return extractor(images)
+    with runtime.seeded(torch.initial_seed(), runtime.processes.rank):
+        return extractor(images)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adagauss.config import Part
 from adagauss.gaussians import ClassGaussians
+from adagauss.parallel import Division
 from adagauss.representation.live import Live
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
@@ -20,9 +21,14 @@ from adagauss.task import CurrentTask
 
 @dataclass
 class Step:
-    """A batch and its features; what several terms need is computed once and shared."""
+    """A batch and its features; what several terms need is computed once and shared.
+
+    Several processes hold their share of the images each. Targets and features are those of the whole batch in all of
+    them, so a term is a function of the whole batch, whatever it does with it.
+    """
 
     images: Tensor
+    """Those of this process."""
     targets: Tensor
     """Positions among the current task's classes, then among its auxiliary outputs."""
     now: CurrentTask
@@ -32,11 +38,13 @@ class Step:
     detach: bool = False
     originals: int | None = None
     """Number of images before label augmentation; None without label augmentation."""
+    division: Division | None = None
+    """Which process holds each image; None if this one holds all."""
 
     @cached_property
     def features(self) -> Tensor:
         """F_t(x); detached during the warm-up of the head."""
-        features = self.extract(self.images)
+        features = self._whole(self.extract(self.images))
         return features.detach() if self.detach else features
 
     @cached_property
@@ -44,8 +52,19 @@ class Step:
         """F_{t−1}(x), in evaluation mode and without gradient."""
         assert self.now.previous is not None, "the first task has no previous network"
         with torch.no_grad():
-            features: Tensor = self.now.previous.extractor(self.images)
-        return features
+            return self._whole(self.now.previous.extractor(self.images))
+
+    def only(self, chosen: Tensor) -> Step:
+        """Some images of the batch, by position, as a batch of their own."""
+        images, division = self.images, self.division
+        if division is None:
+            images = images[chosen]
+        else:
+            images, division = division.chosen(images, chosen.cpu())
+        return replace(self, images=images, targets=self.targets[chosen], division=division)
+
+    def _whole(self, own: Tensor) -> Tensor:
+        return own if self.division is None else self.division.gathered(own)
 
 
 class LiveTerm(Live):

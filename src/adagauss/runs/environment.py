@@ -18,8 +18,10 @@ import adagauss
 from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import CheckpointError
+from adagauss.parallel import Processes
 from adagauss.progress import Reporter
 from adagauss.runs.folder import RunFolder
+from adagauss.runtime import Runtime
 
 ENVIRONMENT, DATA = "environment.json", "data.json"
 COMMAND, COMMIT = "command", "commit"
@@ -33,12 +35,17 @@ MEANINGS = {
     "threads": f"sums are divided differently, so {ROUNDING}",
     "processor": f"other instructions round differently, so {ROUNDING}",
     "device": f"other instructions round differently, so {ROUNDING}",
+    "processes": f"sums are divided differently, so {ROUNDING}",
+    "batch norm": "its numbers will differ",
 }
 """What a difference means for the numbers; others round differently."""
+UNSAID = {"processes": "1", "batch norm": "global"}
+"""What runs had before they noted it."""
 
 
-def environment(device: torch.device | str = "cpu") -> dict[str, str]:
-    """Versions and machine, stored with every run."""
+def environment(device: torch.device | str = "cpu", processes: Processes | None = None) -> dict[str, str]:
+    """Versions, machine and processes, stored with every run."""
+    processes = processes or Processes()
     return {
         **{name: version(name) for name in PACKAGES},
         "source": source_digest(),
@@ -47,6 +54,8 @@ def environment(device: torch.device | str = "cpu") -> dict[str, str]:
         "processor": _processor(),
         "device": str(device),
         "threads": str(torch.get_num_threads()),
+        "processes": str(processes.world),
+        "batch norm": processes.batch_norm,
     }
 
 
@@ -58,19 +67,20 @@ def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[st
     """
     found = []
     for key, value in now.items():
-        if before.get(key) != value:
+        then = before.get(key, UNSAID.get(key))
+        if then != value:
             name = "code" if key == "source" else key
-            found.append(f"other {name} ({before.get(key)}, now {value}): {MEANINGS.get(key, ROUNDING)}")
+            found.append(f"other {name} ({then}, now {value}): {MEANINGS.get(key, ROUNDING)}")
     return found
 
 
-def begin(folder: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
+def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:
     """Keep the environment and the fingerprints of the data in a run folder."""
-    folder.write_json(ENVIRONMENT, {**environment(device), **_beginning()})
+    folder.write_json(ENVIRONMENT, {**environment(runtime.device, runtime.processes), **_beginning()})
     folder.write_json(DATA, fingerprints(dataset))
 
 
-def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, device: torch.device | str) -> None:
+def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, runtime: Runtime) -> None:
     """Refuse to continue a run on other data; report what else has changed since it was started."""
     check_data(folder, dataset, reporter)
     before = folder.read_json_or_nothing(ENVIRONMENT)
@@ -79,7 +89,7 @@ def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, devic
             f"{folder.path / ENVIRONMENT} is missing or damaged: if this machine or its software has changed since the "
             "run was started, its numbers may differ"
         )
-    elif found := differences(before, environment(device)):
+    elif found := differences(before, environment(runtime.device, runtime.processes)):
         reporter.message(f"{folder.path} was started with " + "; ".join(found))
 
 

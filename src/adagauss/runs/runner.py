@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -16,14 +16,16 @@ from torch import Tensor
 from adagauss.algorithm import TaskReport
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
+from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError
 from adagauss.learner import Learner
 from adagauss.methods import method_info
+from adagauss.parallel import Processes
 from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.environment import begin, check_resumed
-from adagauss.runs.folder import ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
+from adagauss.runs.folder import METRICS_FILE, ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
 from adagauss.runs.log import RunLog
 from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
@@ -45,6 +47,7 @@ def run(
     dataset: Dataset | None = None,
     trackers: Sequence[str] = (),
     until: int | None = None,
+    processes: Processes | None = None,
 ) -> RunResult:
     """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores.
 
@@ -57,40 +60,41 @@ def run(
         dataset: the dataset, if it has been read already.
         trackers: who follows the log beside the file ``log.csv``; names of `adagauss.runs.trackers`.
         until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
+        processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """
-    reporter = reporter or Reporter()
+    processes = processes or Processes()
+    reporter = reporter if reporter is not None and processes.first else Reporter()
     folder = RunFolder(path)
     # User errors are checked first: a refused run leaves no folder behind.
     wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
     dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
     stream = make_stream(config, dataset)
-    snapshots = FileSnapshots(folder.path / "snapshots")
-    log = RunLog(folder, trackers, flatten(plain(config)), reporter)
-    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log)
+    processes.require_same(lambda: fingerprints(dataset), "data")
+    snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
+    log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
+    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
-    fresh = None if folder.finished_tasks() else _new_learner(config, dataset, runtime)
-    with folder.lock():
-        if _open(folder, config, resume):
-            check_resumed(folder, dataset, reporter, runtime.device)
-        else:
-            begin(folder, dataset, runtime.device)
-            folder.write_json(ORIGINS, dict(config.origins))
-            folder.write_config(plain(config))
-        done = folder.finished_tasks()
+    fresh = None if processes.told(folder.finished_tasks) else _new_learner(config, dataset, runtime)
+    with folder.lock() if processes.first else nullcontext():
+        if processes.first:
+            _begin(folder, config, dataset, runtime, resume, reporter)
+        done = processes.told(folder.finished_tasks)
         count = len(stream) if until is None else min(until, len(stream))
         joint = method_info(config.method_name).joint
         testing = _Testing(stream, still=not joint and config.method.still)
-        learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
+        learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
-        with log, reporter.progress(title, count) as advance:
+        with log or nullcontext(), reporter.progress(title, count) as advance:
             for index in range(min(done, count)):
-                log.evaluation(index, folder.evaluation(index)[0])
+                if log is not None:
+                    log.evaluation(index, folder.evaluation(index)[0])
                 advance("resumed")
             for index in range(done, count):
-                log.begin(index)
-                if folder.checkpoint(index).exists():
+                if log is not None:
+                    log.begin(index)
+                if processes.told(folder.checkpoint(index).exists):
                     # Killed between checkpoint and evaluation: the task is learned already.
-                    learner = Learner.load(folder.checkpoint(index), runtime)
+                    learner = _load(folder.checkpoint(index), runtime)
                     report = TaskReport(**learner.about["report"])
                 else:
                     if joint:
@@ -99,18 +103,23 @@ def run(
                         report = learner.learn(dataset.train.of_classes(stream.seen(index)))
                     else:
                         report = learner.learn(stream[index].train)
-                    about = {"dataset": config.stream.dataset, "report": asdict(report)}
-                    folder.require_present()
-                    learner.save(folder.checkpoint(index), about)
-                snapshots.clear()
+                    if processes.first:
+                        folder.require_present()
+                        about = {"dataset": config.stream.dataset, "report": asdict(report)}
+                        learner.save(folder.checkpoint(index), about)
+                if snapshots is not None:
+                    snapshots.clear()
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
-                log.evaluation(index, folder.evaluation(index)[0])
-                if index and not config.method.trains:
+                if log is not None:
+                    log.evaluation(index, folder.evaluation(index)[0])
+                if processes.first and index and not config.method.trains:
                     # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
-        return _conclude(folder, config, stream, count)
+        result = _conclude(folder, config, stream, count) if processes.first else None
+        with processes.file(folder.path / METRICS_FILE) as metrics:
+            return result or RunResult.read(metrics, "run it again")
 
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
@@ -120,6 +129,24 @@ def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
 
 def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:
     return Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
+
+
+def _load(path: Path, runtime: Runtime) -> Learner:
+    """The learner of a checkpoint, in all processes."""
+    with runtime.processes.file(path) as copied:
+        return Learner.load(copied, runtime)
+
+
+def _begin(
+    folder: RunFolder, config: RunConfig, dataset: Dataset, runtime: Runtime, resume: bool, reporter: Reporter
+) -> None:
+    """Note in a new run folder what is run and where, or check that an old one may be continued."""
+    if _open(folder, config, resume):
+        check_resumed(folder, dataset, reporter, runtime)
+    else:
+        begin(folder, dataset, runtime)
+        folder.write_json(ORIGINS, dict(config.origins))
+        folder.write_config(plain(config))
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
@@ -186,7 +213,8 @@ def _evaluate(
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images)[:, :remembered], train.targets, labels)
         drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
-        folder.write_real(index, real, features.cpu()[drawn, :remembered], targets[drawn])
+        if learner.runtime.processes.first:
+            folder.write_real(index, real, features.cpu()[drawn, :remembered], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         images_per_second=len(targets) / seconds,
@@ -194,7 +222,8 @@ def _evaluate(
         other_state_bytes=learner.knowledge.part_bytes,
         history=tuple(report.history),
     )
-    folder.write_evaluation(index, evaluation, facts)
+    if learner.runtime.processes.first:
+        folder.write_evaluation(index, evaluation, facts)
     return mean(evaluation.accuracy_per_task())
 
 

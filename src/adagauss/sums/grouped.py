@@ -29,6 +29,11 @@ class GroupSums(nn.Module):
         return [part.width for part in self.each()]
 
     @property
+    def width(self) -> int:
+        """Number of features of all groups."""
+        return sum(self.widths)
+
+    @property
     def counts(self) -> Tensor:
         """Number of images of each class, which all groups have in common."""
         return self.each()[0].counts
@@ -43,6 +48,12 @@ class GroupSums(nn.Module):
         copied = type(self)()
         copied.parts = nn.ModuleList(part.copy() for part in self.each())
         return copied
+
+    def blank(self, classes: int) -> Self:
+        """Sums over no image of so many classes, to be merged with these."""
+        empty = type(self)()
+        empty.parts = nn.ModuleList(part.blank(classes) for part in self.each())
+        return empty
 
     def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
         """Take in images: (N, S) features, one target per image, and how many classes there are from now on."""

@@ -87,6 +87,10 @@ class FeatureSums(Learned):
         copied.load_state_dict(self.state_dict())
         return copied
 
+    def blank(self, classes: int) -> Self:
+        """Sums over no image of so many classes, to be merged with these."""
+        return type(self)(self.width, classes, self.gram.dtype).to(self.gram.device)
+
     def strips(self) -> list[Tensor]:
         """The strips of A: views, so that changing them changes the sums."""
         return strips(self.gram, self.width)

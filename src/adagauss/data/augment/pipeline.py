@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, field_validator
@@ -10,7 +13,8 @@ from torch import Tensor
 
 from adagauss.config import Config
 from adagauss.data.augment import colour, crops
-from adagauss.data.augment.policies import auto_augment, trivial_augment
+from adagauss.data.augment.operations import apply_operations
+from adagauss.data.augment.policies import draw_auto, draw_trivial
 from adagauss.errors import DataError
 
 
@@ -61,41 +65,58 @@ class Augmentation(Config):
                 f"augmentation takes uint8 images of shape (B, C, H, W); "
                 f"got {images.dtype} of shape {tuple(images.shape)}"
             )
+        return self.draw(len(images), (images.shape[2], images.shape[3]), generator)(images)
+
+    def draw(self, count: int, size: tuple[int, int], generator: torch.Generator) -> Changes:
+        """What happens to each of ``count`` images of height and width ``size``; the images need not be there yet."""
+        steps: list[Step] = []
         if self.crop_padding:
-            images = _random_crop(images, self.crop_padding, generator)
+            tops, lefts = torch.randint(2 * self.crop_padding + 1, (2, count), generator=generator)
+            steps.append(Step(partial(crops.padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
         if self.resized_crop:
-            boxes = crops.draw_boxes(
-                len(images), (images.shape[2], images.shape[3]), self.resized_crop_scale, generator
-            )
-            images = crops.resized_crop(images, boxes)
+            boxes = crops.draw_boxes(count, size, self.resized_crop_scale, generator)
+            steps.append(Step(crops.resized_crop, {"boxes": boxes}))
         if self.flip:
-            images = crops.flip_where(images, torch.rand(len(images), generator=generator) < 0.5)
+            steps.append(Step(crops.flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
         if self.brightness:
-            images = _random_brightness(images, self.brightness, generator)
-        if self.policy == "trivial":
-            images = trivial_augment(images, generator)
-        elif self.policy == "autoaugment":
-            images = auto_augment(images, generator)
-        floats = to_float(images)
-        return _random_cutout(floats, self.cutout, generator) if self.cutout else floats
+            low, high = max(0.0, 1 - self.brightness), 1 + self.brightness
+            factors = low + (high - low) * torch.rand(count, generator=generator)
+            steps.append(Step(colour.brightness, {"factors": factors}))
+        if self.policy != "none":
+            drawn = draw_trivial(count, generator) if self.policy == "trivial" else draw_auto(count, size, generator)
+            steps += [Step(apply_operations, {"operations": one, "magnitudes": two}) for one, two in drawn]
+        steps.append(Step(to_float, {}))
+        if self.cutout:
+            rows, columns = (torch.randint(side, (count,), generator=generator) for side in size)
+            steps.append(Step(partial(crops.cutout, side=self.cutout), {"rows": rows, "columns": columns}))
+        return Changes(tuple(steps))
+
+
+class Step(NamedTuple):
+    """One change of a batch, and its parameters: one row per image."""
+
+    change: Callable[..., Tensor]
+    drawn: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What was drawn for the images of a batch. Calling it with these images changes them."""
+
+    steps: tuple[Step, ...]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        for step in self.steps:
+            images = step.change(images, **step.drawn)
+        return images
+
+    def of(self, rows: Tensor) -> Changes:
+        """What was drawn for some of the images: each is changed as it is within the whole batch."""
+        return Changes(
+            tuple(Step(change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
+        )
 
 
 def to_float(images: Tensor) -> Tensor:
     """Grey levels 0..255 as float32 in 0..1."""
     return images.to(torch.float32).div_(255)
-
-
-def _random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
-    tops, lefts = torch.randint(2 * padding + 1, (2, len(images)), generator=generator)
-    return crops.padded_crop(images, padding, tops, lefts)
-
-
-def _random_brightness(images: Tensor, strength: float, generator: torch.Generator) -> Tensor:
-    low, high = max(0.0, 1 - strength), 1 + strength
-    return colour.brightness(images, low + (high - low) * torch.rand(len(images), generator=generator))
-
-
-def _random_cutout(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
-    rows = torch.randint(images.shape[-2], (len(images),), generator=generator)
-    columns = torch.randint(images.shape[-1], (len(images),), generator=generator)
-    return crops.cutout(images, side, rows, columns)

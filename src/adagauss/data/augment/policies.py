@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from adagauss.data.augment.operations import OPERATIONS, SIGNED, apply_operations
+from adagauss.data.augment.operations import OPERATIONS, SIGNED
 
 _TRIVIAL_BINS = 31
 _TRIVIAL_OPERATIONS = torch.tensor([i for i, name in enumerate(OPERATIONS) if name != "invert"])
@@ -20,6 +20,8 @@ _AUTO_BINS = 10
 
 _SIGNED = torch.tensor([name in SIGNED for name in OPERATIONS])
 
+Operations = tuple[Tensor, Tensor]
+"""One operation per image, by number, and its strength."""
 Step = tuple[str, float, int]
 """Operation, probability and strength bin (0 if the operation has no strength)."""
 
@@ -55,25 +57,24 @@ _AUTO_PROBABILITIES = torch.tensor([[step[1] for step in pair] for pair in _AUTO
 _AUTO_LEVELS = torch.tensor([[step[2] for step in pair] for pair in _AUTO_PAIRS])
 
 
-def trivial_augment(images: Tensor, generator: torch.Generator) -> Tensor:
+def draw_trivial(count: int, generator: torch.Generator) -> list[Operations]:
     """One operation per image, all equally likely, with uniformly drawn strength and sign."""
-    batch = len(images)
-    operations = _TRIVIAL_OPERATIONS[torch.randint(len(_TRIVIAL_OPERATIONS), (batch,), generator=generator)]
-    bins = torch.randint(_TRIVIAL_BINS, (batch,), generator=generator)
-    magnitudes = _trivial_strengths()[operations, bins] * _draw_signs(operations, generator)
-    return apply_operations(images, operations, magnitudes)
+    operations = _TRIVIAL_OPERATIONS[torch.randint(len(_TRIVIAL_OPERATIONS), (count,), generator=generator)]
+    bins = torch.randint(_TRIVIAL_BINS, (count,), generator=generator)
+    return [(operations, _trivial_strengths()[operations, bins] * _draw_signs(operations, generator))]
 
 
-def auto_augment(images: Tensor, generator: torch.Generator) -> Tensor:
+def draw_auto(count: int, size: tuple[int, int], generator: torch.Generator) -> list[Operations]:
     """One of the 25 pairs per image; each of its two operations is applied with its own probability."""
-    pairs = torch.randint(len(_AUTO_PAIRS), (len(images),), generator=generator)
-    strengths = _auto_strengths(*images.shape[-2:])
+    pairs = torch.randint(len(_AUTO_PAIRS), (count,), generator=generator)
+    strengths = _auto_strengths(*size)
+    drawn = []
     for step in range(2):
         operations, bins = _AUTO_OPERATIONS[pairs, step], _AUTO_LEVELS[pairs, step]
         magnitudes = strengths[operations, bins] * _draw_signs(operations, generator)
-        applied = torch.rand(len(images), generator=generator) < _AUTO_PROBABILITIES[pairs, step]
-        images = apply_operations(images, operations * applied, magnitudes)  # number 0 is the identity
-    return images
+        applied = torch.rand(count, generator=generator) < _AUTO_PROBABILITIES[pairs, step]
+        drawn.append((operations * applied, magnitudes))  # number 0 is the identity
+    return drawn
 
 
 def _draw_signs(operations: Tensor, generator: torch.Generator) -> Tensor:

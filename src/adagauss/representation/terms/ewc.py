@@ -13,6 +13,7 @@ from torch.func import functional_call
 
 from adagauss.backbones import Extractor
 from adagauss.gaussians import ClassGaussians
+from adagauss.parallel import Division
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets
@@ -62,7 +63,7 @@ class ElasticWeights(Term):
         was_training = extractor.training
         extractor.eval()
         parameters = dict(extractor.named_parameters())
-        values = fisher_diagonal(loss, parameters, self._batches(now), self.gradients == "image")
+        values = fisher_diagonal(loss, parameters, self._batches(now), self.gradients == "image", now.runtime.processes)
         extractor.train(was_training)
         return values if self.limit is None else {name: value.clamp(max=self.limit) for name, value in values.items()}
 
@@ -77,17 +78,23 @@ class ElasticWeights(Term):
         for images, targets in batches.epoch(0, generator):
             if self.images is not None and seen >= self.images:
                 return
-            seen += len(images)
-            if self.labels == "true":
-                yield images, targets if self.over == "current" else seen_targets(now.network.head, targets)
-                continue
-            with torch.no_grad():
-                logits = self._logits(now, now.network.extractor(images))
-            if self.labels == "predicted":
-                yield images, logits.argmax(1)
-            else:
-                drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
-                yield images, drawn.flatten().to(images.device)
+            seen += len(targets)
+            division = now.runtime.processes.divide(len(targets))
+            labels = self._labels(now, division, images, targets, generator)
+            yield images, labels[division.rows.to(labels.device)]
+
+    def _labels(
+        self, now: CurrentTask, division: Division, images: Tensor, targets: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """y of every image of a batch, of which ``images`` are those of this process."""
+        if self.labels == "true":
+            return targets if self.over == "current" else seen_targets(now.network.head, targets)
+        with torch.no_grad():
+            logits = division.gathered(self._logits(now, now.network.extractor(images)))
+        if self.labels == "predicted":
+            return logits.argmax(1)
+        drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
+        return drawn.flatten().to(images.device)
 
 
 class Importance(Common):

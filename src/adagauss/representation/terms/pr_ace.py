@@ -47,16 +47,16 @@ class _Rehearsal(LiveTerm):
     def __init__(self, sampler: Sampler) -> None:
         super().__init__()
         self.sampler = sampler
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: Step | None = None
 
     def begin_epoch(self) -> None:
         self._last = None
 
     def forward(self, step: Step) -> Tensor:
-        old, new, size = len(step.memory), len(step.now.classes), len(step.images)
+        old, new, size = len(step.memory), len(step.now.classes), len(step.targets)
         wanted = min(round(size * new / (old + new)), size - 1)
-        last, self._last = self._last, (step.images, step.targets)
-        fresh = _real(step, *last, wanted) if last is not None else None
+        last, self._last = self._last, replace(step)  # a copy, which does not keep the features alive
+        fresh = _real(last, wanted) if last is not None else None
         count = size - (len(fresh.targets) if fresh is not None else 0)
         # Labels cycle through the old classes from a random start: as balanced as possible.
         start = int(torch.randint(old, (1,), generator=step.generator))
@@ -69,7 +69,7 @@ class _Rehearsal(LiveTerm):
         return F.cross_entropy(step.now.network.head.seen(features), targets)
 
 
-def _real(step: Step, images: Tensor, targets: Tensor, wanted: int) -> Step | None:
+def _real(step: Step, wanted: int) -> Step | None:
     """Up to ``wanted`` images of an earlier batch that have a class label, not an auxiliary one."""
-    chosen = torch.nonzero(targets < len(step.now.classes)).flatten()[:wanted]
-    return replace(step, images=images[chosen], targets=targets[chosen]) if len(chosen) else None
+    chosen = torch.nonzero(step.targets < len(step.now.classes)).flatten()[:wanted]
+    return step.only(chosen) if len(chosen) else None

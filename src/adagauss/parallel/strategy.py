@@ -1,0 +1,42 @@
+"""Fabric's data-parallel strategy, set up for objectives; imported late, because Fabric takes seconds to import."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from datetime import timedelta
+from typing import Any
+
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch.nn.parallel import DistributedDataParallel
+
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others before it gives up: one of them may write a large file meanwhile."""
+
+
+class QuietDDP(DDPStrategy):
+    """Data-parallel training that does not announce itself."""
+
+    def setup_environment(self) -> None:
+        logger = logging.getLogger("lightning_fabric")
+        level = logger.level
+        logger.setLevel(logging.WARNING)
+        # Torch's remark on a convolution with a single input channel, whose memory orders are all one.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+        try:
+            super().setup_environment()
+        finally:
+            logger.setLevel(level)
+
+
+def data_parallel(start: Any) -> QuietDDP:
+    """The strategy for processes that are started by ``spawn``, or that are there already: ``popen``.
+
+    Terms come and go between epochs, and with them the parameters that have a gradient. Buffers need not be sent in
+    every step: the statistics of batch norm are equal everywhere, or averaged.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    settings: dict[str, Any] = {"find_unused_parameters": True, buffers: False}
+    return QuietDDP(start_method=start, timeout=PATIENCE, **settings)
