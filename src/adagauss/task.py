@@ -49,11 +49,11 @@ def extract_features(
     rows = []
     forward = extractor.for_prediction if prediction else extractor
     bounds = feature_batches(images)
-    with torch.inference_mode(), runtime.reporter.progress("features", len(bounds)) as advance:
+    with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
         for start, stop in bounds:
             pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
             rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
-            advance("")
+            advance("", step=stop - start)
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
     return torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
@@ -183,7 +183,7 @@ class CurrentTask:
         """
         extractor = self.network.extractor.eval()
         bounds = feature_batches(self.data.images)
-        with self.runtime.reporter.progress(f"{self.name}: features", len(bounds)) as advance:
+        with self.runtime.reporter.progress(f"{self.name}: features", len(self.data)) as advance:
             for start, stop in bounds:
                 rows = torch.arange(start, stop)
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
@@ -193,7 +193,7 @@ class CurrentTask:
                 for view in views:
                     self._check_finite(view)
                 yield rows, views
-                advance("")
+                advance("", step=stop - start)
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
         """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""
