@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
 from adagauss.data.images import Label
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
@@ -39,11 +37,12 @@ def kept(known: Knowledge) -> list[Kept]:
 
 def single_images(known: Knowledge) -> list[Label]:
     """Classes of one image, whose mean or sum is the feature of that image."""
-    sums = (module.counts for module in known.parts.modules() if isinstance(module, FeatureSums))
-    counts = known.memory.counts if len(known.memory) else next(sums, torch.zeros(0))
-    if len(counts) != len(known.classes):
+    sums = any(isinstance(module, FeatureSums) for module in known.parts.modules())
+    if not len(known.memory) and not sums:
         return []
-    return [label for label, count in zip(known.classes, counts.tolist(), strict=True) if count == 1]
+    # Not the counts of the sums, in which a mirror image is an image.
+    summaries = known.evidence.summary(known.classes)
+    return [label for label, one in zip(known.classes, summaries, strict=True) if one.images == 1]
 
 
 def table() -> str:
