@@ -107,6 +107,19 @@ def test_what_a_network_forgets_counts_against_it() -> None:
     assert [learner.tasks for learner in learners] == [((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))] * 2
 
 
+def test_nothing_is_tried_after_a_method_that_recognises_all() -> None:
+    perfect, other = make_method("exact", settings=SETTINGS), make_method("exact")
+    two = digits(300).of_classes((0, 1))
+    learners: list[Method] = []
+
+    def noted(method: Method) -> Learner:
+        learners.append(method)
+        return learner_of(method)
+
+    assert best_method({"perfect": perfect, "other": other}, two, noted, Reporter()) == perfect
+    assert learners == [perfect]
+
+
 def test_a_method_that_cannot_learn_such_images_is_left_out() -> None:
     sound = make_method("exact", settings=SETTINGS)
     impossible = make_method("exact", settings={**SETTINGS, "backbone.options.patch_sizes": (30,)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 import torch
@@ -110,7 +111,7 @@ def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Ten
 def _typical(sums: FeatureSums | GroupSums) -> float:
     """Length of the features of an image: the root of the mean of its square."""
     parts = sums.each() if isinstance(sums, GroupSums) else [sums]
-    return float(sum(part.mean_square().sum() for part in parts)) ** 0.5
+    return math.sqrt(sum(float(part.mean_square().sum()) for part in parts))
 
 
 def _vanishes(difference: Tensor, size: float, number: int) -> bool:

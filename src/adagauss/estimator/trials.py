@@ -34,7 +34,7 @@ def best_method(
     Of a method that trains, the second task shows what the first loses by it. A later candidate takes the place of an
     earlier one only if it is clearly better: if w images are recognised by it alone and l by the other alone,
     w − l > √(w + l), one standard deviation of chance. The first candidate is taken untried if there are no others, or
-    too few images or classes to tell.
+    too few images or classes to tell; none is tried after one that recognises all.
     """
     first = next(iter(candidates.values()))
     if len(candidates) == 1 or len(data.classes) < 2 or int(data.counts().min()) < 2:
@@ -57,6 +57,8 @@ def best_method(
                 continue
             best = name if clearly_better(hits[name], hits[best]) else best
             advance(f"{name}: {_share(hits[name])}")
+            if bool(hits[best].all()):  # nothing can be better
+                break
     found = ", ".join(f"{name} {_share(right)}" for name, right in hits.items())
     logger.info("of %d held-out images are recognised: %s", len(held_out), found)
     reporter.message(f"{best} is kept; of {len(held_out)} held-out images are recognised: {found}")
