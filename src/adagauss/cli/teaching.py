@@ -169,6 +169,6 @@ def _report(
     total = terminal.counted(len(classifier.learner_.classes), "class", "classes")
     typer.echo(visible(f"{model} now knows {total} ({size}; no image is in it)."))
     if len(classifier.learner_.classes) == 1:
-        typer.echo(visible(f"Next: adagauss teach {model} FOLDER, with another class: one alone is always the answer"))
+        typer.echo("Next: teach another class; one alone is always the answer.")
     else:
         typer.echo(visible(f"Next: adagauss predict {model} PHOTOS"))
