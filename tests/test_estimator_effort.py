@@ -11,8 +11,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from adagauss.backbones.registry import BackboneInfo
+from adagauss.classifiers.together import Together
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.errors import ConfigError
+from adagauss.errors import AdagaussError, ConfigError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.estimator.choices import Words
 from adagauss.estimator.trials import best_method
@@ -31,14 +32,15 @@ def words(effort: str = "good", method: str | None = None, backbone: str | None 
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_each_effort_is_a_method_that_trains_nothing(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_of_the_best_trains(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BackboneInfo, "available", installed)
-    for effort, numbers in {"quick": (1,), "good": (1,), "best": (2, 3)}.items():
-        found = words(effort).methods(PIXELS)
-        assert len(found) in numbers
-        assert not any(method.trains for method in found.values())
-    first = next(iter(words("best").methods(PIXELS).values()))
-    assert first == next(iter(words("good").methods(PIXELS).values())), "the usual method is among those tried"
+    for effort, trains in {"quick": [False], "good": [False], "best": [False, False, True]}.items():
+        assert [method.trains for method in words(effort).methods(PIXELS).values()] == trains
+    usual, _, trained = words("best").methods(PIXELS).values()
+    assert usual == next(iter(words("good").methods(PIXELS).values())), "the usual method is among those tried"
+    assert trained.backbone.companion == usual.backbone
+    assert isinstance(trained.classifier, Together)
+    assert trained.classifier.still == usual.classifier
 
 
 def test_effort_speaks_for_itself() -> None:
@@ -79,6 +81,53 @@ def test_the_method_that_recognises_most_held_out_images_is_kept() -> None:
     for candidates in ({"sound": sound, "blind": blind}, {"blind": blind, "sound": sound}):
         assert best_method(candidates, digits(300), learner_of, reporter) == sound
     assert all(text.startswith("sound is kept; of 6") for text in reporter.said)
+
+
+def small(method: str, epochs: int) -> Method:
+    shape = {"backbone.name": "convnet", "backbone.features": 16, "augmentation.policy": "none"}
+    return make_method(method, settings={**shape, "augmentation.flip": False}, epochs=epochs)
+
+
+def test_a_network_that_is_trained_is_kept_if_it_is_better() -> None:
+    blind = make_method("exact", settings={**SETTINGS, "classifier.strengths": (1e12,), "backbone.options.filters": 1})
+    trained = small("adagauss+", epochs=2)
+    assert best_method({"blind": blind, "trained": trained}, digits(200), learner_of, Reporter()) == trained
+
+
+def test_what_a_network_forgets_counts_against_it() -> None:
+    sound, forgetful = make_method("exact", settings=SETTINGS), small("finetune", epochs=5)
+    learners: list[Learner] = []
+
+    def noted(method: Method) -> Learner:
+        learners.append(learner_of(method))
+        return learners[-1]
+
+    reporter = Telling()
+    assert best_method({"forgetful": forgetful, "sound": sound}, digits(200), noted, reporter) == sound
+    assert [learner.tasks for learner in learners] == [((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))] * 2
+
+
+def test_nothing_is_tried_after_a_method_that_recognises_all() -> None:
+    perfect, other = make_method("exact", settings=SETTINGS), make_method("exact")
+    two = digits(300).of_classes((0, 1))
+    learners: list[Method] = []
+
+    def noted(method: Method) -> Learner:
+        learners.append(method)
+        return learner_of(method)
+
+    assert best_method({"perfect": perfect, "other": other}, two, noted, Reporter()) == perfect
+    assert learners == [perfect]
+
+
+def test_a_method_that_cannot_learn_such_images_is_left_out() -> None:
+    sound = make_method("exact", settings=SETTINGS)
+    impossible = make_method("exact", settings={**SETTINGS, "backbone.options.patch_sizes": (30,)})
+    reporter = Telling()
+    assert best_method({"sound": sound, "impossible": impossible}, digits(200), learner_of, reporter) == sound
+    assert any(text.startswith("impossible cannot be tried") for text in reporter.said)
+    with pytest.raises(AdagaussError):
+        best_method({"impossible": impossible, "sound": sound}, digits(200), learner_of, Reporter())
 
 
 @pytest.mark.parametrize("number", [12, 1])

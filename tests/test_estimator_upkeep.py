@@ -80,6 +80,32 @@ def test_forget_with_images_in_every_form(original: IncrementalClassifier, tmp_p
             blind.forget(1, 2, images=too_few)
 
 
+def test_other_images_than_those_learned_are_not_taken_out(
+    taught: IncrementalClassifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    (zeros, _), (ones, _) = task(0), task(1)
+    before = taught.predict_proba(PIXELS[:50])
+    one_other = np.concatenate([zeros[:-1], ones[:1]])
+    for wrong in (one_other, ones[: len(zeros)]):
+        with pytest.raises(DataError, match=r"not the images that class 0 was learned from"):
+            taught.forget(0, images=wrong)
+    np.testing.assert_array_equal(taught.predict_proba(PIXELS[:50]), before)
+    assert not caplog.records
+    taught.forget(0, images=zeros[:100])
+    assert f"learned from {len(zeros)} images, and 100 are given" in caplog.text
+
+
+def test_images_that_are_taught_twice_are_spoken_of(
+    taught: IncrementalClassifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    images, labels = task(0, 1)
+    (ones,) = np.nonzero(labels == 1)
+    images[ones] = images[ones][::-1, ::-1]  # turned over: as many images of that class, but others
+    taught.partial_fit(images, labels)
+    assert [record.args for record in caplog.records] == [(0, "")]
+    assert "counts twice" in caplog.text
+
+
 def test_rename_and_merge_classes(taught: IncrementalClassifier) -> None:
     images, labels = task(0, 1)
     before = taught.predict(images)

@@ -53,13 +53,13 @@ def extract_features(
     forward = extractor.for_prediction if prediction else extractor
     bounds = feature_batches(images)
     division = divided_batches(bounds, runtime)
-    with torch.inference_mode(), runtime.reporter.progress("features", len(bounds)) as advance:
+    with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
         for index, (start, stop) in enumerate(bounds):
             transform = draw(stop - start)
             if index % runtime.processes.world == runtime.processes.rank:
                 pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
                 rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
-            advance("")
+            advance("", step=stop - start)
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
     own = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
@@ -207,9 +207,11 @@ class CurrentTask:
         """
         extractor = self.network.extractor.eval()
         bounds = feature_batches(self.data.images)
-        first, step = (self.runtime.processes.rank, self.runtime.processes.world) if divided else (0, 1)
-        with self.runtime.reporter.progress(f"{self.name}: features", len(bounds)) as advance:
-            for start, stop in bounds[first::step]:
+        if divided:
+            bounds = bounds[self.runtime.processes.rank :: self.runtime.processes.world]
+        count = sum(stop - start for start, stop in bounds)
+        with self.runtime.reporter.progress(f"{self.name}: features", count) as advance:
+            for start, stop in bounds:
                 rows = torch.arange(start, stop)
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
@@ -218,7 +220,7 @@ class CurrentTask:
                 for view in views:
                     self._check_finite(view)
                 yield rows, views
-                advance("", step)
+                advance("", step=stop - start)
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
         """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""

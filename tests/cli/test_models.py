@@ -49,13 +49,52 @@ def test_one_folder_is_taught_as_one_class(adagauss: Command, photographs: Photo
     assert "Blue tit" in outcome.out
 
 
-def test_info_names_a_class_whose_one_image_is_kept_as_a_feature(
+def test_a_folder_too_high_is_refused(adagauss: Command, photographs: Photographs, birds: Path) -> None:
+    for place in ("all/spring", "all/summer"):
+        photographs(Path(place), ("owl", "tit"), 2)
+    before = birds.read_bytes()
+    refused = adagauss("teach", birds, "all")
+    assert refused.code == 2
+    assert "spring: owl, tit" in refused.said
+    assert "--nested" in refused.said
+    assert birds.read_bytes() == before
+    outcome = adagauss("teach", birds, "all", "--nested")
+    assert outcome.code == 0, outcome.err
+    assert "knows 5 classes" in outcome.out
+
+
+def test_one_folder_within_each_class_folder_is_no_doubt(
     adagauss: Command, photographs: Photographs, birds: Path
 ) -> None:
-    assert "one image" not in adagauss("info", birds).out
-    photographs(Path("more"), ("tit",), 1)
-    assert adagauss("teach", birds, "more").code == 0
-    assert "a class of one image is that image's feature (tit)" in " ".join(adagauss("info", birds).out.split())
+    for label in ("tit", "crow"):
+        photographs(Path("more", label), ("images",), 2)
+    outcome = adagauss("teach", birds, "more")
+    assert outcome.code == 0, outcome.err
+    assert "knows 5 classes" in outcome.out
+
+
+def test_a_class_of_one_image_is_told_of(adagauss: Command, photographs: Photographs, tmp_path: Path) -> None:
+    photographs(tmp_path / "one", ("owl",), 1)
+    outcome = adagauss("teach", tmp_path / "one.safetensors", tmp_path / "one", *SMALL)
+    assert "Taught 1 class from 1 image in" in outcome.out
+    assert "another class" in outcome.out
+    said = " ".join(adagauss("info", tmp_path / "one.safetensors").out.split())
+    assert "1 class, taught in 1 task " in said
+    assert "that image's feature (owl)" in said
+
+
+def test_pictures_that_are_not_read_are_told_of_once(
+    adagauss: Command, birds: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("seen/owl/phone.heic").write_bytes(b"")
+    assert adagauss("teach", birds, "seen").code == 0
+    assert caplog.text.count("1 .heic") == 1
+
+
+def test_info_tells_how_many_changes_it_leaves_out(adagauss: Command, birds: Path) -> None:
+    for number in range(6):
+        adagauss("rename", birds, "owl" if not number else f"owl{number - 1}", f"owl{number}")
+    assert "2 times before" in adagauss("info", birds).out
 
 
 def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, birds: Path) -> None:

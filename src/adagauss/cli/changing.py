@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from adagauss.cli import terminal
 from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
 from adagauss.errors import CheckpointError, unknown_name
 from adagauss.names import visible
@@ -56,8 +57,8 @@ def forget(
         labels = [known_label(name, classifier.learner_.classes) for name in classes]
         classifier.forget(*labels, images=images)
         save(classifier, model, "forget", begun, classes=len(labels))
-    left = len(classifier.learner_.classes)
-    typer.echo(visible(f"Forgot {', '.join(classes)}; {model} now knows {left} {'class' if left == 1 else 'classes'}."))
+    left = terminal.counted(len(classifier.learner_.classes), "class", "classes")
+    typer.echo(visible(f"Forgot {', '.join(classes)}; {model} now knows {left}."))
 
 
 def rename(

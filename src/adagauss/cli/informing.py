@@ -60,13 +60,17 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     learner = classifier.learner_
     method = learner.method
     yield "model", clipped(path, terminal.width() - 9, keep_end=True)
-    yield "knows", f"{len(learner.classes)} classes, taught in {len(learner.tasks)} tasks"
+    known, tasks = len(learner.classes), len(learner.tasks)
+    yield "knows", f"{terminal.counted(known, 'class', 'classes')}, taught in {terminal.counted(tasks, 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
     yield "method", f"{classifier.method or f'effort {classifier.effort}'}: {parts}"
     yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
-    for change in learner.about.get(HISTORY, [])[-MOST_CHANGES:]:
+    history = learner.about.get(HISTORY, [])
+    if len(history) > MOST_CHANGES:
+        yield "changed", f"{terminal.counted(len(history) - MOST_CHANGES, 'time')} before those that follow"
+    for change in history[-MOST_CHANGES:]:
         counts = [f"{key} {change[key]}" for key in ("classes", "images") if key in change]
         yield "changed", f"{change['when']}  {change['action']}" + (f"; {', '.join(counts)}" if counts else "")
     yield from kept(learner)
@@ -102,8 +106,7 @@ def kept(learner: Learner) -> Iterator[tuple[str, str]]:
 def _single(learner: Learner) -> str:
     from adagauss.kept import single_images
 
-    alone = single_images(learner.knowledge)
-    if not alone:
+    if not (alone := single_images(learner.knowledge)):
         return ""
     names = ", ".join(map(str, alone[:3])) + (" and others" if len(alone) > 3 else "")
     return f"; but what is kept of a class of one image is that image's feature ({names})"

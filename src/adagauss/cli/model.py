@@ -32,6 +32,8 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Mo
 
     if not path.exists():
         raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
+    if path.is_dir() and not (path / "config.yaml").exists():
+        raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
     model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
     model.set_params(skip_bad=skip_bad, verbose=not quiet)
     return model

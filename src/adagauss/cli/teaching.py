@@ -49,6 +49,9 @@ def teach(
     class_name: Annotated[
         str | None, typer.Option("--class", "-c", metavar="NAME", help="All images of FOLDER show this class.")
     ] = None,
+    nested: Annotated[
+        bool, typer.Option("--nested", help="A class folder may hold several folders of images, and none itself.")
+    ] = False,
     method: Annotated[
         str | None, typer.Option("--method", "-m", help="Method of a new model; the default trains nothing.")
     ] = None,
@@ -82,7 +85,7 @@ def teach(
     with changing(model):
         classifier = _opened(context, model, bool(begun))
         known = set(classifier.learner_.classes) if begun else set()
-        counted = _counted(folder, class_name)
+        counted = _counted(folder, class_name, nested)
         started = perf_counter()
         classifier.partial_fit(folder, class_name)
         seconds = perf_counter() - started
@@ -125,29 +128,36 @@ def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:
         raise ConfigError(sentence.format({"settings": "set"}.get(found[0], found[0]).replace("_", "-")))
 
 
-def _counted(folder: Path, class_name: str | None) -> Counter[str]:
+def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
     """Images of each class; errors say what the command line can do about them."""
-    from adagauss.data.listing import folders_in
-    from adagauss.inputs.files import existing, images_in
+    from adagauss.data.listing import folders_in, image_files
+    from adagauss.inputs.files import deeper, existing
 
     if not existing(folder).is_dir():
         raise DataError(f"{folder} is a file: give the folder that holds it, or several in one folder")
     if class_name is not None:
-        return Counter({class_name: len(images_in(folder))})
+        return Counter({class_name: len(image_files(folder))})
     folders = folders_in(folder)
     if not folders:
         raise DataError(
             f"{folder} holds no class folders: name the class of all its images with --class NAME, or put those of "
             "each class into a folder named after it"
         )
-    return Counter({path.name: len(images_in(path)) for path in folders})
+    members = {path: image_files(path) for path in folders}
+    if not nested and (inside := deeper(members)):
+        raise DataError(
+            f"none of the folders in {folder} holds images itself, only folders of images ({inside}). If those are the "
+            f"classes, teach one folder after another, e.g. {folders[0]}; if each of {folder} is one class: --nested"
+        )
+    return Counter({path.name: len(files) for path, files in members.items()})
 
 
 def _report(
     classifier: Model, model: Path, counted: Counter[str], known: set[object], seconds: float, size: str
 ) -> None:
     images = sum(counted.values())
-    typer.echo(visible(f"Taught {_number(len(counted), 'class', 'classes')} from {images} images in {seconds:.1f} s:"))
+    what, number = terminal.counted(len(counted), "class", "classes"), terminal.counted(images, "image")
+    typer.echo(visible(f"Taught {what} from {number} in {seconds:.1f} s:"))
     rows = [
         (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in counted.items()
     ]
@@ -156,10 +166,9 @@ def _report(
         typer.echo(line)
     if len(shown) < len(rows):
         typer.echo(f"  ... and {len(rows) - len(shown)} more")
-    total = _number(len(classifier.learner_.classes), "class", "classes")
+    total = terminal.counted(len(classifier.learner_.classes), "class", "classes")
     typer.echo(visible(f"{model} now knows {total} ({size}; no image is in it)."))
-    typer.echo(visible(f"Next: adagauss predict {model} PHOTOS"))
-
-
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+    if len(classifier.learner_.classes) == 1:
+        typer.echo("Next: teach another class; one alone is always the answer.")
+    else:
+        typer.echo(visible(f"Next: adagauss predict {model} PHOTOS"))

@@ -83,3 +83,12 @@ def folded(start: str, text: str, indent: int | None = None) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "class", "classes"), counted(2, "image")
+    ('1 class', '2 images')
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"

@@ -51,9 +51,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             ``pretrained`` is installed, else ridge regression on the patches (``exact``).
         preset: one of its presets; None takes its default one.
         effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
-            network, ``quick`` takes about half its time. ``best`` takes several times as long: it tries larger
-            settings, which train nothing either, on held-out images of the first task, and keeps one of them if it
-            recognises clearly more.
+            network, ``quick`` takes about half its time. ``best`` takes many times as long: on held-out images of
+            the first task it tries larger settings and, beside the same features, a small network that is trained
+            (``adagauss-still``), and keeps one of them if it recognises clearly more.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: length of every training of a task; None leaves the method's own.
         backbone: name of a network; None leaves the method's own.

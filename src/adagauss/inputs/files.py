@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -61,7 +61,14 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
             f"{path} holds no class folders: put the images of each class into a folder named after it, or give the "
             "label of all of them as the second argument"
         )
-    members = {folder.name: images_in(folder) for folder in folders}
+    found = {folder: images_in(folder) for folder in folders}
+    if inside := deeper(found):
+        logger.warning(
+            "none of the folders in %s holds images itself, only folders of images (%s): each is taken as one class",
+            path,
+            inside,
+        )
+    members = {folder.name: files for folder, files in found.items()}
     targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
     read = file_images([file for files in members.values() for file in files], None, wanted)
     data = LabelledImages(read.images, targets[read.kept], tuple(members))
@@ -71,6 +78,20 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
                 f"none of the images in {path / str(label)} can be decoded: repair them or remove the class"
             )
     return data
+
+
+def deeper(members: Mapping[Path, list[Path]]) -> str:
+    """An example if the folders hold no images, but several folders of images: these may be the classes.
+
+    One folder in each, as in TinyImageNet's ``n01443537/images``, leaves no doubt.
+    """
+    inner = {
+        folder: list(dict.fromkeys(file.relative_to(folder).parts[0] for file in files))
+        for folder, files in members.items()
+    }
+    direct = any(file.parent == folder for folder, files in members.items() for file in files)
+    several = [f"{folder.name}: {', '.join(names[:3])}" for folder, names in inner.items() if len(names) > 1]
+    return several[0] if several and not direct else ""
 
 
 def existing(path: Path) -> Path:

@@ -61,10 +61,10 @@ function result(prediction, picture) {
   const said = element("div", prediction.unknown ? "muted" : "");
   const verdict = element("div", "verdict");
   verdict.classList.add(prediction.label === null ? "tone-none" : tone(prediction.label));
-  const words = prediction.problem ? "Not a picture" : prediction.unknown ? "Unknown" : prediction.label;
-  const name = element("span", "file-name", prediction.problem || picture.file.name);
-  verdict.append(element("b", "", words), name);
+  const words = prediction.problem ? "Not read" : prediction.unknown ? "Unknown" : prediction.label;
+  verdict.append(element("b", "", words), element("span", "file-name", picture.file.name));
   said.append(verdict, ...prediction.top.map(bar));
+  if (prediction.problem) said.append(element("p", "quiet small-text", prediction.problem));
   box.append(picture.canvas, said);
   return box;
 }
