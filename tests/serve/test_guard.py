@@ -56,7 +56,9 @@ def test_wrong_tokens_are_slowed_down_for_their_address_only(serve: Serve) -> No
     assert client.get("/api/health").status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:8000", "a@localhost", "[::1]evil", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "evil.example:8000", "a@localhost", "[::1]evil", ""]
+)
 def test_a_name_that_was_pointed_at_this_machine_is_refused(client: TestClient, host: str) -> None:
     assert client.get("/api/model", headers={"Host": host}).status_code == 403
     assert client.get("/", headers={"Host": host}).status_code == 403
