@@ -52,7 +52,7 @@ def run(
     snapshots = FileSnapshots(folder.path / "snapshots")
     runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots)
     # A started run no longer needs the weight file: its checkpoints hold the network.
-    fresh = None if folder.finished_tasks() else _new_learner(config, dataset, runtime)
+    fresh = None if folder.learned_tasks() else _new_learner(config, dataset, runtime)
     with folder.lock():
         if _open(folder, config, resume):
             check_resumed(folder, dataset, reporter, runtime.device)
@@ -60,7 +60,9 @@ def run(
             begin(folder, dataset, runtime.device)
             folder.write_json(ORIGINS, dict(config.origins))
             folder.write_config(plain(config))
-        done = folder.finished_tasks()
+        if folder.finished_tasks() == len(stream) and not folder.checkpoint(len(stream) - 1).exists():
+            return _conclude(folder, config, stream)  # somebody removed the learner, and nothing is left to learn
+        done = _go_on_after(folder, reporter)
         joint = method_info(config.method_name).joint
         testing = _Testing(stream, still=not joint and config.method.still)
         learner = Learner.load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
@@ -119,6 +121,18 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
             f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
         )
     return True
+
+
+def _go_on_after(folder: RunFolder, reporter: Reporter) -> int:
+    """Number of tasks that need not be learned again.
+
+    Methods that train nothing keep only their newest learner: without it, they begin again.
+    """
+    done, finished = folder.learned_tasks(), folder.finished_tasks()
+    if done < finished:
+        again = f"task {done + 1}" if done + 1 == finished else f"tasks {done + 1} to {finished}"
+        reporter.message(f"the learner after task {finished} is not there any more, so {again} are learned again")
+    return done
 
 
 class _Testing:
