@@ -74,6 +74,16 @@ def test_precision_is_tried_once(probe: Callable[[str], None], tmp_path: Path) -
     assert (tmp_path / "tries").read_text(encoding="utf-8") == "x"
 
 
+def test_modules_in_the_current_folder_are_not_run(
+    probe: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wave.py").write_text("open('harmed', 'w')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    probe("import wave")
+    assert reduced_precision_works()
+    assert not (tmp_path / "harmed").exists()
+
+
 def test_a_probe_that_fails_without_dying_refuses_nothing(probe: Callable[[str], None]) -> None:
     probe("raise SystemExit(1)")
     assert reduced_precision_works()

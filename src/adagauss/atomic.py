@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -68,6 +68,13 @@ def move_atomically(source: Path, target: Path) -> None:
     _sync_folder(target.parent)
     if source.parent != target.parent:
         _sync_folder(source.parent)
+
+
+def remove_lastingly(folder: Path, paths: Iterable[Path]) -> None:
+    """Remove files of a folder, so that they do not come back after a power cut; missing ones are passed over."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    _sync_folder(folder)
 
 
 def _create(path: Path, mode: int) -> BufferedWriter:

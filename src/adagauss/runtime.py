@@ -84,7 +84,9 @@ def reduced_precision_works() -> bool:
     A virtual machine may announce matrix units (AMX) that it does not support: the first product then kills the
     process. Any other failure of the child is ignored here, since the training itself can report it.
     """
-    child = subprocess.run([sys.executable, "-c", REDUCED_PRECISION_PROBE], capture_output=True, check=False)
+    # Without -P, Python would look for modules in the current folder first, and run whatever it finds there.
+    command = [sys.executable, "-P", "-c", REDUCED_PRECISION_PROBE]
+    child = subprocess.run(command, capture_output=True, check=False)
     killed_by_signal = child.returncode < 0
     ended_by_windows = child.returncode >= 0xC0000000  # NTSTATUS of an illegal instruction or another crash
     return not (killed_by_signal or ended_by_windows)

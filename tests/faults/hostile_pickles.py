@@ -30,7 +30,18 @@ def array(shape: bytes, raw: bytes, code: bytes = b"u1") -> bytes:
     return b"\x80\x02}U\x04data" + start + content + b"s."
 
 
+def repeated(times: int = 100, length: int = 100_000) -> tuple[bytes, bytes]:
+    """One text that is turned into bytes again and again, by a call and as the bytes of arrays."""
+    text = b"\x80\x02X" + struct.pack("<I", length) + b"a" * length + b"q\x00"
+    encode = b"c_codecs\nencode\nq\x01U\x06latin1q\x02" + b"h\x01h\x00h\x02\x86R" * times
+    parts = b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02cnumpy\ndtype\nU\x02u1\x85Rq\x03"
+    one = b"h\x01h\x02K\x00\x85U\x01b\x87R(K\x01J" + struct.pack("<i", length) + b"\x85h\x03\x89h\x00tb"
+    return text + encode + b".", text + parts + one * times + b"."
+
+
 HOSTILE = {
+    "bytes made of one text a hundred times": repeated()[0],
+    "arrays made of one text a hundred times": repeated()[1],
     "an array of forged pointers": forged_pointers(),
     "forged pointers of another size": forged_pointers(b"O4"),
     "forged pointers with flags": forged_pointers(flags=0x3F),

@@ -10,11 +10,13 @@ import pytest
 
 from adagauss.checkpoint import load_tensors
 from adagauss.errors import CheckpointError
-from adagauss.runs import RunFolder, run
+from adagauss.runs import RunFolder, make_config, run
 from tests.runs.test_runner import metrics_of, quick_config
 
 SHORT = {"representation.first.epochs": 1, "representation.later.epochs": 1}
 CONFIG = quick_config("finetune", **SHORT)
+STILL = make_config("exact", CONFIG.stream, settings={"backbone.options.filters": 8})
+"""Keeps only its newest learner."""
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,33 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "whole"
     run(CONFIG, path)
     return path
+
+
+@pytest.fixture(scope="module")
+def undamaged_still(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "still"
+    run(STILL, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["03/learner", "01/evaluation", "02/evaluation", "03/evaluation"])
+def test_the_advice_works_where_earlier_learners_are_not_kept(undamaged_still: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(undamaged_still, path)
+    shutil.rmtree(path / "tasks" / name[:2])  # as the error for a damaged file says
+    run(STILL, path, resume=True)
+    assert metrics_of(path) == metrics_of(undamaged_still)
+    assert RunFolder(path).last_checkpoint().exists()
+
+
+def test_a_finished_run_without_its_learner_learns_nothing_again(undamaged_still: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(undamaged_still, path)
+    learner = RunFolder(path).last_checkpoint()
+    learner.unlink()
+    run(STILL, path, resume=True)
+    assert metrics_of(path) == metrics_of(undamaged_still)
+    assert not learner.exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import EpsImagePlugin, ExifTags, Image, ImageFile
 
+from adagauss.data import decode
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
 from adagauss.data.files import FileImages
@@ -237,3 +240,52 @@ def test_damaged_images_are_pixels_or_an_error(tmp_path: Path, data: st.DataObje
     except DataError:
         return
     assert images.batch(torch.tensor([0])).shape == (1, 3, 8, 8)
+
+
+def tiled_tiff(side: int, tile: int) -> bytes:
+    """A grey TIFF with one compressed tile, which begins after the header."""
+    content = zlib.compress(bytes(1000))
+    tags = [(256, side), (257, side), (258, 8), (259, 8), (262, 1), (277, 1), (322, tile), (323, tile), (324, 8)]
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in [*tags, (325, len(content))]]
+    directory = struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+    return b"II*\0" + struct.pack("<I", 8 + len(content)) + content + directory
+
+
+def test_a_tile_far_larger_than_its_image_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.tif").write_bytes(tiled_tiff(16, 32752))
+    with pytest.raises(DataError, match="tiles are larger than the image"):
+        decode_image(tmp_path / "a.tif", 8)
+
+
+def test_sixteen_bit_grey_takes_few_bytes_per_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    side = 700
+    levels = np.arange(side * side, dtype=np.uint16).reshape(side, side)
+    Image.fromarray(levels).save(tmp_path / "a.png")
+    whole = decode_image(tmp_path / "a.png", 32, 1)
+    monkeypatch.setattr(decode, "BAND", 2**12)
+    tracemalloc.start()
+    try:
+        assert np.array_equal(decode_image(tmp_path / "a.png", 32, 1), whole)
+        assert tracemalloc.get_traced_memory()[1] < 8 * side * side
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_transparent_parts_are_put_on_white_band_by_band(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, channels: int
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (61, 47, 4), dtype=np.uint8)
+    picture = Image.fromarray(noise).convert(mode)
+    if mode in ("P", "L"):
+        picture.save(tmp_path / "a.png", transparency=5)
+    else:
+        picture.save(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as image:
+        layer = image.convert("RGBA")
+        paper = Image.new("RGBA", layer.size, "white")
+        whole = Image.alpha_composite(paper, layer).convert("L" if channels == 1 else "RGB")
+    monkeypatch.setattr(decode, "BAND", 7 * 47)
+    with Image.open(tmp_path / "a.png") as image:
+        assert np.array_equal(np.asarray(decode.upright(image, channels)), np.asarray(whole))

@@ -11,6 +11,7 @@ import pytest
 from adagauss.data.dataset import load_dataset
 from adagauss.runs import RunFolder
 from adagauss.runs.environment import COMMAND, COMMIT, ENVIRONMENT, begin, commit, environment
+from adagauss.runtime import Runtime
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_the_command_is_kept_as_a_shell_takes_it(
     program: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", [program, "run", "--dataset", "my birds"])
-    begin(RunFolder(tmp_path), load_dataset("digits"), "cpu")
+    begin(RunFolder(tmp_path), load_dataset("digits"), Runtime())
     kept = json.loads((tmp_path / ENVIRONMENT).read_text(encoding="utf-8"))
     assert kept[COMMAND] == f"{shown} run --dataset 'my birds'"
     assert kept.get(COMMIT) == commit()

@@ -56,7 +56,9 @@ def test_wrong_tokens_are_slowed_down_for_their_address_only(serve: Serve) -> No
     assert client.get("/api/health").status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "evil.example:8000", "a@localhost", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "evil.example:8000", "a@localhost", "[::1]evil", ""]
+)
 def test_a_name_that_was_pointed_at_this_machine_is_refused(client: TestClient, host: str) -> None:
     assert client.get("/api/model", headers={"Host": host}).status_code == 403
     assert client.get("/", headers={"Host": host}).status_code == 403
@@ -73,6 +75,7 @@ def test_names_and_addresses_of_this_machine_are_served(client: TestClient, host
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
@@ -123,6 +126,15 @@ def test_a_request_in_chunks_that_says_no_length_is_refused_as_well(serve: Serve
     client = serve(limits=Limits(body=1000, changes=1000.0))
     kind = "image/png" if path.endswith("predict") else "application/json"
     assert client.post(path, content=chunks(11), headers={"Content-Type": kind}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"old": NaN, "new": "x"}', b'{"old": {"\\ud800": 1}, "new": "x"}', b'{"\\ud800": 1}', b"[" * 20_000]
+)
+def test_values_that_no_answer_could_repeat_are_refused_as_others_are(client: TestClient, body: bytes) -> None:
+    answer = client.post("/api/rename", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert answer.json()["detail"]
 
 
 def test_a_request_without_pictures_is_small(client: TestClient) -> None:

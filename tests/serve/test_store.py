@@ -167,6 +167,41 @@ def test_the_first_class_can_be_undone_as_well(tmp_path: Path, saved: Path) -> N
     again.close()
 
 
+def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "new.safetensors"
+    store = opened(path)
+    store.change("teach", "two colours", lambda _: Model.load(saved))
+    store.drop_copies()
+    for again in (store, Store(path)):  # at once, and after a restart
+        if again is not store:
+            store.close()
+            again.open()
+        with pytest.raises(DataError, match="nothing to undo"):
+            again.undo()
+        assert path.exists()
+    again.close()
+
+
+def test_without_copies_not_even_the_first_class_is_undone(tmp_path: Path, saved: Path) -> None:
+    store = Store(tmp_path / "new.safetensors", undo=0)
+    store.open()
+    store.change("teach", "two colours", lambda _: Model.load(saved))
+    assert store.history.undoable() is None
+    store.close()
+
+
+def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
+    store = opened(model)
+    rename(store, "red", "scarlet")
+    rename(store, "green", "lime")
+    store.change("forget", "scarlet", lambda model: model.forgot(["scarlet"]))
+    store.drop_copies(["scarlet"])
+    listed = (store.history.folder / "history.json").read_text(encoding="utf-8")
+    assert "scarlet" not in listed
+    assert "green is now lime" in listed
+    store.close()
+
+
 def test_a_damaged_list_of_changes_says_what_to_do(model: Path) -> None:
     opened(model).close()
     (model.with_name(model.name + ".history") / "history.json").write_text("[{]", encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import PIL
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
 from adagauss.data.regular import IrregularFileError, open_regular
 from adagauss.errors import ConfigError, DataError
@@ -25,8 +25,12 @@ DECODER = f"2;pillow-{PIL.__version__}"
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """The only formats that are opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
 MAX_PIXELS = 2**26
-"""Limit for an image file before resizing: decoding takes up to five bytes per pixel, and a PNG of 20 kB can hold 170
+"""Limit for an image file before resizing: decoding takes up to twelve bytes per pixel, and a PNG of 20 kB can hold 170
 million pixels."""
+BAND = 2**20
+"""Pixels that are brought to another mode at a time, where that takes more memory than the result."""
+LARGEST_TILE = 4096
+"""Side in pixels that a tile of a TIFF may have, even where the image is smaller."""
 MAX_PIXELS_VARIABLE = "ADAGAUSS_MAX_PIXELS"
 # EXIF orientation, and the transposition that turns the picture upright.
 _TURNS = {
@@ -118,7 +122,16 @@ def _opened(path: Path | BinaryIO, max_pixels: int | None) -> Iterator[Image.Ima
                     f"it has {pixels} pixels, and at most {limit} are decoded: resize it, or raise the limit "
                     f"with {MAX_PIXELS_VARIABLE}={pixels} in the environment"
                 )
+            _check_tiles(image)
             yield image
+
+
+def _check_tiles(image: Image.Image) -> None:
+    """Refuse a TIFF whose tiles are far larger than the image: memory is taken for a whole tile."""
+    tags = getattr(image, "tag_v2", {})
+    for tag, side in ((TiffImagePlugin.TILEWIDTH, image.width), (TiffImagePlugin.TILELENGTH, image.height)):
+        if tag in tags and not tags[tag] <= max(side + 15, LARGEST_TILE):  # a tile may end after the image
+            raise DataError(f"its tiles are larger than the image ({tags[tag]} and {side} pixels): it is damaged")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -132,15 +145,29 @@ def _in_mode(image: Image.Image, mode: str) -> Image.Image:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _from_deep_grey(image).convert(mode)
     if {"A", "a"} & set(image.getbands()) or "transparency" in image.info:
-        layer = image.convert("RGBA")
+        return _on_white(image, mode)
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _on_white(image: Image.Image, mode: str) -> Image.Image:
+    shown = Image.new(mode, image.size)
+    rows = max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        layer = image.crop(box).convert("RGBA")
         paper = Image.new("RGBA", layer.size, "white")
-        return Image.alpha_composite(paper, layer).convert(mode)
-    return image.convert(mode)
+        shown.paste(Image.alpha_composite(paper, layer).convert(mode), box)
+    return shown
 
 
 def _from_deep_grey(image: Image.Image) -> Image.Image:
     # Pillow would clip these to 255 instead of scaling them. Older versions open 16-bit PNGs in mode "I".
     if image.mode == "F" or (image.mode == "I" and image.format != "PNG"):
         raise ValueError(f"pixels of mode {image.mode!r} have no fixed range; save it with 8 or 16 bits")
-    deep: npt.NDArray[Any] = np.asarray(image).astype(np.float64)
-    return Image.fromarray(np.rint(deep / 257).clip(0, 255).astype(np.uint8))
+    deep: npt.NDArray[Any] = np.asarray(image)
+    shallow = np.empty(deep.size, np.uint8)
+    flat = deep.reshape(-1)
+    for start in range(0, flat.size, BAND):
+        part = flat[start : start + BAND].astype(np.float64)
+        shallow[start : start + BAND] = np.rint(part / 257).clip(0, 255)
+    return Image.fromarray(shallow.reshape(deep.shape))

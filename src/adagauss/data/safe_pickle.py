@@ -19,6 +19,8 @@ from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
 
 _MARK = object()
+SHORT = 4096
+"""Letters of names and codes, which may be used again and again."""
 _NEVER = {
     b"i": "INST",
     b"o": "OBJ",
@@ -56,6 +58,7 @@ class _Reader:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._left = os.fstat(stream.fileno()).st_size
+        self._spare = self._left + SHORT
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
 
@@ -140,11 +143,20 @@ class _Reader:
 
     def reduce(self) -> None:
         arguments, function = self.pop(), self.pop()
+        self.spend(arguments)
         self.push(call(function, arguments))
 
     def build(self) -> None:
         state, record = self.pop(), self.pop()
+        self.spend(state)
         self.push(give_state(record, state))
+
+    def spend(self, values: object) -> None:
+        """Count texts that become bytes: plain data uses each of them once, so all together fit into the file."""
+        if isinstance(values, tuple):
+            self._spare -= sum(len(value) for value in values if isinstance(value, str))
+        if self._spare < 0:
+            raise ValueError("one text stands for more bytes than the file has")
 
     def stack_global(self) -> None:
         attribute, module = self.pop(), self.pop()

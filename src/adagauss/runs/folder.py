@@ -143,6 +143,13 @@ class RunFolder:
             count += 1
         return count
 
+    def learned_tasks(self) -> int:
+        """Number of finished tasks after which the run can go on: the learner after the last of them is there."""
+        count = self.finished_tasks()
+        while count and not self.checkpoint(count - 1).exists():
+            count -= 1
+        return count
+
     def last_checkpoint(self) -> Path:
         """The newest learner."""
         finished = self.finished_tasks()

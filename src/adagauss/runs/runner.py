@@ -74,12 +74,14 @@ def run(
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
     runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
-    fresh = None if processes.told(folder.finished_tasks) else _new_learner(config, dataset, runtime)
+    fresh = None if processes.told(folder.learned_tasks) else _new_learner(config, dataset, runtime)
     with folder.lock() if processes.first else nullcontext():
         if processes.first:
             _begin(folder, config, dataset, runtime, resume, reporter)
-        done = processes.told(folder.finished_tasks)
         count = len(stream) if until is None else min(until, len(stream))
+        if processes.told(lambda: _removed(folder, len(stream))):
+            return _concluded(folder, config, stream, count, processes)
+        done = processes.told(lambda: _go_on_after(folder, reporter))
         joint = method_info(config.method_name).joint
         testing = _Testing(stream, still=not joint and config.method.still)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
@@ -117,9 +119,7 @@ def run(
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
-        result = _conclude(folder, config, stream, count) if processes.first else None
-        with processes.file(folder.path / METRICS_FILE) as metrics:
-            return result or RunResult.read(metrics, "run it again")
+        return _concluded(folder, config, stream, count, processes)
 
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
@@ -149,6 +149,11 @@ def _begin(
         folder.write_config(plain(config))
 
 
+def _removed(folder: RunFolder, tasks: int) -> bool:
+    """Whether somebody removed the last learner of a finished run, of which nothing is left to learn."""
+    return folder.finished_tasks() == tasks and not folder.checkpoint(tasks - 1).exists()
+
+
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
     """Whether a run was begun here; raises where it is another one, or is not to be resumed."""
     if not folder.exists() or (not resume and folder.untouched()):
@@ -166,6 +171,18 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
             f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
         )
     return True
+
+
+def _go_on_after(folder: RunFolder, reporter: Reporter) -> int:
+    """Number of tasks that need not be learned again.
+
+    Methods that train nothing keep only their newest learner: without it, they begin again.
+    """
+    done, finished = folder.learned_tasks(), folder.finished_tasks()
+    if done < finished:
+        again = f"task {done + 1}" if done + 1 == finished else f"tasks {done + 1} to {finished}"
+        reporter.message(f"the learner after task {finished} is not there any more, so {again} are learned again")
+    return done
 
 
 class _Testing:
@@ -225,6 +242,13 @@ def _evaluate(
     if learner.runtime.processes.first:
         folder.write_evaluation(index, evaluation, facts)
     return mean(evaluation.accuracy_per_task())
+
+
+def _concluded(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> RunResult:
+    """The numbers of the run, which the first process finds and the others read."""
+    result = _conclude(folder, config, stream, count) if processes.first else None
+    with processes.file(folder.path / METRICS_FILE) as metrics:
+        return result or RunResult.read(metrics, "run it again")
 
 
 def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int) -> RunResult:

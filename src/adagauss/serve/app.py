@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 import adagauss
 from adagauss.errors import AdagaussError, CheckpointError, UnsupportedError
+from adagauss.names import visible
 from adagauss.serve import changing, page, reading
 from adagauss.serve.guard import Guard
 from adagauss.serve.server import Server
@@ -49,8 +51,16 @@ def make_app(server: Server) -> FastAPI:
     for module in (reading, changing, page):
         app.include_router(module.router)
     app.add_exception_handler(AdagaussError, _refused)
+    app.add_exception_handler(RequestValidationError, _unfit)
     app.add_middleware(Guard, access=server.access, limits=server.limits, metrics=server.metrics)
     return app
+
+
+async def _unfit(request: Request, error: Exception) -> JSONResponse:
+    """What is wrong with a request, without repeating its values: some of them cannot be written as an answer."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    detail = [{"loc": [visible(place) for place in one["loc"]], "msg": visible(one["msg"])} for one in problems]
+    return JSONResponse({"detail": detail}, 422)
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -86,7 +87,7 @@ async def forget(what: Forget, server: Served) -> Job:
 
     def work(_: object) -> int:
         version = server.store.change("forget", summary, lambda model: model.forgot(names))
-        return server.store.drop_copies() if what.for_good else version
+        return _without_copies(server, names) if what.for_good else version
 
     return server.jobs.submit("forget", summary, work)
 
@@ -113,7 +114,12 @@ async def undo(server: Served) -> Job:
 @router.delete("/history/copies", status_code=202, summary="Delete the files kept for undo")
 async def drop_copies(server: Served) -> Job:
     """After this nothing can be undone, and nothing forgotten is left in these files."""
-    return server.jobs.submit("drop copies", "files kept for undo", lambda _: server.store.drop_copies())
+    return server.jobs.submit("drop copies", "files kept for undo", lambda _: _without_copies(server))
+
+
+def _without_copies(server: Server, forgotten: Collection[str] = ()) -> int:
+    server.exporter.drop()
+    return server.store.drop_copies(forgotten)
 
 
 async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:

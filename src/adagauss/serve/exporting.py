@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
+from io import BufferedReader
 from pathlib import Path
 
+from adagauss.data.regular import open_regular
 from adagauss.errors import AdagaussError
 from adagauss.serve.errors import Refusal
 from adagauss.serve.store import Store
@@ -15,32 +16,42 @@ SECONDS = 600.0
 
 
 class Exporter:
-    """Exports one version once, and keeps the file for the next who asks."""
+    """Exports one version once, and keeps the file for the next who asks.
+
+    The file has no name any more once it is opened: the system removes it with the last who reads it, also where this
+    process is killed, and nothing of a class that is forgotten later stays on disk.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._folder = tempfile.TemporaryDirectory(prefix="adagauss-onnx-")
         self._lock = asyncio.Lock()
         self._version = -1
+        self._kept: BufferedReader | None = None
 
-    async def file(self) -> Path:
-        """The ONNX file of the present model."""
+    async def file(self) -> BufferedReader:
+        """The ONNX file of the present model; others read it as well, so its position means nothing."""
         async with self._lock:
-            target = Path(self._folder.name) / "model.onnx"
-            version = self._store.snapshot.version
-            if version != self._version or not target.exists():
-                await _export(self._store.path, target)
-                self._version = version
-            return target
+            version, kept = self._store.snapshot.version, self._kept
+            if kept is None or version != self._version:
+                target = self._store.history.export_file
+                try:
+                    await _export(self._store.path, target)
+                    kept = open_regular(target)
+                finally:
+                    target.unlink(missing_ok=True)
+                if version == self._store.snapshot.version:  # otherwise what was forgotten meanwhile would be kept
+                    self._kept, self._version = kept, version
+            return kept
 
-    def close(self) -> None:
-        """Remove the file."""
-        self._folder.cleanup()
+    def drop(self) -> None:
+        """Keep nothing; those who read it go on."""
+        self._kept = None
 
 
 async def _export(model: Path, target: Path) -> None:
+    # Without -P, Python would look for modules in the current folder first, and run whatever it finds there.
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, str(model), str(target), stderr=asyncio.subprocess.PIPE
+        sys.executable, "-P", "-m", __name__, str(model), str(target), stderr=asyncio.subprocess.PIPE
     )
     try:
         _, said = await asyncio.wait_for(child.communicate(), SECONDS)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from adagauss.atomic import remove_lastingly
 from adagauss.checkpoint import save_json
 from adagauss.data.regular import open_regular
 from adagauss.errors import CheckpointError
@@ -23,6 +25,7 @@ COPY = re.compile(r"before-(\d{1,9})\.safetensors")
 LARGEST = 64 * 2**20
 ENTRIES = 1000
 """Changes that are listed; older ones are dropped from the list."""
+NOT_NAMED = "classes that were forgotten for good"
 NO_MODEL = ""
 """Digest of a model file that is not there."""
 
@@ -40,6 +43,8 @@ class Entry(BaseModel):
     undone: bool = False
     undoes: int | None = None
     """Number of the change that this one undid."""
+    final: bool = False
+    """Whether it cannot be undone, because the state before it is not kept."""
 
 
 class History:
@@ -74,6 +79,11 @@ class History:
         return self.entries[-1].number + 1 if self.entries else 1
 
     @property
+    def export_file(self) -> Path:
+        """Where the model is exported to; it is gone as soon as it was opened."""
+        return self.folder / "export.onnx"
+
+    @property
     def next_file(self) -> Path:
         """Where a model is written before it takes its place."""
         return self.folder / "next.safetensors"
@@ -87,7 +97,7 @@ class History:
         for entry in reversed(self.entries):
             if entry.action != "undo" and not entry.undone:
                 there = entry.before == NO_MODEL or self.copy_before(entry.number).is_file()
-                return entry if there and entry.action != "found" else None
+                return entry if there and not entry.final and entry.action != "found" else None
         return None
 
     def drop_copies(self, keep: int = 0) -> None:
@@ -95,10 +105,18 @@ class History:
         numbers = {entry.number for entry in self.entries if not entry.undone}
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := COPY.fullmatch(path.name))]
         wanted = sorted((number for number, _ in found if number in numbers), reverse=True)[:keep]
-        for number, path in found:
-            if number not in wanted:
-                path.unlink(missing_ok=True)
-        self.next_file.unlink(missing_ok=True)
+        unwanted = [path for number, path in found if number not in wanted]
+        remove_lastingly(self.folder, [*unwanted, self.next_file])
+
+    def finish(self, forgotten: Collection[str] = ()) -> None:
+        """Delete all copies, after which no change of the list can be undone; some classes are not named any more."""
+        kept = []
+        for entry in self.entries:
+            told = any(name in entry.summary for name in forgotten)
+            changes: dict[str, object] = {"final": True, **({"summary": NOT_NAMED} if told else {})}
+            kept.append(entry.model_copy(update=changes))
+        self.write(kept)
+        self.drop_copies(keep=0)
 
 
 def same_file(source: Path, target: Path) -> None:

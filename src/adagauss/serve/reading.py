@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
+from io import BufferedReader
 from typing import Annotated, Any
 
 import anyio
@@ -179,7 +179,7 @@ def download(server: Served) -> StreamingResponse:
     """As `IncrementalClassifier.load` reads it."""
     if not server.store.path.exists():
         raise Refusal(409, "nothing has been taught yet, so there is no file")
-    return _file(server.store.path, server.store.path.name)
+    return _file(open_regular(server.store.path), server.store.path.name)
 
 
 @router.get("/download/onnx", tags=["read"], summary="The model as ONNX", response_class=StreamingResponse)
@@ -209,15 +209,13 @@ async def metrics(server: Served) -> PlainTextResponse:
     return PlainTextResponse(server.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _file(path: Path, name: str) -> StreamingResponse:
-    """A file as it is now: it is opened once, so one that takes its place meanwhile is not mixed in."""
-    file = open_regular(path)
+def _file(file: BufferedReader, name: str) -> StreamingResponse:
+    """An opened file, so that one that takes its place meanwhile is not mixed in; it is closed with its last reader."""
     size = os.fstat(file.fileno()).st_size
 
     async def content() -> AsyncIterator[bytes]:
-        with file:
-            while chunk := await anyio.to_thread.run_sync(file.read, CHUNK):
-                yield chunk
+        for start in range(0, size, CHUNK):
+            yield await anyio.to_thread.run_sync(os.pread, file.fileno(), CHUNK, start)
 
     plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
     headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{plain}"'}

@@ -57,7 +57,7 @@ class Access:
             return  # a link of another site may open the page; it holds nothing and cannot be framed
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        foreign = origin is not None and _netloc(origin) != host.lower()
         if foreign or site not in ("same-origin", "none"):
             raise Refusal(403, "requests from pages of other sites are refused")
 
@@ -102,8 +102,8 @@ def is_loopback(host: str) -> bool:
 def host_name(header: str) -> str:
     """The host in a ``Host`` header, without its port.
 
-    >>> host_name("LocalHost:8000"), host_name("[::1]:8000"), host_name("a.b:evil")
-    ('localhost', '::1', '')
+    >>> host_name("LocalHost:8000"), host_name("[::1]:8000"), host_name("a.b:evil"), host_name("[::1]evil")
+    ('localhost', '::1', '', '')
     """
     try:
         parts = urlsplit(f"//{header}")
@@ -111,7 +111,8 @@ def host_name(header: str) -> str:
     except ValueError:
         return ""
     plain = parts.netloc == header and not parts.username and not parts.path
-    return (parts.hostname or "") if plain else ""
+    name, after = parts.hostname or "", header.rpartition("]")[2]
+    return name if plain and (after == header or after.startswith(":") or not after) else ""
 
 
 def is_page(path: str) -> bool:
@@ -122,6 +123,13 @@ def is_page(path: str) -> bool:
 def needs_token(path: str) -> bool:
     """Whether a path is only for those who know the token."""
     return not is_page(path) and path not in OPEN_PATHS
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # nothing that a browser would send
+        return ""
 
 
 def _is_address(name: str) -> bool:

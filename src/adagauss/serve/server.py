@@ -50,7 +50,7 @@ class Server:
         ended = self.jobs.stop()
         self.batcher.stop()
         self.decoder.close()
-        self.exporter.close()
+        self.exporter.drop()
         if ended:  # otherwise the model stays locked until the process ends
             self.store.close()
 

@@ -14,14 +14,14 @@ A last entry of the list whose digest is not that of MODEL was not committed, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from adagauss.atomic import move_atomically
+from adagauss.atomic import move_atomically, remove_lastingly
 from adagauss.errors import CheckpointError, DataError
 from adagauss.serve.history import NO_MODEL, Action, Entry, History, digest_of, same_file
 from adagauss.serve.model import Model
@@ -81,6 +81,7 @@ class Store:
             summary=summary,
             before=self._last_digest,
             after=self._prepared(model),
+            final=not self._undo,
         )
         if entry.before != NO_MODEL and self._undo:
             same_file(self.path, self.history.copy_before(entry.number))
@@ -109,9 +110,12 @@ class Store:
         self._commit([*_marked(self.history.entries, last.number, undone=True), entry], model)
         return entry.number
 
-    def drop_copies(self) -> int:
-        """Delete the files before earlier changes, so that nothing forgotten is left in them; nothing can be undone."""
-        self.history.drop_copies(keep=0)
+    def drop_copies(self, forgotten: Collection[str] = ()) -> int:
+        """Delete the files before earlier changes, so that nothing forgotten is left in them; nothing can be undone.
+
+        The list of changes does not name ``forgotten`` classes any more either.
+        """
+        self.history.finish(forgotten)
         return self.snapshot.version
 
     def _prepared(self, model: Model) -> str:
@@ -125,7 +129,7 @@ class Store:
         try:
             self._require_own()
             if entries[-1].after == NO_MODEL:
-                self.path.unlink(missing_ok=True)
+                remove_lastingly(self.path.parent, [self.path])
             else:
                 move_atomically(self.history.next_file, self.path)
         except Exception:
@@ -152,6 +156,7 @@ class Store:
             entries = [*entries, Entry(number=number, action="found", summary=summary, before=before, after=now)]
         if entries != self.history.entries:
             self.history.write(entries)
+        self.history.export_file.unlink(missing_ok=True)  # of a process that was killed while it exported
         self.history.drop_copies(self._undo)
 
     @property

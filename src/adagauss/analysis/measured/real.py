@@ -90,7 +90,7 @@ def statistics(
         real.add(features, train.labels)
         tasks.add(features, [number] * len(features))
         if getattr(config.method.memory, "flips", False):
-            real.add(extract_features(extractor, train.images, runtime, _mirrored), train.labels)
+            real.add(extract_features(extractor, train.images, runtime, lambda number: _mirrored), train.labels)
     return real.select(stream.seen(index)), tasks
 
 
