@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from adagauss import __version__
@@ -38,7 +38,7 @@ def page(sections: Sequence[Section], without: Sequence[LeftOut], figures: Seque
             _contents(sections) if len(sections) > 1 else None,
             _apart(sections),
             setup.left_out(without),
-            *(_section(one, place, drawn) for place, (one, drawn) in enumerate(zip(sections, figures, strict=True))),
+            *map(partial(_section, alone=len(sections) == 1), sections, range(len(sections)), figures),
         ]
     )
     return f"<!doctype html>\n{tag('html', tag('head', head), tag('body', body), lang='en')}\n"
@@ -71,7 +71,7 @@ def _apart(sections: Sequence[Section]) -> Markup | None:
     )
 
 
-def _section(section: Section, place: int, figures: Sequence[Markup | None]) -> Markup:
+def _section(section: Section, place: int, figures: Sequence[Markup | None], alone: bool) -> Markup:
     prefix = f"p{place}"
     parts: dict[str, Sequence[Markup | None]] = {
         "tasks": (tasks.by_task(section), tasks.recency(section)),
@@ -87,7 +87,7 @@ def _section(section: Section, place: int, figures: Sequence[Markup | None]) -> 
     facts = f"{sum(furthest.sizes)} classes, {section.test_images:,} test images, {count} run{'s' * (count > 1)}"
     return tag(
         "main" if place == 0 else "section",
-        tag("h2", name(section.title, 200), id=prefix),
+        None if alone else tag("h2", name(section.title, 200), id=prefix),
         tag("p", facts, class_="quiet"),
         tag("nav", tag("ul", *links), aria_label=f"parts of {section.title}"),
         *(tag("p", sentence, class_="note") for sentence in setup.cautions(section)),
