@@ -20,7 +20,8 @@ def covariance(values: list[float], seed: int = 0) -> torch.Tensor:
     """A symmetric matrix with these eigenvalues."""
     generator = torch.Generator().manual_seed(seed)
     basis, _ = torch.linalg.qr(torch.randn(len(values), len(values), generator=generator, dtype=torch.float64))
-    return basis @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ basis.T
+    matrix: torch.Tensor = basis @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ basis.T
+    return matrix
 
 
 @few_examples

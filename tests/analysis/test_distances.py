@@ -11,14 +11,13 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from adagauss.analysis import distances as module
 from adagauss.analysis.distances import DISTANCES, class_spectra, distances
-from adagauss.gaussians import ClassGaussians
+from adagauss.gaussians import ClassGaussians, CovarianceKind
 
 
-def bank(seed: int, covariance: str = "full", classes: int = 5) -> ClassGaussians:
+def bank(seed: int, covariance: CovarianceKind = "full", classes: int = 5) -> ClassGaussians:
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(classes * 30, 4, generator=generator) @ torch.randn(4, 4, generator=generator) + seed
-    kind = "full" if covariance == "full" else "none"
-    return ClassGaussians.from_features(features, [f"c{row % classes}" for row in range(len(features))], kind)
+    return ClassGaussians.from_features(features, [f"c{row % classes}" for row in range(len(features))], covariance)
 
 
 def test_every_distance_is_what_it_says() -> None:
@@ -43,8 +42,8 @@ def test_every_distance_is_what_it_says() -> None:
 
 def test_relative_distances_do_not_depend_on_the_scale_of_features() -> None:
     memory, real = bank(1), bank(2)
-    larger = [one.with_statistics(8 * one.means, 64 * one.covariances) for one in (memory, real)]
-    torch.testing.assert_close(distances(*larger)[:, 2:], distances(memory, real)[:, 2:])
+    large, larger = (one.with_statistics(8 * one.means, 64 * one.covariances) for one in (memory, real))
+    torch.testing.assert_close(distances(large, larger)[:, 2:], distances(memory, real)[:, 2:])
 
 
 def test_what_a_memory_does_not_hold_is_not_a_number() -> None:
