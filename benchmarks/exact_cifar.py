@@ -1,7 +1,8 @@
 """Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
 
-The dictionary comes from the first ten classes, whatever the number of tasks; every image is looked at once, with its
-mirror image, and then only sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
+The dictionary comes from the first ten classes (``--first``), whatever the number of tasks; every image is looked at
+once, with its mirror image, and then only sums are kept. The ridge's strength is chosen on arriving images, each left
+out in turn.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from adagauss.sums import Choice, FeatureSums, Strength
 
 from .real_data import read
 
-FIRST = 10
-"""Classes that the dictionary comes from."""
 IMAGES = 50
 """Images of one piece of work."""
 
@@ -41,7 +40,7 @@ class Extraction:
 
     def views(self, part: LabelledImages, name: str) -> Tensor:
         """(2, N, width) features of images, class after class, and of their mirror images."""
-        return torch.cat([self._of_class(part, target, name) for target in part.targets.unique().tolist()], 1)
+        return torch.cat([self._of_class(part, target, name) for target in sorted(set(part.targets.tolist()))], 1)
 
     def _of_class(self, part: LabelledImages, target: int, name: str) -> Tensor:
         file = self.folder / f"{name}-{target}.pt" if self.folder else None
@@ -94,14 +93,19 @@ class Exact:
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
 
-    def learn(self, train: LabelledImages, test: LabelledImages, stop: int) -> tuple[float, float]:
-        """Take in the images of classes up to ``stop``; λ and the accuracy over all test images so far."""
+    def learn(self, train: LabelledImages, test: LabelledImages, stop: int) -> None:
+        """Take in the images of classes up to ``stop``."""
         views, targets = self.extraction.views(train, "train"), train.targets
         for view in views:
             self.sums.add_(view, targets, stop)
+        self.newest = views, targets
+        self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
+
+    def ask(self) -> tuple[float, float]:
+        """λ, judged by the newest images too, and the accuracy over all test images so far."""
+        views, targets = self.newest
         judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
         self.choice.observe(self.sums, views[:, judges], targets[judges])
-        self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
         classifier = self.choice.solve(self.sums)
         best = self.choice.best_rule
         assert isinstance(best, Strength)
@@ -134,14 +138,20 @@ def main() -> None:
             if getattr(options, name, None) is not None
         }
     )
-    claim(options.keep, f"{settings!r}, seed {options.seed}, {options.images} images, validate={options.validate}")
-    features = fit_patches(between(train, 0, FIRST).images, settings, torch.Generator().manual_seed(options.seed))
+    facts = {name: getattr(options, name) for name in ("seed", "first", "images", "validate")}
+    claim(options.keep, f"{settings!r}, {facts}")
+    features = fit_patches(
+        between(train, 0, options.first).images, settings, torch.Generator().manual_seed(options.seed)
+    )
     print(f"{settings!r}: {features.width} features, dictionary after {time.monotonic() - started:.0f} s", flush=True)
     exact = Exact(Extraction(features, options.workers, options.keep), options.strengths, options.judged, options.seed)
     bounds = [round(task * options.classes / options.tasks) for task in range(options.tasks + 1)]
     accuracies: list[float] = []
-    for start, stop in itertools.pairwise(bounds):
-        strength, accuracy = exact.learn(between(train, start, stop), between(test, start, stop), stop)
+    for task, (start, stop) in enumerate(itertools.pairwise(bounds), 1):
+        exact.learn(between(train, start, stop), between(test, start, stop), stop)
+        if task % options.ask and task < options.tasks:
+            continue
+        strength, accuracy = exact.ask()
         accuracies.append(accuracy)
         seconds = time.monotonic() - started
         hits = " ".join(f"{100 * float(hit) / int(exact.choice.images):.2f}" for hit in exact.choice.hits)
@@ -150,8 +160,9 @@ def main() -> None:
             flush=True,
         )
     kept = sum(tensor.nbytes for module in (features, exact.sums) for tensor in module.state_dict().values())
+    mean = sum(accuracies) / len(accuracies)
     print(
-        f"A_last {accuracies[-1]:.2f}, A_inc {sum(accuracies) / len(accuracies):.2f} in {options.tasks} tasks; "
+        f"A_last {accuracies[-1]:.2f}, A_inc {mean:.2f} in {options.tasks} tasks, asked {len(accuracies)} times; "
         f"{(time.monotonic() - started) / 60:.1f} minutes ({time.process_time() / 60:.1f} of processors), "
         f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB, kept {kept / 2**30:.2f} GiB"
     )
@@ -167,7 +178,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--energy", type=float)
     parser.add_argument("--power", type=float)
+    parser.add_argument("--first", type=int, default=10, help="number of classes that the dictionary comes from")
     parser.add_argument("--tasks", type=int, default=10)
+    parser.add_argument("--ask", type=int, default=1, metavar="N", help="choose and test in every Nth task only")
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--images", type=int, default=500, help="training images per class")
     parser.add_argument("--validate", action="store_true", help="test on training images 400 to 500 of each class")

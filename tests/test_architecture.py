@@ -26,7 +26,7 @@ LAYERS = [
         "yaml_files",
         "temperature",
     ],
-    ["linalg", "networks", "sums"],
+    ["linalg", "networks", "spectra", "sums"],
     ["gaussians", "losses", "evidence"],
     ["atomic", "tensor_header", "checkpoint", "runtime", "data"],
     ["inputs"],
@@ -39,6 +39,8 @@ LAYERS = [
     ["knowledge", "kept", "upkeep", "saved", "algorithm", "learner", "bayes", "export", "estimator"],
     ["runs"],
     ["analysis"],
+    ["report"],
+    ["reproduce"],
     ["serve"],
     ["cli"],
     ["__main__"],
@@ -103,3 +105,12 @@ def test_imports_point_upwards_only() -> None:
         names = imported(path.read_text(encoding="utf-8"), package)
         wrong += [f"{path.relative_to(ROOT)} -> {name}" for name in names if HEIGHT[name] > HEIGHT[place]]
     assert wrong == []
+
+
+def test_the_documented_layers_are_these() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = text.partition("## Layers")[2].partition("\n## ")[0]
+    # Names come first in a line, divided by commas; what they are for stands behind two spaces.
+    lines = [line.strip().split("  ")[0] for line in section.splitlines() if line.startswith("    ")]
+    names = [name for line in lines for name in line.split(", ")]
+    assert sorted(names) == sorted(HEIGHT.keys() - {"__main__"})

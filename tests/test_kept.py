@@ -81,3 +81,17 @@ def test_classes_of_one_image_are_named_for_their_mean_is_its_feature(name: str)
     tensors = learner.knowledge.state_dict()
     mean = tensors["parts.classifier.sums.cross"][:, 1] if name == "exact" else tensors["memory.means"][1]
     assert torch.allclose(mean, feature, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "named"),
+    [("exact", {"classifier.flips": True}, True), ("acil", {}, True), ("dsal", {}, True), ("finetune", {}, False)],
+)
+def test_a_class_of_one_image_is_named_wherever_a_sum_of_it_is_kept(
+    name: str, settings: dict[str, object], named: bool
+) -> None:
+    task = toy_tasks()[0]
+    rows = torch.cat([torch.nonzero(task.targets == 0).flatten(), torch.nonzero(task.targets == 1).flatten()[:1]])
+    learner = toy_learner(name, None, **settings)
+    learner.learn(LabelledImages(Subset(task.images, rows), task.targets[rows], task.classes))
+    assert single_images(learner.knowledge) == (["one"] if named else [])

@@ -29,7 +29,15 @@ from adagauss.tensor_header import OPENING, PLACE, UNSIGNED, Entry, TruncatedErr
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
-__all__ = ["load_tensors", "require_finite", "require_shapes", "save_json", "save_tensors", "write_atomically"]
+__all__ = [
+    "load_tensors",
+    "noted_digest",
+    "require_finite",
+    "require_shapes",
+    "save_json",
+    "save_tensors",
+    "write_atomically",
+]
 
 VERSION = 2
 MAX_HEADER = 100 * 2**20
@@ -97,6 +105,13 @@ def load_tensors(
         if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
             raise _damaged(path, kind, f"{name} holds boolean values that are neither true nor false")
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
+
+
+def noted_digest(path: Path) -> str:
+    """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
+    with _opened(path) as file:
+        header, _ = _header(file, path, "file")
+    return _noted(header).decode("ascii", "replace")
 
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:

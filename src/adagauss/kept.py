@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
+from adagauss.classifiers.analytic import RidgeStream
 from adagauss.data.images import Label
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
@@ -38,12 +37,15 @@ def kept(known: Knowledge) -> list[Kept]:
 
 
 def single_images(known: Knowledge) -> list[Label]:
-    """Classes of one image, whose mean or sum is the feature of that image."""
-    sums = (module.counts for module in known.parts.modules() if isinstance(module, FeatureSums))
-    counts = known.memory.counts if len(known.memory) else next(sums, torch.zeros(0))
-    if len(counts) != len(known.classes):
+    """Classes of one image, of which a mean or a sum is kept: it is the feature of that image.
+
+    Images are counted as they were given: a mirror image that is learned beside an image does not hide it.
+    """
+    sums = (module for module in known.parts.modules() if isinstance(module, FeatureSums | RidgeStream))
+    if not len(known.memory) and next(sums, None) is None:
         return []
-    return [label for label, count in zip(known.classes, counts.tolist(), strict=True) if count == 1]
+    learned = known.evidence.learned.tolist()
+    return [label for label, count in zip(known.classes, learned, strict=True) if count == 1]
 
 
 def table() -> str:
@@ -77,6 +79,7 @@ def _of_memory(bank: ClassGaussians) -> tuple[str, str]:
 def formula(state: Learned) -> str:
     """Bytes of a state, from its axes; buffers that do not grow with a size are left out.
 
+    >>> import torch
     >>> from adagauss.classifiers.linear import LinearScorer
     >>> formula(LinearScorer(torch.zeros(0, 0), torch.zeros(0)))
     '4CS + 4C'

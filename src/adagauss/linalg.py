@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss import spectra
 from adagauss.errors import ConfigError, NumericalError
 
 JITTER_STEPS = 12
@@ -134,28 +135,20 @@ def correlation(covariance: Tensor) -> Tensor:
     return scaled + constant
 
 
-def ranks(covariance: Tensor, tolerance: float = 1e-3, relative: bool = True) -> Tensor:
+def ranks(covariance: Tensor, tolerance: float = spectra.RELATIVE, relative: bool = True) -> Tensor:
     """Number of eigenvalues above ``tolerance`` (times the largest one, unless ``relative`` is off)."""
-    values = torch.linalg.eigvalsh(symmetrise(covariance.double()))
-    limit = tolerance * values.amax(-1, keepdim=True) if relative else torch.full_like(values[..., :1], tolerance)
-    count: Tensor = (values > limit).sum(-1)
-    return count
+    rank = spectra.relative_rank if relative else spectra.absolute_rank
+    return rank(spectra.spectrum(covariance), tolerance)
 
 
 def effective_ranks(covariance: Tensor) -> Tensor:
     """exp of the entropy of the normalised eigenvalues: S for the identity, 1 for rank one, 0 for the zero matrix."""
-    values = torch.linalg.eigvalsh(symmetrise(covariance.double())).clamp_min(0)
-    total = values.sum(-1, keepdim=True)
-    share = values / torch.where(total > 0, total, torch.ones_like(total))
-    entropy: Tensor = -torch.xlogy(share, share).sum(-1)
-    return torch.where(total.squeeze(-1) > 0, entropy.exp(), torch.zeros_like(entropy))
+    return spectra.effective_rank(spectra.spectrum(covariance))
 
 
 def condition_numbers(covariance: Tensor) -> Tensor:
     """Largest over smallest eigenvalue; infinite for a singular matrix."""
-    values = torch.linalg.eigvalsh(symmetrise(covariance.double()))
-    smallest: Tensor = values[..., 0].clamp_min(0)
-    return torch.where(smallest > 0, values[..., -1] / smallest, torch.full_like(smallest, torch.inf))
+    return spectra.condition_number(spectra.spectrum(covariance))
 
 
 def symmetric_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:

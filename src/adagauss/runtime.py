@@ -191,7 +191,11 @@ class Runtime:
         everything else draws from `generator`.
         """
         with _GLOBAL_RANDOMNESS, torch.random.fork_rng(devices=self.seeded_devices):
-            torch.manual_seed(self.seed_for(*parts))
+            # Not torch.manual_seed: it also seeds devices that are not used, and formats the stack for each of them,
+            # which takes longer than a small training step.
+            torch.default_generator.manual_seed(self.seed_for(*parts))
+            if self.seeded_devices:
+                torch.cuda.manual_seed_all(self.seed_for(*parts))
             yield
 
     def generator(self, *parts: object) -> torch.Generator:

@@ -40,13 +40,14 @@ def surprises(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[
     With ``relative``, scores are divided by their deviation over the classes first, and `RELATIVE` are tried.
     """
     exact = calibrated(scores.double(), 1.0, 1.0) if relative else scores.double()
-    labels = targets.to(scores.device).unsqueeze(1)
-    right, second = [], []
-    for temperature in RELATIVE if relative else TEMPERATURES:
-        surprise = -torch.log_softmax(exact / temperature, dim=1)
-        right.append(surprise.gather(1, labels).squeeze(1))
-        second.append(surprise.topk(min(2, scores.shape[1]), largest=False).values[:, -1])
-    return torch.stack(right, 1), torch.stack(second, 1)
+    # A temperature changes no order: best class and runner-up are found once, for all of them.
+    best = exact.topk(min(2, scores.shape[1])).values
+    below = exact - best[:, :1]
+    right = below.gather(1, targets.to(scores.device).unsqueeze(1))
+    second = best[:, -1:] - best[:, :1]
+    temperatures = exact.new_tensor(RELATIVE if relative else TEMPERATURES)
+    normaliser = torch.stack([torch.div(below, temperature).exp_().sum(1).log() for temperature in temperatures], 1)
+    return normaliser - right / temperatures, normaliser - second / temperatures
 
 
 def best_temperature(right: Tensor, second: Tensor, images: float, relative: bool = False) -> tuple[float, float]:

@@ -24,6 +24,15 @@ class YamlError(ConfigError):
     """Text that is not YAML, or exceeds the limits; the message is the reason in one line."""
 
 
+def as_yaml(value: object) -> str:
+    """A plain value in one line, as `parse_yaml` and ``--set`` read it.
+
+    >>> as_yaml([1, "a"]), as_yaml(None)
+    ('[1, a]', 'null')
+    """
+    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("\n").removesuffix("\n...")
+
+
 def parse_yaml(text: str) -> Any:
     """Parse a YAML text into plain values.
 

@@ -18,21 +18,6 @@ from adagauss.errors import ConfigError
 from adagauss.memory import GaussianMemory, MeanMemory
 from adagauss.runs import RunConfig, RunFolder, make_config, run
 
-SETTINGS = {
-    "representation.first.epochs": 6,
-    "representation.later.epochs": 6,
-    "drift.kind": "affine",
-    "drift.views": 1,
-}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    stream = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
-    path = tmp_path_factory.mktemp("run")
-    run(make_config("adagauss", stream, settings=SETTINGS), path)
-    return RunFolder(path)
-
 
 @pytest.fixture(scope="module")
 def replayed(folder: RunFolder) -> Replay:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,23 +38,33 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
+def _typed(patch: pytest.MonkeyPatch, words: Sequence[str | Path], columns: int = 80) -> int:
+    """The exit code of a command, typed into a terminal of this width."""
+    patch.setenv("COLUMNS", str(columns))
+    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in words)])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
+
+
 @pytest.fixture
 def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """A function that runs a command at 80 columns, as from a shell."""
-    monkeypatch.setenv("COLUMNS", "80")
+    """A function that runs a command, at 80 columns unless told, as from a shell."""
 
-    def call(*words: str | Path) -> Outcome:
+    def call(*words: str | Path, columns: int = 80) -> Outcome:
         capfd.readouterr()
-        monkeypatch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in words)])
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        else:
-            code = 0
-        return Outcome(code, *capfd.readouterr())
+        return Outcome(_typed(monkeypatch, words, columns), *capfd.readouterr())
 
     return call
+
+
+def prepare(folder: Path, *words: str | Path) -> None:
+    """Run a command in a folder, for fixtures that several tests share: they only want what it leaves there."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+        patch.chdir(folder)
+        assert _typed(patch, words) == 0, said.getvalue()
 
 
 def photograph(label: str, number: int, side: int = 16) -> Image.Image:
@@ -65,26 +78,34 @@ def photograph(label: str, number: int, side: int = 16) -> Image.Image:
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
+def fill(folder: Path, classes: Sequence[str], count: int = 12, first: int = 0) -> Path:
+    """A folder with one folder of pictures per class."""
+    for label in classes:
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        for number in range(first, first + count):
+            photograph(label, number).save(folder / label / f"{number:03d}.png")
+    return folder
+
+
 @pytest.fixture
 def photographs() -> Photographs:
     """A function that fills a folder with one folder of pictures per class."""
-
-    def fill(folder: Path, classes: Sequence[str], count: int = 12, first: int = 0) -> Path:
-        for label in classes:
-            (folder / label).mkdir(parents=True, exist_ok=True)
-            for number in range(first, first + count):
-                photograph(label, number).save(folder / label / f"{number:03d}.png")
-        return folder
-
     return fill
 
 
+@pytest.fixture(scope="session")
+def taught_birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of three classes and their pictures, `seen` and `unseen`; only to be copied."""
+    folder = tmp_path_factory.mktemp("birds")
+    fill(folder / "seen", ("owl", "robin", "wren"))
+    fill(folder / "unseen", ("owl", "robin", "wren"), 6, first=100)
+    prepare(folder, "teach", "birds.safetensors", "seen", *SMALL)
+    return folder
+
+
 @pytest.fixture
-def birds(adagauss: Command, photographs: Photographs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def birds(taught_birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of three classes, beside the folders `seen` and `unseen`."""
+    shutil.copytree(taught_birds, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    photographs(tmp_path / "seen", ("owl", "robin", "wren"))
-    photographs(tmp_path / "unseen", ("owl", "robin", "wren"), 6, first=100)
-    outcome = adagauss("teach", "birds.safetensors", "seen", *SMALL)
-    assert outcome.code == 0, outcome.err
     return tmp_path / "birds.safetensors"

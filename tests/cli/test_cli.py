@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,35 +12,17 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
+from tests.cli.conftest import Command, prepare
+
+PROGRAM = [sys.executable, "-c", "from adagauss.cli import main; main()"]
 QUICK = ["--epochs", "2", "--set", "drift.recipe.epochs=5", "--set", "drift.samples=200", "--quiet"]
 
 
 @pytest.fixture(scope="module")
-def adagauss(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    folder = tmp_path_factory.mktemp("cli")
-
-    def call(*words: str | Path, columns: int = 160) -> subprocess.CompletedProcess[str]:
-        program = "from adagauss.cli import main; main()"
-        return subprocess.run(
-            [sys.executable, "-c", program, *map(str, words)],
-            capture_output=True,
-            encoding="utf-8",
-            cwd=folder,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(columns), "PYTHONUTF8": "1"},
-            check=False,
-        )
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def run_folder(adagauss: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "digits"
-    result = adagauss("run", "--dataset", "digits", "--sizes", "2,2", "--classes", "4", "--out", out, *QUICK)
-    assert result.returncode == 0, result.stderr
-    assert "A_last" in result.stdout
-    return out
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    prepare(folder, "run", "--dataset", "digits", "--sizes", "2,2", "--classes", "4", "--out", "digits", *QUICK)
+    return folder / "digits"
 
 
 def test_help_imports_no_torch() -> None:
@@ -63,8 +43,8 @@ def test_run_writes_metrics_configuration_and_figures(run_folder: Path) -> None:
 
 def test_resume_of_a_finished_run_needs_no_other_option(adagauss: Command, run_folder: Path) -> None:
     result = adagauss("run", "--out", run_folder, "--resume", "--quiet")
-    assert result.returncode == 0, result.stderr
-    assert "A_last" in result.stdout
+    assert result.code == 0, result.err
+    assert "A_last" in result.out
 
 
 def test_predict_takes_a_run(adagauss: Command, run_folder: Path, tmp_path: Path) -> None:
@@ -72,34 +52,34 @@ def test_predict_takes_a_run(adagauss: Command, run_folder: Path, tmp_path: Path
     for index in range(3):
         Image.fromarray((digits.images[index] * 15.9).astype(np.uint8)).save(tmp_path / f"{index}.png")
     result = adagauss("predict", run_folder, tmp_path, "--top", "2", "--csv")
-    assert result.returncode == 0, result.stderr
-    lines = [line.split(",") for line in result.stdout.splitlines()[1:]]
+    assert result.code == 0, result.err
+    lines = [line.split(",") for line in result.out.splitlines()[1:]]
     assert [Path(line[0]).name for line in lines] == ["0.png", "1.png", "2.png"]
     assert all(len(line) == 5 and float(line[2]) >= float(line[4]) for line in lines)
 
 
 def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
     result = adagauss("info", run_folder)
-    assert result.returncode == 0, result.stderr
-    assert "4 classes, taught in 2 tasks" in result.stdout
-    assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.stdout
+    assert result.code == 0, result.err
+    assert "4 classes, taught in 2 tasks" in result.out
+    assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.out
 
 
 def test_settings_are_shown_with_the_layer_they_came_from(adagauss: Command, run_folder: Path) -> None:
-    ran = dict(_two_columns(adagauss("info", run_folder, "--settings").stdout))
+    ran = dict(_two_columns(adagauss("info", run_folder, "--settings").out))
     assert ran["drift.samples=200"] == "settings"
     assert ran["representation.later.epochs=2"] == "epochs"
     assert ran["augmentation.flip=false"] == "mirroring harms"
     assert ran["backbone.name=convnet"] == "dataset digits"
-    listed = dict(_two_columns(adagauss("methods", "adagauss", "--protocol", "cub-10").stdout))
+    listed = dict(_two_columns(adagauss("methods", "adagauss", "--protocol", "cub-10").out))
     assert listed["backbone.features=32"] == "protocol cub-10"
     refused = adagauss("methods", "--protocol", "cub-10")
-    assert refused.returncode == 2
-    assert "name it" in refused.stderr
+    assert refused.code == 2
+    assert "name it" in refused.err
 
 
 def test_settings_fit_a_narrow_terminal(adagauss: Command) -> None:
-    shown = adagauss("methods", "adagauss", "--protocol", "imagenet-subset-half-10-cpu", columns=80).stdout
+    shown = adagauss("methods", "adagauss", "--protocol", "imagenet-subset-half-10-cpu", columns=80).out
     assert "imagenet-subset-half-10-cpu" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -111,14 +91,14 @@ def _two_columns(table: str) -> list[tuple[str, str]]:
 
 def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
     result = adagauss("replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.tied=0.5", "--quiet")
-    assert result.returncode == 0, result.stderr
-    rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│")}
+    assert result.code == 0, result.err
+    rows = {line.split()[1]: line for line in result.out.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
     accuracy = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))["details"]["accuracy"]
     assert f"{100 * accuracy[-1]:.1f} / {50 * sum(accuracy):.1f}" in rows["as"]
     refused = adagauss("replay", run_folder, "--set", "backbone.name=resnet18")
-    assert refused.returncode == 2
-    assert "only memory, drift and classifier" in refused.stderr.replace("\n", " ")
+    assert refused.code == 2
+    assert "only memory, drift and classifier" in refused.said
 
 
 def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
@@ -127,16 +107,16 @@ def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder:
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
     plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalize=false"]
     by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
-    assert by_name.returncode == 0, by_name.stderr
-    assert by_name.stdout == adagauss("replay", run_folder, *plus, "--quiet").stdout
+    assert by_name.code == 0, by_name.err
+    assert by_name.out == adagauss("replay", run_folder, *plus, "--quiet").out
 
 
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
-    assert "finetune" in adagauss("methods").stdout
-    assert "drift.network" in adagauss("methods", "adagauss").stdout
-    assert "50 + 10" in adagauss("protocols").stdout
-    assert "timm:NAME" in adagauss("backbones").stdout
-    assert "digits" in adagauss("datasets").stdout
+    assert "finetune" in adagauss("methods").out
+    assert "drift.network" in adagauss("methods", "adagauss").out
+    assert "50 + 10" in adagauss("protocols").out
+    assert "timm:NAME" in adagauss("backbones").out
+    assert "digits" in adagauss("datasets").out
 
 
 @pytest.mark.parametrize(
@@ -158,12 +138,23 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["replay", "nowhere"], "not a run folder"),
     ],
 )
-def test_a_users_mistake_is_one_sentence_and_exit_code_2(adagauss: Command, words: list[str], message: str) -> None:
+def test_a_users_mistake_is_one_sentence_and_exit_code_2(
+    adagauss: Command, words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     result = adagauss(*words)
-    assert result.returncode == 2
-    assert message in result.stderr.replace("\n", " ")
-    assert "Traceback" not in result.stderr
+    assert result.code == 2
+    assert message in result.said
+    assert "Traceback" not in result.err
 
 
-def test_debug_shows_the_traceback(adagauss: Command) -> None:
-    assert "Traceback" in adagauss("--debug", "run", "--method", "adagaus").stderr
+def test_the_program_ends_with_the_sentence_and_debug_shows_the_traceback() -> None:
+    mistake = ["methods", "--preset", "paper"]
+    plain, debug = (
+        subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", check=False)
+        for words in (mistake, ["--debug", *mistake])
+    )
+    assert (plain.returncode, debug.returncode) == (2, 1)
+    assert plain.stderr.startswith("adagauss: settings are shown for one method only")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr

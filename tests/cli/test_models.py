@@ -49,6 +49,15 @@ def test_one_folder_is_taught_as_one_class(adagauss: Command, photographs: Photo
     assert "Blue tit" in outcome.out
 
 
+def test_info_names_a_class_whose_one_image_is_kept_as_a_feature(
+    adagauss: Command, photographs: Photographs, birds: Path
+) -> None:
+    assert "one image" not in adagauss("info", birds).out
+    photographs(Path("more"), ("tit",), 1)
+    assert adagauss("teach", birds, "more").code == 0
+    assert "a class of one image is that image's feature (tit)" in " ".join(adagauss("info", birds).out.split())
+
+
 def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, birds: Path) -> None:
     before = birds.read_bytes()
     refused = adagauss("teach", birds, "seen", "--set", "backbone.options.filters=9")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command, Photographs
+from tests.cli.conftest import SMALL, Command, Photographs, prepare
 
 QUICK = ("run", "--classes", "4", "--sizes", "2,2", "--epochs", "1", "--set", "drift.samples=50", "--out", "out")
 
@@ -17,6 +18,19 @@ QUICK = ("run", "--classes", "4", "--sizes", "2,2", "--epochs", "1", "--set", "d
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quick")
+    prepare(folder, *QUICK)
+    return folder / "out"
+
+
+@pytest.fixture
+def finished(quick_run: Path, here: Path) -> Path:
+    """The folder `out` of a finished run, which a test may damage."""
+    return Path(shutil.copytree(quick_run, here / "out"))
 
 
 def test_a_summary_comes_first_and_the_configuration_if_asked(adagauss: Command, here: Path) -> None:
@@ -94,18 +108,16 @@ def test_a_failure_to_draw_is_not_one_of_the_run(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '"text"', "{", "{}", '{"source": []}'])
-def test_a_damaged_environment_is_a_sentence(adagauss: Command, here: Path, content: str) -> None:
-    assert adagauss(*QUICK).code == 0
-    Path("out/environment.json").write_text(content, encoding="utf-8")
+def test_a_damaged_environment_is_a_sentence(adagauss: Command, finished: Path, content: str) -> None:
+    (finished / "environment.json").write_text(content, encoding="utf-8")
     outcome = adagauss("run", "--out", "out", "--resume")
     assert outcome.code in (0, 2)
     assert "unexpected" not in outcome.said
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "seed: [", "method: 3"])
-def test_a_damaged_configuration_is_a_sentence(adagauss: Command, here: Path, content: str) -> None:
-    assert adagauss(*QUICK).code == 0
-    Path("out/config.yaml").write_text(content, encoding="utf-8")
+def test_a_damaged_configuration_is_a_sentence(adagauss: Command, finished: Path, content: str) -> None:
+    (finished / "config.yaml").write_text(content, encoding="utf-8")
     for words in (["run", "--out", "out", "--resume"], ["replay", "out"]):
         outcome = adagauss(*words)
         assert outcome.code == 2

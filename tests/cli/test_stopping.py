@@ -87,20 +87,22 @@ def test_a_change_that_was_finished_is_not_denied(
     assert "the change was finished before" in outcome.said
 
 
-def test_a_run_that_is_really_stopped_goes_on_as_it_says(tmp_path: Path) -> None:
+def test_a_run_that_is_really_stopped_goes_on_as_it_says(
+    adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
     words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "40", "--out", "out"]
     environment = {**os.environ, "COLUMNS": "200"}
-    with interruptible(
-        [*program, *words], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as running:
+    with interruptible([*program, *words], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         while running.poll() is None and not (tmp_path / "out" / "config.yaml").exists():
             time.sleep(0.05)
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate()
+        stdout, said = running.communicate()
     assert running.returncode == 130, said
     assert "adagauss: stopped; finished tasks are kept: `adagauss run --out out --resume`" in said
-    again = ["run", "--out", "out", "--resume", "--quiet"]
-    resumed = subprocess.run([*program, *again], cwd=tmp_path, env=environment, capture_output=True, check=False)
-    assert resumed.returncode == 0, resumed.stderr
+    assert "A_last" not in stdout
+    resumed = adagauss("run", "--out", "out", "--resume", "--quiet")
+    assert resumed.code == 0, resumed.err
+    assert "A_last" in resumed.out

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import itertools
 import os
 import stat
-import subprocess
-import sys
 import threading
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import torch
 
 from adagauss import atomic
 from adagauss.checkpoint import load_tensors, save_json, save_tensors
+from tests.processes import event, started
 
 TENSORS = {"weights": torch.arange(60, dtype=torch.float64)}
 FACTS = {"labels": ["ant", "bee"]}
@@ -79,36 +79,28 @@ def test_a_file_and_its_folder_are_forced_to_disk_in_this_order(
 
 @pytest.fixture
 def dead_process() -> int:
-    process = multiprocessing.get_context("spawn").Process()
-    process.start()
+    process = started(int)
     process.join()
     assert process.pid is not None
     return process.pid
 
 
-SAVER = """
-import sys, torch
-from pathlib import Path
-from adagauss.checkpoint import save_tensors
-number = 0
-while True:
-    save_tensors(Path(sys.argv[1]), "learner", {"same": torch.full((2**20,), number)}, {"number": number})
-    number += 1
-    print(number, flush=True)
-"""
+def save_for_ever(target: Path, saved_twice: Event) -> None:
+    for number in itertools.count():
+        save_tensors(target, "learner", {"same": torch.full((2**20,), number)}, {"number": number})
+        if number == 1:
+            saved_twice.set()
 
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> None:
     target = tmp_path / "learner"
     for pause in (0.0, 0.005, 0.01, 0.015, 0.02):  # moments of the save that follows the second one
-        child = subprocess.Popen([sys.executable, "-c", SAVER, str(target)], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        for _ in range(2):
-            child.stdout.readline()
+        saved_twice = event()
+        child = started(save_for_ever, target, saved_twice)
+        assert saved_twice.wait(60)
         time.sleep(pause)
         child.kill()
-        child.wait()
-        child.stdout.close()
+        child.join()
         tensors, facts = load_tensors(target, "learner")
         assert bool((tensors["same"] == facts["number"]).all())
     save_tensors(target, "learner", TENSORS, FACTS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.classifiers import analytic
-from adagauss.classifiers.analytic import Analytic, AnalyticScorer, recursive_start, recursive_update
+from adagauss.classifiers.analytic import Analytic, AnalyticScorer
 from adagauss.classifiers.dual_stream import DualStream
 from adagauss.data.dataset import load_dataset
 from adagauss.learner import Learner
@@ -81,6 +81,24 @@ def test_acil_equals_joint_ridge_after_every_task_in_any_order(sizes: list[int],
     )
     columns = [starts[index] + place for index in order for place in range(sizes[index])]
     assert_equal(scorer.main.weight, joint_ridge(expanded, labels)[:, columns])
+
+
+def recursive_start(size: int, gamma: float) -> tuple[Tensor, Tensor]:
+    """R = I/γ and a W without columns: the start of the recursion."""
+    return torch.eye(size, dtype=torch.float64) / gamma, torch.zeros(size, 0, dtype=torch.float64)
+
+
+def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of the papers' recursion; new classes have zero columns in W before it:
+
+    R ← R − RXᵀ(I + XRXᵀ)⁻¹XR and W ← W + RXᵀ(Y − XW).
+    """
+    new = targets.shape[1] - weight.shape[1]
+    weight = torch.cat([weight, weight.new_zeros(len(weight), new)], 1)
+    projected = inverse @ inputs.T
+    inner = torch.eye(len(inputs), dtype=inputs.dtype) + inputs @ projected
+    inverse = inverse - projected @ torch.linalg.solve(inner, projected.T)
+    return inverse, weight + inverse @ inputs.T @ (targets - inputs @ weight)
 
 
 def test_the_recursion_of_the_paper_equals_accumulate_and_solve_at_every_step() -> None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from adagauss import cli
 from adagauss.checkpoint import load_tensors
 from adagauss.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.progress import Reporter
 from adagauss.runs import RunConfig, RunFolder, RunResult, make_config, run, stored_config
+from adagauss.runs.folder import FileSnapshots
 from adagauss.runs.metrics import METRICS
+from tests.processes import event, started
 
 SETTINGS = {
     "representation.first.epochs": 4,
@@ -29,13 +32,12 @@ SETTINGS = {
     "drift.views": 1,
 }
 
-CHILD = """
-from adagauss.runs import folder
-from adagauss.cli import main
-folder.FileSnapshots.__init__.__defaults__ = (0.0,)
-main()
-"""
-"""The command line, with a snapshot after every epoch."""
+
+def resume_with_snapshots(path: Path) -> None:
+    """`adagauss run --resume`, with a snapshot after every epoch."""
+    FileSnapshots.__init__.__defaults__ = (0.0,)
+    sys.argv = ["adagauss", "run", "--out", str(path), "--resume", "--quiet"]
+    cli.main()
 
 
 def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
@@ -122,12 +124,11 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(
     folder = RunFolder(tmp_path / "killed")
     folder.path.mkdir()
     folder.write_config(_plain(quick_config()))
-    command = [sys.executable, "-c", CHILD, "run", "--out", str(folder.path), "--resume", "--quiet"]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while child.poll() is None and not (folder.path / moment).exists():
+    child = started(resume_with_snapshots, folder.path)
+    while child.is_alive() and not (folder.path / moment).exists():
         time.sleep(0.001)
     child.kill()
-    child.wait()
+    child.join()
     assert folder.finished_tasks() < 3, "the child finished before it could be killed"
     assert comparable(run(quick_config(), folder.path, resume=True)) == metrics_of(uninterrupted)
     mine, theirs = (load_tensors(RunFolder(p).checkpoint(2), "learner")[0] for p in (folder.path, uninterrupted))
@@ -158,26 +159,21 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         run(quick_config("finetune"), tmp_path)
 
 
-HOLD = """
-import sys
-from adagauss.runs import RunFolder
-with RunFolder(sys.argv[1]).lock():
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
-"""A process that holds the lock of a run folder until its input ends."""
+def hold(path: Path, locked: Event) -> None:
+    """Hold the lock of a run folder until the process is killed."""
+    with RunFolder(path).lock():
+        locked.set()
+        time.sleep(600)
 
 
 def test_a_folder_is_free_once_its_process_is_killed(tmp_path: Path) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-    )
-    with child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "locked\n"
-        with pytest.raises(CheckpointError, match="in use by another process"), RunFolder(tmp_path).lock():
-            pass
-        child.kill()
+    locked = event()
+    child = started(hold, tmp_path, locked)
+    assert locked.wait(60)
+    with pytest.raises(CheckpointError, match="in use by another process"), RunFolder(tmp_path).lock():
+        pass
+    child.kill()
+    child.join()
     with RunFolder(tmp_path).lock():
         pass
 

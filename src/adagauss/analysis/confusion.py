@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from adagauss.analysis.plotting import name_ticks, new_figure, number_ticks, set_title
 
@@ -22,7 +23,7 @@ LARGEST = 13.0
 
 
 def confusion_figure(
-    counts: Sequence[Sequence[int]], names: Sequence[object], tasks: Sequence[int] = (), title: str = ""
+    counts: npt.ArrayLike, names: Sequence[object], tasks: Sequence[int] = (), title: str = ""
 ) -> Figure:
     """Shares of the images of each true class (row) that are predicted as each class (column), in percent.
 

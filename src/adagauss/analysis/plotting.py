@@ -6,7 +6,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adagauss.atomic import write_atomically
 from adagauss.names import clipped
@@ -31,12 +31,27 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a PNG; characters that the font lacks are drawn as boxes, without a warning for each."""
+    """Write a PNG or, by the ending of the path, an SVG: equal figures give equal bytes.
+
+    A PNG shows characters that the font lacks as boxes, without a warning for each. The text of an SVG stays text,
+    which whoever shows it draws in any script.
+    """
+    from matplotlib import rc_context
+
     drawn = io.BytesIO()
-    with warnings.catch_warnings():
+    vector = path.suffix == ".svg"
+    settings: dict[str, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "adagauss",
+        "font.family": ["DejaVu Sans", "sans-serif"],
+    }
+    with warnings.catch_warnings(), rc_context(settings if vector else {}):  # type: ignore[arg-type]  # names of settings
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
-        figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
+        if vector:
+            figure.savefig(drawn, format="svg", metadata={"Date": None})
+        else:
+            figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
     write_atomically(path, drawn.getvalue())
 
 

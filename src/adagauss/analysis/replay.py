@@ -8,23 +8,21 @@ the adapters are trained. An oracle memory, with the real statistics of the old 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
+from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.classifiers import Classifier, Scorer
 from adagauss.data.dataset import Dataset
-from adagauss.data.stream import TaskStream
-from adagauss.drift import Drift
+from adagauss.drift import Drift, Moved
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians
-from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner
 from adagauss.linalg import by_rows
 from adagauss.memory import Memory
-from adagauss.methods import Method, method_info
+from adagauss.methods import method_info
 from adagauss.needs import Need, check_needs
 from adagauss.progress import Reporter
 from adagauss.runs.compare import Spread, markdown
@@ -89,40 +87,34 @@ def replay(
     memories: dict[str, Followed] = {}
     scorers: dict[tuple[str, str], Scorer] = {}
     curves: dict[tuple[str, str], list[float]] = {}
-    before: Knowledge | None = None
     with reporter.progress(f"replay of {folder.path.name}", folder.finished_tasks()) as advance:
-        for index in range(folder.finished_tasks()):
-            learner = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed))
-            network = learner.network
-            previous = before.network.frozen_copy() if before else None
-            shared = method.representation.shares(before.states_below("representation/")) if before else {}
-            known = tuple(before.classes) if before else ()
-            train = stream[index].train
-            now = CurrentTask(index, train, network, previous, method.augmentation, runtime, shared, known)
+        for visit in visits(folder, config, stream, runtime):
+            index, now = visit.index, visit.now
             labels = stream.seen(index)
             test = dataset.test.of_classes(labels)
-            features = extract_features(network.extractor, test.images, runtime)
+            features = extract_features(now.network.extractor, test.images, runtime)
             for name, drift in drifts.items():
-                memories[name] = _followed(memories.get(name), drift, memory, method, now)
+                update = partial(_update, drift, now)
+                memories[name] = followed(memories.get(name), update, memory, method, now)
             train = dataset.train.of_classes(labels)
             memories[ORACLE] = Followed(
-                real_statistics(extract_features(network.extractor, train.images, runtime), train.targets, labels)
+                real_statistics(extract_features(now.network.extractor, train.images, runtime), train.targets, labels)
             )
-            for name, followed in memories.items():
+            for name, kept in memories.items():
                 for kind, classifier in classifiers.items():
                     # Every classifier is kept through all tasks: some carry sums over earlier tasks.
-                    scorer = classifier.fit(followed.bank, now, scorers.get((name, kind)))
+                    scorer = classifier.fit(kept.bank, now, scorers.get((name, kind)))
                     scorers[name, kind] = scorer
                     with torch.inference_mode():
                         scores = by_rows(scorer, features)
-                    curves.setdefault((name, kind), []).append(_task_mean(scores, test.targets, stream, index))
-            before = learner.knowledge
+                    sizes = [len(classes) for classes in stream.task_classes[: index + 1]]
+                    curves.setdefault((name, kind), []).append(task_mean(scores, test.targets, sizes))
             advance("")
     first = stream.task_classes[0]
     log_dets = {
-        name: _mean_log_det(followed.bank.select(first))
-        for name, followed in memories.items()
-        if len(followed.bank) and followed.bank.covariance != "none"
+        name: _mean_log_det(kept.bank.select(first))
+        for name, kept in memories.items()
+        if len(kept.bank) and kept.bank.covariance != "none"
     }
     rows = [Replayed(drift=drift, classifier=kind, accuracy=tuple(curve)) for (drift, kind), curve in curves.items()]
     return Replay(rows=tuple(rows), first_task_log_det=log_dets)
@@ -186,30 +178,8 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
         raise CheckpointError(f"{folder.path} has no finished task to replay")
 
 
-class Followed(NamedTuple):
-    """A memory that a drift has updated, and the states of the two parts."""
-
-    bank: ClassGaussians
-    drift: Learned | None = None
-    memory: Learned | None = None
-
-
-def _followed(known: Followed | None, drift: Drift, memory: Memory, method: Method, now: CurrentTask) -> Followed:
-    """The memory after a task, as `Learner.learn` would build it with this drift and memory part."""
-    known = known or Followed(memory.empty(now.network.extractor.size, now.runtime.device))
-    bank, state = known.bank, known.drift
-    if not now.first and method.representation.later is not None:
-        moved = drift.update(bank, now, state)
-        bank, state = memory.after_drift(bank, moved.memory), moved.state
-    remembered = memory.update(bank, now, known.memory)
-    return Followed(remembered.bank, state, remembered.state)
-
-
-def _task_mean(scores: Tensor, targets: Tensor, stream: TaskStream, index: int) -> float:
-    hits = (scores.argmax(1).cpu() == targets).double()
-    sizes = torch.tensor([len(classes) for classes in stream.task_classes[: index + 1]])
-    tasks = torch.repeat_interleave(torch.arange(index + 1), sizes)[targets]
-    return float(torch.stack([hits[tasks == task].mean() for task in range(index + 1)]).mean())
+def _update(drift: Drift, now: CurrentTask, bank: ClassGaussians, state: Learned | None) -> Moved:
+    return drift.update(bank, now, state)
 
 
 def _mean_log_det(memory: ClassGaussians) -> float:

@@ -24,27 +24,10 @@ ROUNDING = 1e-6
 """Sums of float64 products may break an inequality that holds for exact ones by this share."""
 
 
-def recursive_start(size: int, gamma: float) -> tuple[Tensor, Tensor]:
-    """R = I/γ and a W without columns: the start of the recursion."""
-    return torch.eye(size, dtype=torch.float64) / gamma, torch.zeros(size, 0, dtype=torch.float64)
-
-
-def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of the papers' recursion; new classes have zero columns in W before it:
-
-    R ← R − RXᵀ(I + XRXᵀ)⁻¹XR and W ← W + RXᵀ(Y − XW). It keeps R = (ΣXᵀX + γI)⁻¹ and W = R·ΣXᵀY, which `RidgeStream`
-    computes from the sums, without the accumulated rounding errors of a recursion.
-    """
-    new = targets.shape[1] - weight.shape[1]
-    weight = torch.cat([weight, weight.new_zeros(len(weight), new)], 1)
-    projected = inverse @ inputs.T
-    inner = torch.eye(len(inputs), dtype=inputs.dtype) + inputs @ projected
-    inverse = inverse - projected @ torch.linalg.solve(inner, projected.T)
-    return inverse, weight + inverse @ inputs.T @ (targets - inputs @ weight)
-
-
 class RidgeStream(Learned):
     """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: the same as with all data at once.
+
+    The papers update (A + γI)⁻¹ and W by a recursion; the sums give the same without its rounding errors, which add up.
 
     Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
     """

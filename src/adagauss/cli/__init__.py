@@ -11,6 +11,7 @@ import typer
 from adagauss import __version__
 from adagauss.allocator import keep_freed_memory
 from adagauss.cli import (
+    analysing,
     changing,
     comparing,
     datasets,
@@ -21,6 +22,8 @@ from adagauss.cli import (
     listing,
     predicting,
     replaying,
+    reporting,
+    reproducing,
     running,
     stopping,
     teaching,
@@ -72,7 +75,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, tuning, replaying, listing),
+    RESEARCH: (demo, running, comparing, tuning, replaying, analysing, reporting, reproducing, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

@@ -100,14 +100,13 @@ def kept(learner: Learner) -> Iterator[tuple[str, str]]:
 
 
 def _single(learner: Learner) -> str:
-    memory = learner.memory
-    if not len(memory):
-        return ""
-    alone = [label for label, count in zip(memory.labels, memory.counts.tolist(), strict=True) if count == 1]
+    from adagauss.kept import single_images
+
+    alone = single_images(learner.knowledge)
     if not alone:
         return ""
     names = ", ".join(map(str, alone[:3])) + (" and others" if len(alone) > 3 else "")
-    return f"; but the mean of a class of one image is that image's feature ({names})"
+    return f"; but what is kept of a class of one image is that image's feature ({names})"
 
 
 def _covariances(learner: Learner) -> Iterator[tuple[str, str]]:

@@ -112,20 +112,14 @@ def show_settings(title: str, method: Method, origins: Mapping[str, str]) -> Non
 
     from adagauss.config import plain
     from adagauss.settings import flatten
+    from adagauss.yaml_files import as_yaml
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("--set", overflow="fold")
     table.add_column("from", style="dim")
     for key, value in flatten(plain(method)).items():
-        table.add_row(Text(f"{key}={_as_yaml(value)}"), origins.get(key, ""))
+        table.add_row(Text(f"{key}={as_yaml(value)}"), origins.get(key, ""))
     Console().print(table)
-
-
-def _as_yaml(value: object) -> str:
-    """A value as ``--set`` takes it."""
-    import yaml
-
-    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("\n").removesuffix("\n...")
 
 
 def protocols() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -19,6 +22,8 @@ from adagauss.progress import Reporter
 from adagauss.runs.folder import RunFolder
 
 ENVIRONMENT, DATA = "environment.json", "data.json"
+COMMAND, COMMIT = "command", "commit"
+"""Kept with the environment of a run, and not compared when it is resumed: the digest of the source says more."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
 ROUNDING = "numbers may differ in their last digits, and training makes such differences grow"
 MEANINGS = {
@@ -61,13 +66,13 @@ def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[st
 
 def begin(folder: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
     """Keep the environment and the fingerprints of the data in a run folder."""
-    folder.write_json(ENVIRONMENT, environment(device))
+    folder.write_json(ENVIRONMENT, {**environment(device), **_beginning()})
     folder.write_json(DATA, fingerprints(dataset))
 
 
 def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, device: torch.device | str) -> None:
     """Refuse to continue a run on other data; report what else has changed since it was started."""
-    _check_data(folder, dataset, reporter)
+    check_data(folder, dataset, reporter)
     before = folder.read_json_or_nothing(ENVIRONMENT)
     if not before:
         reporter.message(
@@ -78,7 +83,8 @@ def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, devic
         reporter.message(f"{folder.path} was started with " + "; ".join(found))
 
 
-def _check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
+def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
+    """Refuse other data than those that the run was started on."""
     before, now = folder.read_json_or_nothing(DATA), fingerprints(dataset)
     if not before:
         reporter.message(
@@ -103,6 +109,34 @@ def source_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:10]
+
+
+@cache
+def commit() -> str | None:
+    """The commit of the library's source if it runs from a repository of its own; ``-dirty`` if files were changed."""
+    root = Path(adagauss.__file__).parent
+    try:
+        # Installed into an environment within someone's repository, it is not part of that repository.
+        if not _git(root, "ls-files", "__init__.py"):
+            return None
+        return _git(root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def _beginning() -> dict[str, str]:
+    """The command and the commit, as far as they are known: an interactive session has no command."""
+    program, *words = sys.argv or [""]
+    name = Path(program).name
+    # `python -m adagauss` puts the path of a file there.
+    shown = ["python", "-m", "adagauss"] if name == "__main__.py" else [name]
+    known = {COMMAND: "" if name in ("", "-c") else shlex.join([*shown, *words]), COMMIT: commit()}
+    return {key: value for key, value in known.items() if value}
 
 
 def _processor() -> str:

@@ -33,6 +33,10 @@ ORIGINS = "origins.json"
 logger = logging.getLogger(__name__)
 
 
+class InUseError(CheckpointError):
+    """Another process is writing to the folder."""
+
+
 class RunFolder:
     """The files of one run.
 
@@ -52,7 +56,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
-            raise CheckpointError(
+            raise InUseError(
                 f"{self.path} is in use by another process: wait for it, or choose another folder"
             ) from None
         except OSError as error:

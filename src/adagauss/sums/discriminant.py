@@ -17,7 +17,6 @@ from adagauss.sums.packed import (
     solve_factorised,
     solve_lower,
     square_norm,
-    strips,
 )
 from adagauss.sums.totals import FeatureSums
 
@@ -118,10 +117,28 @@ class _Spread:
     def __init__(self, sums: FeatureSums, shrinkage: float | None, scale: Tensor | None, dtype: torch.dtype) -> None:
         if sums.classes == 0 or int(sums.counts.min()) == 0:
             raise DataError("every class needs one image at least before its mean is known: add images first")
-        counts, number = sums.counts.double(), int(sums.images)
+        counts = sums.counts.double()
         self.factors = factors_of(sums, scale)
-        matrix = strips(sums.gram.to(torch.float64, copy=True), sums.width)
-        add_products(matrix, (sums.cross / counts.sqrt()).mT, -1)
+        # About the mean of all, which changes no difference between scores: large features would drown it in rounding.
+        self.centre = sums.total / counts.sum()
+        self.means = (sums.cross / counts - self.centre.unsqueeze(1)) * self.factors.unsqueeze(1)
+        self.factor, self.shrinkage = self._shrunk(sums, shrinkage)
+        # Strip by strip, in place of the float64 ones: there is memory for one matrix (`needed_bytes`), not for two.
+        for index, strip in enumerate(self.factor):
+            self.factor[index] = strip.to(dtype)
+        if factorise(self.factor):
+            return
+        if dtype != torch.float64:
+            self.factor, _ = self._shrunk(sums, self.shrinkage)
+            if factorise(self.factor):
+                return
+        raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")
+
+    def _shrunk(self, sums: FeatureSums, shrinkage: float | None) -> tuple[list[Tensor], float]:
+        """Strips of Σ = (1 − τ)S + τ·mean(diag S)·I in float64, and τ."""
+        number = int(sums.images)
+        matrix = [strip.to(torch.float64, copy=True) for strip in sums.strips()]
+        add_products(matrix, (sums.cross / sums.counts.double().sqrt()).mT, -1)
         start = 0
         for strip in matrix:
             strip *= torch.outer(self.factors[start : start + len(strip)] / number, self.factors[start:])
@@ -134,12 +151,4 @@ class _Spread:
         for strip in matrix:
             strip *= 1 - shrinkage
         add_diagonal(matrix, torch.tensor(shrinkage * size))
-        self.shrinkage = shrinkage
-        # About the mean of all, which changes no difference between scores: large features would drown it in rounding.
-        self.centre = sums.total / counts.sum()
-        self.means = (sums.cross / counts - self.centre.unsqueeze(1)) * self.factors.unsqueeze(1)
-        self.factor = [strip.to(dtype, copy=True) for strip in matrix]
-        if not factorise(self.factor):
-            self.factor = matrix
-            if dtype == torch.float64 or not factorise(matrix):
-                raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")
+        return matrix, shrinkage

@@ -1,0 +1,65 @@
+"""The shrink sweep on the networks of one run: covariances are shrunk by several amounts when they are stored."""
+
+from __future__ import annotations
+
+import torch
+
+from adagauss.analysis.measured.kept import Tables
+from adagauss.analysis.measured.real import test_features
+from adagauss.analysis.visits import Followed, Update, followed, task_mean, visits
+from adagauss.classifiers.base import MemoryClassifier
+from adagauss.data.stream import TaskStream
+from adagauss.drift import Adapter, Drift, Moved
+from adagauss.errors import UnsupportedError
+from adagauss.linalg import by_rows
+from adagauss.memory import GaussianMemory
+from adagauss.needs import Need
+from adagauss.progress import Reporter
+from adagauss.runs.configuration import RunConfig
+from adagauss.runs.folder import RunFolder
+from adagauss.runtime import Runtime
+from adagauss.task import CurrentTask
+
+AMOUNTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""γ of Σ + γ·mean(diag Σ)·I."""
+
+
+def measure_shrink(folder: RunFolder, config: RunConfig, stream: TaskStream, reporter: Reporter) -> Tables:
+    """``shrink.amounts`` (G,) and ``shrink.accuracy`` (G, T), the accuracy over all seen classes after each task.
+
+    The memory is followed through all tasks once per amount, and shrunk again after every adaptation, as in the
+    published code. An adapter is trained once per task: it does not depend on the memory.
+    """
+    memory, classifier = config.method.memory, config.method.classifier
+    if not isinstance(memory, GaussianMemory):
+        raise UnsupportedError("only memories of Gaussians can be shrunk")
+    if not isinstance(classifier, MemoryClassifier) or not classifier.cheap or Need.COMPANION in classifier.requires:
+        raise UnsupportedError(f"the classifier {classifier.kind} does not follow from the memory alone")
+    runtime = Runtime(config.runtime, config.seed)
+    count = folder.finished_tasks()
+    memories = [memory.with_changes(shrinkage=amount) for amount in AMOUNTS]
+    banks: list[Followed | None] = [None] * len(AMOUNTS)
+    accuracy = torch.full((len(AMOUNTS), count), torch.nan, dtype=torch.float64)
+    with reporter.progress(f"shrink sweep of {folder.path.name}", count) as advance:
+        for visit in visits(folder, config, stream, runtime):
+            index, now = visit.index, visit.now
+            test = stream.dataset.test.of_classes(stream.seen(index))
+            features = test_features(now.network.extractor, test.images, runtime)
+            sizes = [len(classes) for classes in stream.task_classes[: index + 1]]
+            update = _update(config.method.drift, now)
+            for place, part in enumerate(memories):
+                banks[place] = kept = followed(banks[place], update, part, config.method, now)
+                scorer = classifier.of_memory(kept.bank, now)
+                with torch.inference_mode():
+                    accuracy[place, index] = task_mean(by_rows(scorer, features), test.targets, sizes)
+            advance()
+    return {"shrink.amounts": torch.tensor(AMOUNTS, dtype=torch.float64), "shrink.accuracy": accuracy}
+
+
+def _update(drift: Drift, now: CurrentTask) -> Update:
+    """The drift of a task for any number of memories."""
+    if not isinstance(drift, Adapter) or drift.fallback or now.first:
+        return lambda bank, state: drift.update(bank, now, state)
+    old, new, _ = now.pairs(drift.views)
+    mapping = drift.train_map(now, old, new)
+    return lambda bank, state: Moved(drift.moved(bank, now, mapping, old, new))

@@ -1,0 +1,80 @@
+"""The networks of a finished run one after another, each with its task as `learn_task` saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from adagauss.data.stream import TaskStream
+from adagauss.drift import Moved
+from adagauss.gaussians import ClassGaussians
+from adagauss.knowledge import Knowledge
+from adagauss.learner import Learner
+from adagauss.memory import Memory
+from adagauss.methods import Method
+from adagauss.runs.configuration import RunConfig
+from adagauss.runs.folder import RunFolder
+from adagauss.runtime import Runtime
+from adagauss.state import Learned
+from adagauss.task import CurrentTask
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A finished task: what was known after it, and the task itself with the networks before and after."""
+
+    index: int
+    known: Knowledge
+    now: CurrentTask
+
+
+def visits(folder: RunFolder, config: RunConfig, stream: TaskStream, runtime: Runtime) -> Iterator[Visit]:
+    """Every finished task of a run, from its checkpoints; two networks are in memory at a time."""
+    method = config.method
+    before: Knowledge | None = None
+    for index in range(folder.finished_tasks()):
+        known = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).knowledge
+        previous = before.network.frozen_copy() if before else None
+        shared = method.representation.shares(before.states_below("representation/")) if before else {}
+        classes = tuple(before.classes) if before else ()
+        train = stream[index].train
+        yield Visit(
+            index,
+            known,
+            CurrentTask(index, train, known.network, previous, method.augmentation, runtime, shared, classes),
+        )
+        before = known
+
+
+class Followed(NamedTuple):
+    """A memory that a drift has updated, and the states of the two parts."""
+
+    bank: ClassGaussians
+    drift: Learned | None = None
+    memory: Learned | None = None
+
+
+Update = Callable[[ClassGaussians, Learned | None], Moved]
+"""Moves a bank into the features of the current task, as `Drift.update`."""
+
+
+def followed(known: Followed | None, update: Update, memory: Memory, method: Method, now: CurrentTask) -> Followed:
+    """The memory after a task, as `Learner.learn` would build it with this drift and memory part."""
+    known = known or Followed(memory.empty(now.network.extractor.size, now.runtime.device))
+    bank, state = known.bank, known.drift
+    if not now.first and method.representation.later is not None:
+        moved = update(bank, state)
+        bank, state = memory.after_drift(bank, moved.memory), moved.state
+    remembered = memory.update(bank, now, known.memory)
+    return Followed(remembered.bank, state, remembered.state)
+
+
+def task_mean(scores: Tensor, targets: Tensor, sizes: Sequence[int]) -> float:
+    """Mean over tasks of the accuracy on their images; ``sizes`` are the numbers of classes per task."""
+    hits = (scores.argmax(1).cpu() == targets).double()
+    tasks = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(list(sizes)))[targets]
+    return float(torch.stack([hits[tasks == task].mean() for task in range(len(sizes))]).mean())

@@ -1,0 +1,67 @@
+"""Distances between Gaussians against torch.distributions and numpy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from adagauss.analysis import distances as module
+from adagauss.analysis.distances import DISTANCES, class_spectra, distances
+from adagauss.gaussians import ClassGaussians, CovarianceKind
+
+
+def bank(seed: int, covariance: CovarianceKind = "full", classes: int = 5) -> ClassGaussians:
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(classes * 30, 4, generator=generator) @ torch.randn(4, 4, generator=generator) + seed
+    return ClassGaussians.from_features(features, [f"c{row % classes}" for row in range(len(features))], covariance)
+
+
+def test_every_distance_is_what_it_says() -> None:
+    memory, real = bank(1), bank(2)
+    found = distances(memory, real)
+    assert found.shape == (5, len(DISTANCES))
+    for row, label in enumerate(memory.labels):
+        mine, theirs = memory.select([label]), real.select([label])
+        one = MultivariateNormal(mine.means[0], mine.covariances[0])
+        two = MultivariateNormal(theirs.means[0], theirs.covariances[0])
+        apart = np.linalg.norm(one.loc.numpy() - two.loc.numpy())
+        wide = np.linalg.norm(mine.covariances[0].numpy() - theirs.covariances[0].numpy())
+        expected = [
+            apart,
+            wide,
+            float(kl_divergence(one, two) + kl_divergence(two, one)),
+            apart / math.sqrt(np.trace(theirs.covariances[0].numpy())),
+            wide / np.linalg.norm(theirs.covariances[0].numpy()),
+        ]
+        assert found[row].tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_relative_distances_do_not_depend_on_the_scale_of_features() -> None:
+    memory, real = bank(1), bank(2)
+    large, larger = (one.with_statistics(8 * one.means, 64 * one.covariances) for one in (memory, real))
+    torch.testing.assert_close(distances(large, larger)[:, 2:], distances(memory, real)[:, 2:])
+
+
+def test_what_a_memory_does_not_hold_is_not_a_number() -> None:
+    found = distances(bank(1, "none"), bank(2))
+    assert bool(torch.isfinite(found[:, [0, 3]]).all())
+    assert bool(torch.isnan(found[:, [1, 2, 4]]).all())
+    assert bool(torch.isnan(distances(bank(1), bank(2), comparable=False)[:, 2]).all())
+
+
+def test_a_thousand_classes_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, real = bank(1), bank(2)
+    whole = distances(memory, real), class_spectra(memory)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2 * 8 * 4 * 4)
+    assert len(list(module.blocks(memory))) == 3
+    torch.testing.assert_close((distances(memory, real), class_spectra(memory)), whole)
+
+
+def test_no_class_has_no_distance() -> None:
+    empty = ClassGaussians(4)
+    assert distances(empty, bank(2)).shape == (0, len(DISTANCES))
+    assert class_spectra(empty).shape == (0, 4)

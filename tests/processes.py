@@ -1,0 +1,31 @@
+"""Processes of their own for tests that kill them."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
+from typing import Any
+
+FORKSERVER = "forkserver" in multiprocessing.get_all_start_methods()
+PROCESSES: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
+
+
+def event() -> Event:
+    """A sign that a process can give to another."""
+    made: Event = PROCESSES.Event()
+    return made
+
+
+def started(work: Callable[..., object], *given: Any) -> BaseProcess:
+    """A process that does this work and nothing else; it ends with the tests at the latest.
+
+    Importing torch takes longer than most of what is killed. So the children are forked, where the system can, from
+    one process that has imported it and computed nothing yet: each is as new as one that was started by itself.
+    """
+    if FORKSERVER:
+        PROCESSES.set_forkserver_preload(["adagauss.runs", "adagauss.cli", "sklearn.datasets"])
+    process: BaseProcess = PROCESSES.Process(target=work, args=given, daemon=True)
+    process.start()
+    return process

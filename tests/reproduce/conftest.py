@@ -1,0 +1,35 @@
+"""A scale that takes seconds: every benchmark of the paper is four digits in two tasks, one epoch each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adagauss.data.stream import StreamConfig
+from adagauss.reproduce import Scale, Workshop
+from adagauss.runs.protocols import Protocol
+
+SETTINGS = {
+    "backbone.name": "convnet",
+    "backbone.features": 8,
+    "representation.first.epochs": 1,
+    "representation.later.epochs": 1,
+    "drift.recipe.epochs": 1,
+    "drift.samples": 200,
+    "drift.views": 1,
+}
+
+
+def tiny_protocol(name: str) -> Protocol:
+    sizes = (2, 1, 1) if "half" in name else (2, 2)
+    stream = StreamConfig(dataset="digits", tasks=len(sizes), sizes=sizes, classes=4)
+    return Protocol(f"{name}-tiny", stream, SETTINGS, scale="cpu")
+
+
+TINY = Scale("tiny", "cpu", (0,), "shared", tiny_protocol, "four digits")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workshop:
+    return Workshop(TINY, tmp_path)

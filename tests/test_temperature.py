@@ -1,0 +1,23 @@
+"""Surprises at all temperatures at once, against the softmax at each of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from adagauss.temperature import RELATIVE, TEMPERATURES, calibrated, surprises
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("classes", [1, 2, 7])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+def test_surprises_are_those_of_the_softmax_at_each_temperature(relative: bool, classes: int, size: float) -> None:
+    chance = torch.Generator().manual_seed(classes)
+    scores = size * torch.randn(20, classes, generator=chance)
+    targets = torch.randint(classes, (20,), generator=chance)
+    right, second = surprises(scores, targets, relative)
+    exact = calibrated(scores.double(), 1.0, 1.0) if relative else scores.double()
+    for place, temperature in enumerate(RELATIVE if relative else TEMPERATURES):
+        expected = -torch.log_softmax(exact / temperature, 1)
+        torch.testing.assert_close(right[:, place], expected[torch.arange(20), targets])
+        torch.testing.assert_close(second[:, place], expected.sort(1).values[:, min(1, classes - 1)])
