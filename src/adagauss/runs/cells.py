@@ -90,7 +90,7 @@ def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> O
         return Outcome(failure=error)
     except OSError as error:
         return Outcome(failure=CheckpointError(f"{error.filename or cell.folder}: {error.strerror or error}"))
-    except MemoryError:
+    except (MemoryError, torch.cuda.OutOfMemoryError):
         return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
     except Exception as error:
         with suppress(OSError):

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import WorkerError
 from adagauss.progress import Reporter, Row
 from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, work
@@ -40,6 +41,7 @@ def run_cells(
     executor: Executor | None = None,
     most: int | None = None,
     options: ReadOptions | None = None,
+    reader: Callable[[StreamConfig], Dataset] | None = None,
     reporter: Reporter | None = None,
     title: str = "runs",
 ) -> list[tuple[Cell, Outcome]]:
@@ -54,7 +56,8 @@ def run_cells(
         total: number of cells, if ``cells`` does not know it.
         executor: who runs them; None runs one after another here.
         most: how many are handed to the executor at a time; None hands over all.
-        options: how workers read the data.
+        options: how the data are read, by workers, or here if there is no ``reader``.
+        reader: reads the data of a cell that runs here, if cells have several datasets.
         reporter: shows progress: a table of cells if there is an executor, else bars of the one that runs.
         title: what they are together.
     """
@@ -64,7 +67,9 @@ def run_cells(
     if executor is None:
 
         def data(cell: Cell) -> Dataset:
-            return dataset if dataset is not None else data_of(cell, options)
+            if dataset is not None:
+                return dataset
+            return reader(cell.config.stream) if reader is not None else data_of(cell, options)
 
         return list(_one_by_one(cells, data, follow, count_of, reporter, title))
     with session(out) as folder:
