@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_a_second_call_runs_nothing(made: tuple[Workshop, list[Produced]], monke
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was finished")
 
-    monkeypatch.setattr("adagauss.reproduce.working.run", never)
+    monkeypatch.setattr("adagauss.runs.cells.run", never)
     monkeypatch.setattr("adagauss.reproduce.rescoring._rescore", never)
     produce(find_items(["ablation"]), shop)
     needs = overview(find_items(NAMES), shop)
@@ -104,12 +105,13 @@ def test_a_failed_run_is_a_value_and_the_rest_goes_on(shop: Workshop, monkeypatc
         if len(tried) == 1:
             raise NumericalError("the loss became NaN: lower the rate")
 
-    monkeypatch.setattr("adagauss.reproduce.working.run", run)
+    monkeypatch.setattr("adagauss.runs.cells.run", run)
     run_missing(distinct(wanted), Datasets(shop.options), Reporter())
     (found,) = findings(wanted, shop)
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")
     assert found.problems()["without anti-collapse"].kind == "missing"
-    run_missing(distinct(wanted), Datasets(shop.options), Reporter())
+    with ThreadPoolExecutor(1) as executor:
+        run_missing(distinct(wanted), Datasets(shop.options), Reporter(), executor)
     assert len(tried) == 4, "what failed is tried again"
     assert findings(wanted, shop)[0].problems()["AdaGauss"].kind == "missing", "it did not fail again"
 

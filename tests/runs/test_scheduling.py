@@ -138,6 +138,24 @@ def test_a_machine_with_other_data_says_so_and_runs_nothing(digits: Dataset, tmp
     assert not cell.folder.exists()
 
 
+@pytest.mark.parametrize("executor", [None, Here()])
+def test_cells_of_several_datasets_read_their_own(
+    executor: Executor | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(cells_module, "load_dataset", lambda name, _: read.append(name) or load_dataset("digits"))
+    monkeypatch.setattr(cells_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
+    cells_module._read.cache_clear()
+    config = make_config("frozen", STREAM)
+    cells = [
+        Cell(f"{number}", config.model_copy(update={"stream": StreamConfig(dataset=name)}), tmp_path / f"{number}")
+        for number, name in enumerate(["digits", "digits", "cifar100"])
+    ]
+    run_cells(cells, tmp_path, executor=executor)
+    cells_module._read.cache_clear()
+    assert read == ["digits", "cifar100"]
+
+
 def test_a_worker_that_gave_up_waiting_is_sent_again(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import terminal
+from adagauss.cli.engines import DaskAddress, Jobs, RayAddress, SlurmPartition, engine
 from adagauss.cli.options import DataRoot, Device, NoCache, Quiet, Workers, make_reporter, parse_numbers
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
@@ -25,7 +26,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss reproduce ablation fig3 --scale cpu --seeds 0`
 
-`adagauss reproduce all --scale cpu --out runs/reproduce`
+`adagauss reproduce all --scale cpu --out runs/reproduce --jobs 2`
 """
 
 
@@ -60,6 +61,10 @@ def reproduce(
     page: Annotated[
         Path | None, typer.Option("--page", help="Also write a Markdown page on all claims, e.g. docs/paper.md.")
     ] = None,
+    jobs: Jobs = None,
+    ray: RayAddress = None,
+    slurm: SlurmPartition = None,
+    dask: DaskAddress = None,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
@@ -96,7 +101,7 @@ def reproduce(
         _list_items(items, shop)
     if dry_run:
         _list_cells(items, shop)
-    made = [] if show_list or dry_run else _made(items, shop, reporter)
+    made = [] if show_list or dry_run else _made(items, shop, reporter, (jobs, ray, slurm, dask))
     if page is not None and not show_list:
         _write_page(items, shop, page)
     failures = {name: problem for one in made for name, problem in one.failed.items()}
@@ -106,11 +111,19 @@ def reproduce(
         raise typer.Exit(2)
 
 
-def _made(items: Sequence[Item], shop: Workshop, reporter: Reporter) -> list[Produced]:
+def _made(
+    items: Sequence[Item],
+    shop: Workshop,
+    reporter: Reporter,
+    workers: tuple[int | None, str | None, str | None, str | None],
+) -> list[Produced]:
     from adagauss.reproduce.producing import produce
 
-    with stoppable(f"finished tasks and runs are kept in {shop.out}: the same command goes on from there"):
-        made = produce(items, shop, reporter)
+    with (
+        stoppable(f"finished tasks and runs are kept in {shop.out}: the same command goes on from there"),
+        engine(shop.out, *workers, shop.runtime.device) as executor,
+    ):
+        made = produce(items, shop, reporter, executor, workers[0])
     for one in made:
         _show(one, shop)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,12 +39,18 @@ class Produced:
         }
 
 
-def produce(items: Sequence[Item], shop: Workshop, reporter: Reporter | None = None) -> list[Produced]:
-    """Make items, continuing where an earlier call stopped."""
+def produce(
+    items: Sequence[Item],
+    shop: Workshop,
+    reporter: Reporter | None = None,
+    executor: Executor | None = None,
+    most: int | None = None,
+) -> list[Produced]:
+    """Make items, continuing where an earlier call stopped; runs are made here or through an executor."""
     reporter = reporter or Reporter()
     datasets = Datasets(shop.options)
     wanted = jobs(items, shop)
-    run_missing(distinct(wanted), datasets, reporter)
+    run_missing(distinct(wanted), datasets, reporter, executor, most)
     rescore_missing(wanted, shop, datasets, reporter)
     made = []
     with reporter.progress("tables and figures", len(items)) as advance:

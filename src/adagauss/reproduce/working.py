@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
-
-import torch
 
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import AdagaussError
 from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Problem
+from adagauss.runs.cells import Cell as RunCell
+from adagauss.runs.cells import Outcome
 from adagauss.runs.folder import InUseError
-from adagauss.runs.runner import run
+from adagauss.runs.scheduling import run_cells
 
 
 class Datasets:
     """Reads the dataset of a stream, and keeps the last one: runs on it follow each other."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+        self.options = options
         self._last: tuple[tuple[str, int | None], Dataset] | None = None
 
     def of(self, stream: StreamConfig) -> Dataset:
@@ -28,30 +28,42 @@ class Datasets:
         key = stream.dataset, stream.image_size
         if self._last is None or self._last[0] != key:
             self._last = None  # so that two are never in memory
-            options = replace(self._options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
+            options = replace(self.options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
             self._last = key, load_dataset(stream.dataset, options)
         return self._last[1]
 
 
-def run_missing(cells: Sequence[Cell], datasets: Datasets, reporter: Reporter) -> None:
-    """Run what is not finished, continuing what was begun.
+def run_missing(
+    cells: Sequence[Cell],
+    datasets: Datasets,
+    reporter: Reporter,
+    executor: Executor | None = None,
+    most: int | None = None,
+) -> None:
+    """Run what is not finished, continuing what was begun, here or through an executor, ``most`` at a time.
 
     A cell that another process is working on is left to it: the same command may be started once per core.
     """
-    with reporter.progress("cells", len(cells)) as advance:
-        for cell in cells:
-            advance(_run(cell, datasets, reporter) if isinstance(cell.result(), Problem) else cell.name)
+    missing = {cell.folder.path: cell for cell in cells if isinstance(cell.result(), Problem)}
 
+    def note(ran: RunCell, outcome: Outcome) -> None:
+        cell = missing[ran.folder]
+        if isinstance(outcome.failure, InUseError):
+            reporter.message(f"{cell.name}: in work elsewhere")
+        elif outcome.failure is not None:
+            cell.failures.note(cell.name, str(outcome.failure))
+        else:
+            cell.failures.forget(cell.name)
 
-def _run(cell: Cell, datasets: Datasets, reporter: Reporter) -> str:
-    """Run a cell; returns a note on how it went."""
-    try:
-        data = datasets.of(cell.config.stream)
-        run(cell.config, cell.folder.path, resume=True, reporter=reporter, dataset=data)
-    except InUseError:
-        return f"{cell.name}: in work elsewhere"
-    except (AdagaussError, MemoryError, torch.cuda.OutOfMemoryError) as error:
-        cell.failures.note(cell.name, str(error) or "not enough memory")
-        return f"{cell.name} failed"
-    cell.failures.forget(cell.name)
-    return cell.name
+    if missing:
+        run_cells(
+            [RunCell(cell.name, cell.config, path) for path, cell in missing.items()],
+            cells[0].runs,
+            then=note,
+            executor=executor,
+            most=most,
+            options=datasets.options,
+            reader=datasets.of,
+            reporter=reporter,
+            title="cells",
+        )

@@ -64,16 +64,16 @@ class Orders:
     session: Path
     options: ReadOptions = field(default_factory=ReadOptions)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    """Of the data as the waiting process sees them."""
+    """Of the data as the waiting process sees them; empty if it has not looked."""
     threads: int = 1
     patience: float = PATIENCE
 
     @classmethod
-    def of(cls, session: Path, dataset: Dataset, options: ReadOptions | None) -> Orders:
+    def of(cls, session: Path, dataset: Dataset | None, options: ReadOptions | None) -> Orders:
         """Orders that can be sent to other processes: a reporter cannot."""
         root = (options or ReadOptions()).root.absolute()
         plain = replace(options or ReadOptions(), reporter=SILENT, root=root)
-        return cls(session.absolute(), plain, fingerprints(dataset))
+        return cls(session.absolute(), plain, fingerprints(dataset) if dataset is not None else {})
 
 
 def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> Outcome:
@@ -90,7 +90,7 @@ def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> O
         return Outcome(failure=error)
     except OSError as error:
         return Outcome(failure=CheckpointError(f"{error.filename or cell.folder}: {error.strerror or error}"))
-    except MemoryError:
+    except (MemoryError, torch.cuda.OutOfMemoryError):
         return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
     except Exception as error:
         with suppress(OSError):
@@ -108,15 +108,20 @@ def work(cell: Cell, number: int, orders: Orders) -> Outcome:
         return Outcome(failure=error)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        outcome = attempt(cell, lambda: _same_data(cell.config.stream.dataset, orders), reporter)
+        outcome = attempt(cell, lambda: _same_data(cell, orders), reporter)
     messages: Sequence[str] = [*reporter.messages, *(str(warning.message) for warning in caught)]
     return replace(outcome, messages=tuple(dict.fromkeys(messages)))
 
 
-def _same_data(name: str, orders: Orders) -> Dataset:
+def data_of(cell: Cell, options: ReadOptions | None) -> Dataset:
+    """The data of a cell, read here; those of the cell before are kept, since cells of a dataset follow each other."""
+    return _read(*_what(cell, options or ReadOptions()))[0]
+
+
+def _same_data(cell: Cell, orders: Orders) -> Dataset:
     """The data as this machine has them, which must be those of the process that waits."""
     try:
-        dataset, found = _read(name, replace(orders.options, reporter=SILENT))
+        dataset, found = _read(*_what(cell, orders.options))
     except DataError as error:
         raise DataError(f"{socket.gethostname()}: {error}") from error
     differing = [aspect for aspect, digest in orders.fingerprints.items() if found.get(aspect) != digest]
@@ -128,8 +133,14 @@ def _same_data(name: str, orders: Orders) -> Dataset:
     return dataset
 
 
+def _what(cell: Cell, options: ReadOptions) -> tuple[str, ReadOptions]:
+    stream = cell.config.stream
+    chosen = replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images, reporter=SILENT)
+    return stream.dataset, chosen
+
+
 @lru_cache(maxsize=1)
 def _read(name: str, options: ReadOptions) -> tuple[Dataset, dict[str, str]]:
-    """Read once per process: the cells of a comparison share their data."""
+    """Read once per process, not once per cell."""
     dataset = load_dataset(name, options)
     return dataset, fingerprints(dataset)

@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import WorkerError
 from adagauss.progress import Reporter, Row
-from adagauss.runs.cells import Cell, Orders, Outcome, attempt, work
+from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, work
 from adagauss.runs.session import session, status
 
 ATTEMPTS = 2
@@ -32,13 +34,14 @@ Then = Callable[[Cell, Outcome], Cell | None]
 def run_cells(
     cells: Iterable[Cell],
     out: Path,
-    dataset: Dataset,
+    dataset: Dataset | None = None,
     *,
     then: Then | None = None,
     total: int | None = None,
     executor: Executor | None = None,
     most: int | None = None,
     options: ReadOptions | None = None,
+    reader: Callable[[StreamConfig], Dataset] | None = None,
     reporter: Reporter | None = None,
     title: str = "runs",
 ) -> list[tuple[Cell, Outcome]]:
@@ -47,12 +50,14 @@ def run_cells(
     Args:
         cells: taken one by one, when there is room.
         out: a folder that all workers see, for their sessions.
-        dataset: the data; workers read them for themselves with ``options``, and must find the same.
+        dataset: the data of all cells; workers read them for themselves with ``options``, and must find the same. None
+            if cells have several datasets: each is then read where it is used.
         then: called with each outcome in this process.
         total: number of cells, if ``cells`` does not know it.
         executor: who runs them; None runs one after another here.
         most: how many are handed to the executor at a time; None hands over all.
-        options: how workers read the data.
+        options: how the data are read, by workers, or here if there is no ``reader``.
+        reader: reads the data of a cell that runs here, if cells have several datasets.
         reporter: shows progress: a table of cells if there is an executor, else bars of the one that runs.
         title: what they are together.
     """
@@ -60,7 +65,13 @@ def run_cells(
     count_of = total if total is not None else len(cells) if isinstance(cells, list) else None
     follow = then or (lambda cell, outcome: None)
     if executor is None:
-        return list(_one_by_one(cells, dataset, follow, count_of, reporter, title))
+
+        def data(cell: Cell) -> Dataset:
+            if dataset is not None:
+                return dataset
+            return reader(cell.config.stream) if reader is not None else data_of(cell, options)
+
+        return list(_one_by_one(cells, data, follow, count_of, reporter, title))
     with session(out) as folder:
         orders = Orders.of(folder, dataset, options)
         crew = _Crew(executor, orders, follow, reporter, iter(cells), count_of, title)
@@ -71,13 +82,18 @@ def run_cells(
 
 
 def _one_by_one(
-    cells: Iterable[Cell], dataset: Dataset, then: Then, total: int | None, reporter: Reporter, title: str
+    cells: Iterable[Cell],
+    data: Callable[[Cell], Dataset],
+    then: Then,
+    total: int | None,
+    reporter: Reporter,
+    title: str,
 ) -> Iterator[tuple[Cell, Outcome]]:
     with reporter.progress(title, total or 1) as advance:
         for first in cells:
             cell = first
             while True:
-                outcome = attempt(cell, lambda: dataset, reporter)
+                outcome = attempt(cell, partial(data, cell), reporter)
                 yield cell, outcome
                 following = then(cell, outcome)
                 if following is None:
