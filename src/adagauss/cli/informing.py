@@ -55,7 +55,7 @@ def info(
 
 def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     """What is shown above the classes."""
-    from adagauss.cli.model import HISTORY
+    from adagauss.cli.model import changes_of
 
     learner = classifier.learner_
     method = learner.method
@@ -66,7 +66,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
-    for change in learner.about.get(HISTORY, [])[-MOST_CHANGES:]:
+    for change in changes_of(learner.about)[-MOST_CHANGES:]:
         counts = [f"{key} {change[key]}" for key in ("classes", "images") if key in change]
         yield "changed", f"{change['when']}  {change['action']}" + (f"; {', '.join(counts)}" if counts else "")
     yield from kept(learner)
