@@ -9,7 +9,7 @@ import typer
 
 from adagauss.cli import terminal
 from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
-from adagauss.errors import CheckpointError, unknown_name
+from adagauss.errors import CheckpointError, DataError, unknown_name
 from adagauss.names import visible
 
 FORGET = """**Examples:**
@@ -81,7 +81,7 @@ def rename(
         else:
             if new in map(str, known):
                 raise CheckpointError(f"there is a class {new!r} already: --join makes one class of both")
-            classifier.rename(label, type(label)(new))
+            classifier.rename(label, label_like(label, new))
         save(classifier, model, "rename", begun)
     typer.echo(visible(f"{old} is part of {new} now." if join else f"{old} is called {new} now."))
 
@@ -106,6 +106,21 @@ def merge(
         classifier.merge(open_model(other, quiet=quiet))
         save(classifier, into, "merge", begun, classes=len(classifier.learner_.classes))
     typer.echo(visible(f"{into} knows the {len(classifier.learner_.classes)} classes of both ({size(into)})."))
+
+
+def label_like(label: Any, name: str) -> Any:
+    """A label of the same kind as another one, of which this is the name."""
+    if not name.strip():
+        raise DataError("the new name is empty: give the class a name")
+    if isinstance(label, str):
+        return name
+    try:
+        made = type(label)(name)
+    except ValueError:
+        made = None
+    if str(made) != name:  # True stands for any text, and 1_0 for ten
+        raise DataError(f"the classes of this model are not text, and {name!r} is no {type(label).__name__}")
+    return made
 
 
 def known_label(name: str, classes: list[Any]) -> Any:

@@ -55,7 +55,7 @@ def info(
 
 def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     """What is shown above the classes."""
-    from adagauss.cli.model import HISTORY
+    from adagauss.cli.model import changes_of
 
     learner = classifier.learner_
     method = learner.method
@@ -67,7 +67,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
-    history = learner.about.get(HISTORY, [])
+    history = changes_of(learner.about)
     if len(history) > MOST_CHANGES:
         yield "changed", f"{terminal.counted(len(history) - MOST_CHANGES, 'time')} before those that follow"
     for change in history[-MOST_CHANGES:]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -65,11 +65,18 @@ def save(model: Model, path: Path, action: str, begun: Signature, **facts: Any) 
         raise CheckpointError(f"another program changed {path} in the meantime, so nothing was saved: try again")
     about = model.learner_.about
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    about[HISTORY] = [*about.get(HISTORY, []), {"when": when, "action": action, **facts}]
+    about[HISTORY] = [*changes_of(about), {"when": when, "action": action, **facts}]
     try:
         model.save(path)
     except UnicodeEncodeError as error:
         raise DataError(f"a class name cannot be stored ({error.reason}): rename its folder") from None
+
+
+def changes_of(about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """When a model was changed, and by which command; whatever else a file may hold in that place is passed over."""
+    listed = about.get(HISTORY)
+    known = listed if isinstance(listed, list) else []
+    return [one for one in known if isinstance(one, dict) and {"when", "action"} <= one.keys()]
 
 
 Signature = tuple[int, int, int] | None

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from adagauss.checkpoint import load_tensors
 from adagauss.data.images import Label
 from adagauss.errors import DataError
 from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
@@ -28,6 +27,7 @@ from adagauss.learner import Learner
 from adagauss.methods import Method
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.saved import constructor_facts
 
 Array = npt.NDArray[Any]
 
@@ -227,8 +227,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @classmethod
     def load(cls, path: Path | str, device: str = "auto") -> Self:
         """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`."""
-        _, facts = load_tensors(Path(path), "learner")
-        known = {"seed": facts["seed"], **facts["about"].get("estimator", {})}
+        known = constructor_facts(Path(path), cls._get_param_names())
         classifier = cls(**{**known, "device": device, "devices": 1})
         classifier.learner_ = Learner.load(path, classifier._runtime())
         return classifier

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def plain_labels(labels: Any) -> list[Label]:
     values = labels.tolist() if hasattr(labels, "tolist") else labels
     plain = [value.item() if isinstance(value, np.generic | Tensor) else value for value in values]
     for label in plain:
-        if not isinstance(label, str | int | float) or label != label:
+        if not isinstance(label, str | int | float) or (isinstance(label, float) and not math.isfinite(label)):
             raise DataError(f"labels must be text or numbers, one per image; got {label!r}")
     return plain
 

@@ -1,0 +1,95 @@
+"""What a file says beside its tensors, forged with a right digest: commands go on without it, or say a sentence."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adagauss import IncrementalClassifier
+from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.cli import main
+from adagauss.errors import CheckpointError, DataError
+from adagauss.learner import Learner
+from adagauss.saved import check_labels
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+
+
+def taught(labels: list[Any]) -> IncrementalClassifier:
+    classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 4})
+    classifier.partial_fit(IMAGES, labels)
+    return classifier
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose classes are numbers."""
+    path = tmp_path_factory.mktemp("model") / "numbered.safetensors"
+    taught([1] * 6 + [2] * 6).save(path)
+    return path
+
+
+def forged(source: Path, path: Path, about: Any) -> Path:
+    tensors, facts = load_tensors(source, "learner")
+    save_tensors(path, "learner", tensors, {**facts, "about": about})
+    return path
+
+
+def called(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+    monkeypatch.setattr(sys, "argv", ["adagauss", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("about", [5, [1], "text", {"estimator": 5}, {"estimator": {"nonsense": 1}}])
+def test_facts_that_are_none_are_refused(numbered: Path, tmp_path: Path, about: Any) -> None:
+    path = forged(numbered, tmp_path / "forged.safetensors", about)
+    with pytest.raises(CheckpointError, match="does not fit the learner it describes"):
+        IncrementalClassifier.load(path)
+
+
+@pytest.mark.parametrize("history", [5, "ab", [{"when": 5}, 7, None], {"when": "x"}])
+def test_a_history_that_is_none_is_passed_over(
+    numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: Any
+) -> None:
+    path = forged(numbered, tmp_path / "forged.safetensors", {"history": history})
+    assert called(monkeypatch, "info", path) == 0
+    assert called(monkeypatch, "rename", path, "1", "3", "-q") == 0
+    assert [change["action"] for change in Learner.load(path).about["history"]] == ["rename"]
+
+
+@pytest.mark.parametrize("name", ["robin", "1_0", "", " "])
+def test_a_class_that_is_a_number_is_not_called_otherwise(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    before = numbered.read_bytes()
+    assert called(monkeypatch, "rename", numbered, "1", name, "-q") == 2
+    assert "unexpected" not in capsys.readouterr().err
+    assert numbered.read_bytes() == before
+
+
+def test_labels_that_could_not_be_loaded_again_are_refused() -> None:
+    with pytest.raises(DataError, match="got inf"):
+        taught([float("inf")] * 6 + [1.5] * 6)
+    with pytest.raises(CheckpointError, match="rename the class"):
+        check_labels([1.5, float("-inf")])
+
+
+def test_a_header_of_lists_takes_little_memory(tmp_path: Path) -> None:
+    header = b'{"__metadata__":{"digest":"' + b"0" * 64 + b'"},"x":[' + b"[]," * 1_000_000 + b"0]}"
+    path = tmp_path / "forged.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="more entries"):
+            load_tensors(path, "learner")
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(header)
+    finally:
+        tracemalloc.stop()
