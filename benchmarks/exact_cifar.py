@@ -41,7 +41,7 @@ class Extraction:
 
     def views(self, part: LabelledImages, name: str) -> Tensor:
         """(2, N, width) features of images, class after class, and of their mirror images."""
-        return torch.cat([self._of_class(part, target, name) for target in part.targets.unique().tolist()], 1)
+        return torch.cat([self._of_class(part, target, name) for target in sorted(set(part.targets.tolist()))], 1)
 
     def _of_class(self, part: LabelledImages, target: int, name: str) -> Tensor:
         file = self.folder / f"{name}-{target}.pt" if self.folder else None
