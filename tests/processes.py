@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from typing import Any
@@ -18,6 +19,12 @@ def event() -> Event:
     return made
 
 
+def pipe() -> tuple[Connection, Connection]:
+    """The end to read from, and the end that a process may be given to write to."""
+    ends: tuple[Connection, Connection] = PROCESSES.Pipe(duplex=False)
+    return ends
+
+
 def started(work: Callable[..., object], *given: Any) -> BaseProcess:
     """A process that does this work and nothing else; it ends with the tests at the latest.
 
@@ -25,7 +32,7 @@ def started(work: Callable[..., object], *given: Any) -> BaseProcess:
     one process that has imported it and computed nothing yet: each is as new as one that was started by itself.
     """
     if FORKSERVER:
-        PROCESSES.set_forkserver_preload(["adagauss.runs", "adagauss.cli", "sklearn.datasets"])
+        PROCESSES.set_forkserver_preload(["adagauss.runs", "adagauss.cli", "adagauss.serve.app", "sklearn.datasets"])
     process: BaseProcess = PROCESSES.Process(target=work, args=given, daemon=True)
     process.start()
     return process

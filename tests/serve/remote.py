@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
+import signal
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tests.interrupts import interruptible
+from adagauss.serve import main
+from tests.processes import pipe, started
 from tests.serve.colours import png
 
-PROGRAM = """
-import json, pathlib, sys
-from adagauss.serve import main
-main(pathlib.Path(sys.argv[1]), port=0, **json.loads(sys.argv[2]))
-"""
+
+def serve(model: Path, settings: dict[str, Any], said: Connection) -> None:
+    """What `adagauss serve` does, in a process that Ctrl-C reaches; what it says goes into the pipe."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(said.fileno(), sys.stderr.fileno())
+    main(model, port=0, **settings)
 
 
 class Remote:
     """A server process and a client of it, without any other package."""
 
     def __init__(self, model: Path, **settings: Any) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(model), json.dumps(settings)]
-        self.process = interruptible(command, stderr=subprocess.PIPE)
-        assert self.process.stderr is not None
-        greeting = self.process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+", greeting)
-        assert found, greeting + self.process.stderr.read()
+        self.said, said = pipe()
+        self.process = started(serve, model, settings, said)
+        said.close()  # the server has its own end, so that reading ends with it
+        with os.fdopen(os.dup(self.said.fileno()), encoding="utf-8") as lines:
+            greeting = lines.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+", greeting)
+            assert found, greeting + lines.read()
         self.address = found[0]
 
     def get(self, path: str) -> Any:
@@ -61,9 +66,8 @@ class Remote:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        self.process.join()
+        self.said.close()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -50,7 +51,9 @@ def test_killed_while_it_learns_the_old_state_is_whole(model: Path, saved: Path)
 @pytest.mark.skipif(not hasattr(signal, "SIGTERM") or sys.platform == "win32", reason="signals of Unix")
 def test_told_to_stop_the_server_ends_by_itself(model: Path) -> None:
     with served(model) as remote:
-        remote.process.send_signal(signal.SIGINT)
-        remote.process.wait(timeout=30)
+        assert remote.process.pid is not None
+        os.kill(remote.process.pid, signal.SIGINT)
+        remote.process.join(timeout=30)
+        assert remote.process.exitcode is not None
         again = Remote(model)  # the file is free again
         again.kill()

@@ -24,7 +24,7 @@ from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
-from adagauss.sums.choice import IMAGES, Candidates
+from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
@@ -173,7 +173,10 @@ class ExactLDA(ExactClassifier):
 
     kind = "exact_lda"
     shrinkages: Annotated[tuple[Shrinkage, ...], Field(min_length=1)] = SHRINKAGES
-    """τ of (1 − τ)Σ + τ·diag Σ that are compared; None: oracle approximating shrinkage, from the sums alone."""
+    """τ of (1 − τ)Σ + τ·diag Σ that are compared; None: oracle approximating shrinkage, from the sums alone.
+
+    Features come at one deviation within classes, so that diag Σ is the mean(diag Σ)·I of `Discriminant`.
+    """
     priors: bool = False
     """Weigh classes by their number of training images; off: all alike."""
 
@@ -190,7 +193,7 @@ class ExactRidge(ExactClassifier):
     """
 
     kind = "exact_ridge"
-    strengths: tuple[PositiveFloat, ...] = IMAGES
+    strengths: tuple[PositiveFloat, ...] = STRENGTHS
     """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
     intercept: bool = False
     """Regress centred labels on centred features, so that a constant in the features does not count."""

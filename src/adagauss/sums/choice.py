@@ -18,7 +18,8 @@ from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
 from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 
-IMAGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
+STRENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0)
+"""Numbers of images ν (see `Strength`) that are compared unless others are asked for."""
 LEAST_FACTOR = 1e-4
 """Features weighed less than this, between others, are as good as left out."""
 
