@@ -143,7 +143,12 @@ def test_cells_of_several_datasets_read_their_own(
     executor: Executor | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(cells_module, "load_dataset", lambda name, _: read.append(name) or load_dataset("digits"))
+
+    def reading(name: str, _: object) -> Dataset:
+        read.append(name)
+        return load_dataset("digits")
+
+    monkeypatch.setattr(cells_module, "load_dataset", reading)
     monkeypatch.setattr(cells_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
     cells_module._read.cache_clear()
     config = make_config("frozen", STREAM)
