@@ -92,6 +92,14 @@ def test_a_dictionary_of_patches_that_does_not_fit_is_refused(numbered: Path, tm
         Learner.load(tmp_path / "cut.safetensors")
 
 
+def test_a_number_of_scales_that_takes_forever_is_refused(numbered: Path, tmp_path: Path) -> None:
+    tensors, facts = load_tensors(numbered, "learner")
+    facts["method"]["backbone"]["options"]["scales"] = 10**7
+    save_tensors(tmp_path / "scales.safetensors", "learner", tensors, facts)
+    with pytest.raises(CheckpointError, match="scales"):
+        Learner.load(tmp_path / "scales.safetensors")
+
+
 def test_infinite_scores_are_an_error_and_no_prediction(numbered: Path, tmp_path: Path) -> None:
     tensors, facts = load_tensors(numbered, "learner")
     tensors["parts.classifier.weight"].fill_(3e38)
