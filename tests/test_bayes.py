@@ -259,6 +259,8 @@ def test_whole_numbers_beyond_floats_are_refused_beside_floats() -> None:
     rows = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(DataError, match=f"label {large} is too large beside labels that are not whole"):
         GaussianBayes().fit(rows, [large, large, 0.5, 0.5])
+    with pytest.raises(DataError, match="some labels are text and others are numbers"):
+        GaussianBayes().fit(rows, (1, 1, "1", "1"))
     rule = GaussianBayes().fit(rows, [large, large, large + 1, large + 1])
     assert rule.classes_.tolist() == [large, large + 1]
     with pytest.raises(DataError, match="is too large beside"):

@@ -108,7 +108,8 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def _learn(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None, anew: bool) -> Self:
         rule = self._rule()
         if isinstance(y, list | tuple):
-            check_exact(y)  # before NumPy makes one kind of number of them
+            check_exact(y)  # before NumPy makes one kind of them
+            _check_one_kind({isinstance(label, str) for label in y})
         checked = validate_data(self, X, y, reset=anew, dtype=np.float64)
         samples: Array = checked[0]
         labels: Array = np.asarray(checked[1])
@@ -188,8 +189,11 @@ def _tensor(X: Array) -> Tensor:
 
 
 def _union(parts: list[Array]) -> Array:
-    # If text and numbers were joined, NumPy would turn 1 into "1".
-    if len({part.dtype.kind in "OUST" for part in parts}) > 1:
-        raise DataError("some labels are text and others are numbers: use one kind for all of them")
+    _check_one_kind({part.dtype.kind in "OUST" for part in parts})
     check_exact([label for part in parts for label in part.tolist()])
     return np.unique(np.concatenate(parts))
+
+
+def _check_one_kind(text: set[bool]) -> None:
+    if len(text) > 1:  # NumPy would turn 1 into "1"
+        raise DataError("some labels are text and others are numbers: use one kind for all of them")

@@ -253,7 +253,8 @@ def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) ->
 
 def checked(scores: Tensor) -> Tensor:
     """The scores, if they are numbers."""
-    if bool(torch.isnan(scores).any()):
+    # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
+    if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
         raise NumericalError(
             "the scores of some images are no numbers: the network or the classifier has become useless, or its file "
             "was tampered with; use a learner that was saved earlier"

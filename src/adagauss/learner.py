@@ -233,6 +233,9 @@ class Learner:
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
         learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime)
         learner.knowledge.network.extractor.restore_input(facts["input"])
+        if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
+            with torch.inference_mode():
+                learner.network.extractor.for_prediction(torch.zeros(1, *shape, device=runtime.device))
         learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner

@@ -14,7 +14,7 @@ import pytest
 from adagauss import IncrementalClassifier
 from adagauss.checkpoint import load_tensors, save_tensors
 from adagauss.cli import main
-from adagauss.errors import CheckpointError, DataError
+from adagauss.errors import CheckpointError, DataError, NumericalError
 from adagauss.learner import Learner
 from adagauss.saved import check_labels
 
@@ -80,6 +80,33 @@ def test_labels_that_could_not_be_loaded_again_are_refused() -> None:
         taught([float("inf")] * 6 + [1.5] * 6)
     with pytest.raises(CheckpointError, match="rename the class"):
         check_labels([1.5, float("-inf")])
+
+
+@pytest.mark.parametrize("name", ["bias_3", "deviation", "directions_3", "mean", "weight_3"])
+def test_a_dictionary_of_patches_that_does_not_fit_is_refused(numbered: Path, tmp_path: Path, name: str) -> None:
+    tensors, facts = load_tensors(numbered, "learner")
+    key = f"network.extractor.trunk.features.{name}"
+    tensors[key] = tensors[key][:-1].clone()
+    save_tensors(tmp_path / "cut.safetensors", "learner", tensors, facts)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        Learner.load(tmp_path / "cut.safetensors")
+
+
+def test_a_number_of_scales_that_takes_forever_is_refused(numbered: Path, tmp_path: Path) -> None:
+    tensors, facts = load_tensors(numbered, "learner")
+    facts["method"]["backbone"]["options"]["scales"] = 10**7
+    save_tensors(tmp_path / "scales.safetensors", "learner", tensors, facts)
+    with pytest.raises(CheckpointError, match="scales"):
+        Learner.load(tmp_path / "scales.safetensors")
+
+
+def test_infinite_scores_are_an_error_and_no_prediction(numbered: Path, tmp_path: Path) -> None:
+    tensors, facts = load_tensors(numbered, "learner")
+    tensors["parts.classifier.weight"].fill_(3e38)
+    save_tensors(tmp_path / "huge.safetensors", "learner", tensors, facts)
+    classifier = IncrementalClassifier.load(tmp_path / "huge.safetensors")
+    with pytest.raises(NumericalError, match="no numbers"):
+        classifier.predict_proba(IMAGES)
 
 
 def test_a_header_of_lists_takes_little_memory(tmp_path: Path) -> None:

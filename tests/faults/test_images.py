@@ -278,10 +278,8 @@ def test_transparent_parts_are_put_on_white_band_by_band(
 ) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (61, 47, 4), dtype=np.uint8)
     picture = Image.fromarray(noise).convert(mode)
-    if mode in ("P", "L"):
-        picture.save(tmp_path / "a.png", transparency=5)
-    else:
-        picture.save(tmp_path / "a.png")
+    settings: dict[str, Any] = {"transparency": 5} if mode in ("P", "L") else {}
+    picture.save(tmp_path / "a.png", **settings)
     with Image.open(tmp_path / "a.png") as image:
         layer = image.convert("RGBA")
         paper = Image.new("RGBA", layer.size, "white")

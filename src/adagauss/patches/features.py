@@ -29,7 +29,7 @@ class PatchSettings(Config):
     """Directions of all patch sizes together; every one gives two features in each cell of the grid."""
     patch_sizes: tuple[PositiveInt, ...] | None = None
     """Sides of the patches in pixels; the filters are divided evenly between them. None: 6, less for small images."""
-    scales: PositiveInt = 1
+    scales: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of patch sizes, two pixels apart, where none are set: 3 gives patches of 4, 6 and 8 pixels."""
     stride: PositiveInt = 1
     grid: PositiveInt = 2
