@@ -10,7 +10,7 @@ from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
 from adagauss.data.images import Label, LabelledImages
-from adagauss.errors import DataError, UnsupportedError
+from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
@@ -51,7 +51,17 @@ def forgotten(
     if other := [label for label in (data.classes if data is not None else ()) if label not in labels]:
         raise DataError(f"there are images of {other[0]!r}, which is not to be forgotten: leave them out")
     kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
-    return regrouped(method, known, kept, runtime, data) if gone else known
+    if not gone:
+        return known
+    try:
+        return regrouped(method, known, kept, runtime, data)
+    except NumericalError as error:
+        if data is None:
+            raise
+        raise DataError(
+            "without these images the sums are no sums of images any more, so some of them were never learned: give "
+            "only the files that the classes were learned from, or none"
+        ) from error
 
 
 def joined(method: Method, known: Knowledge, into: Label, others: Collection[Label], runtime: Runtime) -> Knowledge:

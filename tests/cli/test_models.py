@@ -52,15 +52,16 @@ def test_one_folder_is_taught_as_one_class(adagauss: Command, photographs: Photo
 def test_a_folder_too_high_is_refused(adagauss: Command, photographs: Photographs, birds: Path) -> None:
     for place in ("all/spring", "all/summer"):
         photographs(Path(place), ("owl", "tit"), 2)
+    photographs(Path("all"), ("unsorted",), 2)
     before = birds.read_bytes()
     refused = adagauss("teach", birds, "all")
     assert refused.code == 2
-    assert "spring: owl, tit" in refused.said
+    assert "spring holds no images itself, only folders of images: owl, tit" in refused.said
     assert "--nested" in refused.said
     assert birds.read_bytes() == before
     outcome = adagauss("teach", birds, "all", "--nested")
     assert outcome.code == 0, outcome.err
-    assert "knows 5 classes" in outcome.out
+    assert "knows 6 classes" in outcome.out
 
 
 def test_one_folder_within_each_class_folder_is_no_doubt(

@@ -146,8 +146,8 @@ def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]
     members = {path: image_files(path) for path in folders}
     if not nested and (inside := deeper(members)):
         raise DataError(
-            f"none of the folders in {folder} holds images itself, only folders of images ({inside}). If those are the "
-            f"classes, teach one folder after another, e.g. {folders[0]}; if each of {folder} is one class: --nested"
+            f"{folder}: {inside}. If those are the classes, teach the folder that holds them, one after another if "
+            "there are several; if it is one class, whatever the folders in it: --nested"
         )
     return Counter({path.name: len(files) for path, files in members.items()})
 

@@ -63,11 +63,7 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
         )
     found = {folder: images_in(folder) for folder in folders}
     if inside := deeper(found):
-        logger.warning(
-            "none of the folders in %s holds images itself, only folders of images (%s): each is taken as one class",
-            path,
-            inside,
-        )
+        logger.warning("%s: %s; such a folder is taken as one class", path, inside)
     members = {folder.name: files for folder, files in found.items()}
     targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
     read = file_images([file for files in members.values() for file in files], None, wanted)
@@ -81,17 +77,15 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
 
 
 def deeper(members: Mapping[Path, list[Path]]) -> str:
-    """An example if the folders hold no images, but several folders of images: these may be the classes.
+    """An example if a folder holds no images itself, but several folders of images: these may be the classes.
 
-    One folder in each, as in TinyImageNet's ``n01443537/images``, leaves no doubt.
+    One folder within a class folder, as in TinyImageNet's ``n01443537/images``, leaves no doubt.
     """
-    inner = {
-        folder: list(dict.fromkeys(file.relative_to(folder).parts[0] for file in files))
-        for folder, files in members.items()
-    }
-    direct = any(file.parent == folder for folder, files in members.items() for file in files)
-    several = [f"{folder.name}: {', '.join(names[:3])}" for folder, names in inner.items() if len(names) > 1]
-    return several[0] if several and not direct else ""
+    for folder, files in members.items():
+        inner = list(dict.fromkeys(file.relative_to(folder).parts[0] for file in files))
+        if len(inner) > 1 and not any(file.parent == folder for file in files):
+            return f"{folder.name} holds no images itself, only folders of images: {', '.join(inner[:3])}"
+    return ""
 
 
 def existing(path: Path) -> Path:
