@@ -90,7 +90,7 @@ def small(method: str, epochs: int) -> Method:
 
 def test_a_network_that_is_trained_is_kept_if_it_is_better() -> None:
     blind = make_method("exact", settings={**SETTINGS, "classifier.strengths": (1e12,), "backbone.options.filters": 1})
-    trained = small("adagauss+", epochs=2)
+    trained = small("adagauss+", epochs=10)
     assert best_method({"blind": blind, "trained": trained}, digits(200), learner_of, Reporter()) == trained
 
 
