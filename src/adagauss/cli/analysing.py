@@ -41,7 +41,12 @@ def analyse(
         typer.Argument(metavar="RUN...", help="Run folders; seeds of one configuration are averaged."),
     ] = None,
     study: Annotated[
-        str, typer.Option("--study", metavar="NAMES", help="Studies by name, separated by commas, or all.")
+        str,
+        typer.Option(
+            "--study",
+            metavar="NAMES",
+            help="Studies by name, separated by commas, or all (without shrink, which trains adapters again).",
+        ),
     ] = "all",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
     listed: Annotated[bool, typer.Option("--list", help="Show all studies, and what they need.")] = False,

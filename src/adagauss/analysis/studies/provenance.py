@@ -86,7 +86,11 @@ def seeds_of(groups: Groups) -> str:
         seeds = next(iter(by_group))
         return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     counts = sorted({len(seeds) for seeds in by_group})
-    return f"{counts[0]} to {counts[-1]} seeds per line" if len(counts) > 1 else f"{counts[0]} seed(s) per line"
+    return (
+        f"{counts[0]} to {counts[-1]} seeds per line"
+        if len(counts) > 1
+        else f"{counts[0]} seed{'s' * (counts[0] > 1)} per line"
+    )
 
 
 def summary(groups: Groups) -> str:
