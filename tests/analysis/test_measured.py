@@ -14,12 +14,15 @@ from adagauss.analysis.measured import Measured, Quantity, kept_quantities, meas
 from adagauss.analysis.measured.following import linear_discriminants
 from adagauss.analysis.measured.kept import file_of
 from adagauss.analysis.measured.quantities import BANKS, EFC_UPDATE, FOLLOWED, OWN, REAL_BOTH, UNMOVED
+from adagauss.analysis.measured.real import alternately_mirrored, statistics
 from adagauss.analysis.measured.shrink import AMOUNTS
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.learner import Learner
-from adagauss.runs import RunFolder, make_config, run
+from adagauss.runs import RunFolder, make_config, run, stored_config
+from adagauss.runs.runner import make_stream
+from adagauss.runtime import Runtime
 
 EVERYTHING = frozenset(Quantity)
 
@@ -83,6 +86,26 @@ def test_linear_discriminants_are_bayes_rule_for_one_covariance() -> None:
     weight, bias = linear_discriminants(torch.from_numpy(lda.means_), torch.from_numpy(lda.covariance_))
     scores = torch.from_numpy(features) @ weight.T + bias
     np.testing.assert_allclose(torch.softmax(scores, 1).numpy(), lda.predict_proba(features), atol=1e-6)
+
+
+def test_every_second_image_is_mirrored() -> None:
+    pixels = torch.arange(3 * 2 * 2, dtype=torch.uint8).view(3, 1, 2, 2)
+    views = alternately_mirrored(pixels) * 255
+    torch.testing.assert_close(views[::2], pixels[::2].float())
+    torch.testing.assert_close(views[1], pixels[1].flip(2).float())
+
+
+def test_mirror_images_count_where_the_memory_counts_them(folder: RunFolder, digits: Dataset) -> None:
+    config = stored_config(folder)
+    method = config.method.with_changes(memory=config.method.memory.with_changes(flips=True))
+    extractor = Learner.load(folder.checkpoint(1)).network.extractor
+    stream = make_stream(config, digits)
+    plain, mirrored = (
+        statistics(extractor, stream, 1, config.with_changes(method=one), Runtime())[0]
+        for one in (config.method, method)
+    )
+    assert (mirrored.counts / plain.counts).tolist() == [1, 1, 2, 2], "both views of the newest task only"
+    assert not torch.allclose(mirrored.means[:2], plain.means[:2])
 
 
 def test_spectra_add_up_to_the_traces(folder: RunFolder, measured: Measured) -> None:

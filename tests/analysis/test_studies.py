@@ -18,7 +18,7 @@ from adagauss.analysis.measured import Measured, Quantity, measure
 from adagauss.analysis.plotting import new_figure, save_figure
 from adagauss.analysis.studies import Drawn, analyse, find_study, studies
 from adagauss.analysis.studies.distances import against_efc
-from adagauss.analysis.studies.draw import table
+from adagauss.analysis.studies.draw import chosen_studies, table
 from adagauss.analysis.studies.lines import Mean, curve
 from adagauss.analysis.studies.pareto import front
 from adagauss.analysis.studies.provenance import check_together, summary
@@ -40,7 +40,7 @@ def drawn(
 ) -> tuple[Path, dict[str, Drawn]]:
     out = tmp_path_factory.mktemp("figures")
     groups = {"with L_AC": [folder], "without": [collapsed]}
-    found = analyse(groups, out, dataset=load_dataset("digits"), command=COMMAND)
+    found = analyse(groups, out, names=list(studies()), dataset=load_dataset("digits"), command=COMMAND)
     return out, {one.name: one for one in found}
 
 
@@ -116,15 +116,25 @@ def test_drawing_again_gives_the_same_bytes(
 
 
 def test_without_images_figures_that_need_none_are_drawn(copied: RunFolder, tmp_path: Path) -> None:
-    found = {one.name: one for one in analyse({"a": [copied]}, tmp_path / "out")}
+    names = ["recency", "ranks", "distances", "strength", "distillation"]
+    found = {one.name: one for one in analyse({"a": [copied]}, tmp_path / "out", names=names)}
     assert {name for name, one in found.items() if one.missing and "--data-root" in one.missing} == {
-        name for name, study in studies().items() if study.needs_images
+        "distances",
+        "strength",
     }
     assert found["ranks"].missing is None
     assert found["recency"].files["png"].exists()
     missing = found["distillation"].missing
     assert missing is not None
     assert "compares distillations" in missing
+
+
+def test_what_trains_something_again_is_drawn_only_when_asked_for(copied: RunFolder, folder: RunFolder) -> None:
+    every = list(studies().values())
+    assert [study.name for study in every if study not in chosen_studies(None, [copied])] == ["shrink"]
+    assert [study.name for study in chosen_studies(["shrink"], [copied])] == ["shrink"]
+    measure(folder, load_dataset("digits"), frozenset({Quantity.REAL, Quantity.FROZEN, Quantity.SHRINK}))
+    assert chosen_studies(None, [folder]) == every, "it was measured already"
 
 
 def test_an_unfinished_run_is_drawn_as_far_as_it_goes_and_says_so(unfinished: RunFolder, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def analyse(
     from adagauss.analysis.grouping import grouped
     from adagauss.analysis.studies import analyse as draw
     from adagauss.analysis.studies import find_study, studies
+    from adagauss.analysis.studies.draw import chosen_studies
     from adagauss.runs import RunFolder
 
     if listed:
@@ -67,12 +68,13 @@ def analyse(
     if not runs:
         raise ConfigError("give run folders, e.g. adagauss analyse runs/*; --list shows what is drawn of them")
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
-    chosen = [find_study(name) for name in names] or list(studies().values())
+    for name in names:
+        find_study(name)
     reporter = make_reporter(quiet)
     groups = grouped([RunFolder(path) for path in runs])
     with stoppable("what was measured of finished runs is kept: the same command goes on from there"):
         folders = [folder for group in groups.values() for folder in group]
-        data, reason = _data(chosen, folders, data_root, workers, no_cache, reporter)
+        data, reason = _data(chosen_studies(names, folders), folders, data_root, workers, no_cache, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
         drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
     _show(drawn, out, reason)

@@ -43,6 +43,11 @@ class Quantity(StrEnum):
     def needs_images(self) -> bool:
         return self in (Quantity.REAL, Quantity.FROZEN, Quantity.SHRINK)
 
+    @property
+    def costly(self) -> bool:
+        """Whether something is trained again for it, so that it is measured only for who asks for it."""
+        return self == Quantity.SHRINK
+
 
 @dataclass(frozen=True)
 class Measured:

@@ -65,7 +65,8 @@ def measure_real(folder: RunFolder, config: RunConfig, stream: TaskStream, repor
             if not tables:
                 _check(config, size, classes, runtime)
                 tables = _empty(count, classes, size)
-            real, tasks = statistics(visit.now.network.extractor, stream, index, config, runtime)
+            newest = visit.now.features()
+            real, tasks = statistics(visit.now.network.extractor, stream, index, config, runtime, newest)
             known = len(real)
             tables["real.spectra"][index, :known] = class_spectra(real)
             tables["real.task_spectra"][index, : index + 1] = class_spectra(tasks)
@@ -77,21 +78,41 @@ def measure_real(folder: RunFolder, config: RunConfig, stream: TaskStream, repor
 
 
 def statistics(
-    extractor: Extractor, stream: TaskStream, index: int, config: RunConfig, runtime: Runtime
+    extractor: Extractor,
+    stream: TaskStream,
+    index: int,
+    config: RunConfig,
+    runtime: Runtime,
+    known: Tensor | None = None,
 ) -> tuple[ClassGaussians, ClassGaussians]:
     """Gaussians of the classes seen up to a task, and of the whole tasks, from the features of one task at a time.
 
-    Images count with their mirror images, as in the memory, if that counts them; whole tasks without, as published.
+    If the memory counts mirror images, so do these: both views of the images of the newest task, as the memory has just
+    counted them, and every other image mirrored in earlier tasks. That is half the work, and hardly another estimate,
+    since a network sees an image and its mirror image alike. ``known`` are features of the newest task, if they were
+    computed already.
     """
     real, tasks = (ClassGaussians(extractor.size, device=runtime.device) for _ in range(2))
+    mirroring = bool(getattr(config.method.memory, "flips", False))
     for number in range(index + 1):
-        train = stream[number].train
-        features = extract_features(extractor, train.images, runtime)
+        train, newest = stream[number].train, number == index
+        if newest and known is not None:
+            features = known
+        else:
+            transform = alternately_mirrored if mirroring and not newest else to_float
+            features = extract_features(extractor, train.images, runtime, transform)
         real.add(features, train.labels)
         tasks.add(features, [number] * len(features))
-        if getattr(config.method.memory, "flips", False):
+        if mirroring and newest:
             real.add(extract_features(extractor, train.images, runtime, _mirrored), train.labels)
     return real.select(stream.seen(index)), tasks
+
+
+def alternately_mirrored(pixels: Tensor) -> Tensor:
+    """Every second image mirrored."""
+    views = pixels.clone()
+    views[1::2] = horizontal_flip(pixels[1::2])
+    return to_float(views)
 
 
 def test_features(extractor: Extractor, images: Images, runtime: Runtime) -> Tensor:

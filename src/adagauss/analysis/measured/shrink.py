@@ -22,6 +22,8 @@ from adagauss.task import CurrentTask
 
 AMOUNTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """γ of Σ + γ·mean(diag Σ)·I."""
+MOST_SAMPLES = 2000
+"""Draws that a covariance is followed with: enough for a curve, and a fifth of the published number."""
 
 
 def measure_shrink(folder: RunFolder, config: RunConfig, stream: TaskStream, reporter: Reporter) -> Tables:
@@ -62,4 +64,5 @@ def _update(drift: Drift, now: CurrentTask) -> Update:
         return lambda bank, state: drift.update(bank, now, state)
     old, new, _ = now.pairs(drift.views)
     mapping = drift.train_map(now, old, new)
-    return lambda bank, state: Moved(drift.moved(bank, now, mapping, old, new))
+    shorter = drift.with_changes(samples=min(drift.samples, MOST_SAMPLES))
+    return lambda bank, state: Moved(shorter.moved(bank, now, mapping, old, new))

@@ -53,6 +53,10 @@ class Study:
     def needs_images(self) -> bool:
         return any(quantity.needs_images for quantity in self.needs)
 
+    @property
+    def costly(self) -> bool:
+        return any(quantity.costly for quantity in self.needs)
+
 
 _STUDIES: Registry[Study] = Registry("study", "adagauss.analysis.studies")
 

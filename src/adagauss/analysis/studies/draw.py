@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adagauss.analysis.measured import Measured, Quantity, measure
+from adagauss.analysis.measured import Measured, Quantity, kept_quantities, measure
 from adagauss.analysis.plotting import save_figure
 from adagauss.analysis.studies.base import Drawing, Groups, NotDrawableError, Row, Study, find_study, studies
 from adagauss.analysis.studies.provenance import check_together, sign, summary, unfinished
@@ -20,6 +20,7 @@ from adagauss.runs.folder import RunFolder
 
 FIGURES = ("png", "svg")
 STUDY = "{study}"
+UNASKED = "every adapter is trained again for it, so it is drawn only when asked for: --study {}"
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,37 @@ def analyse(
         groups: runs of one configuration with several seeds, by a label that tells configurations apart. All must have
             the same data, tasks and scale.
         out: folder of the figures.
-        names: studies by name; None draws all.
+        names: studies by name; None draws all, but those that train something again only if they were drawn before.
         dataset: the data of the runs, for studies that need images and were not measured before.
         reporter: shows progress.
         command: how to draw a figure again, for its footer; ``{study}`` in it becomes the name of the study.
     """
     reporter = reporter or Reporter()
-    chosen = [find_study(name) for name in dict.fromkeys(names)] if names else list(studies().values())
     if not groups or not all(groups.values()):
         raise ConfigError("there are no runs to analyse: give at least one run folder")
+    chosen = chosen_studies(names, [folder for folders in groups.values() for folder in folders])
     wanted = frozenset(quantity for study in chosen for quantity in study.needs)
     # Before anything takes time: what cannot be in one figure.
     check_together(_measured(groups, None, frozenset({Quantity.ANSWERS}), Reporter()))
     measured = _measured(groups, dataset, wanted, reporter)
-    drawn = []
+    drawn = [
+        Drawn(study.name, study.title, missing=UNASKED.format(study.name))
+        for study in studies().values()
+        if study not in chosen and not names
+    ]
     with reporter.progress("figures", len(chosen)) as advance:
         for study in chosen:
             drawn.append(_drawn(study, measured, out, command))
             advance(study.name)
     return drawn
+
+
+def chosen_studies(names: Sequence[str] | None, folders: Sequence[RunFolder]) -> list[Study]:
+    """Studies by name; without names all, but costly ones only if all runs were measured for them before."""
+    if names:
+        return [find_study(name) for name in dict.fromkeys(names)]
+    kept = frozenset.intersection(*map(kept_quantities, folders))
+    return [study for study in studies().values() if not study.costly or study.needs <= kept]
 
 
 def _measured(
@@ -118,6 +131,7 @@ def _written(drawing: Drawing, path: Path, protocol: str) -> dict[str, Path]:
     files = {ending: path.with_name(f"{path.name}.{ending}") for ending in (*FIGURES, "csv")}
     for ending in FIGURES:
         save_figure(drawing.figure, files[ending])
+        drawing.figure.set_layout_engine("none")  # what has its place now keeps it, and need not be measured again
     write_atomically(files["csv"], table(drawing.rows, protocol).encode("utf-8", "backslashreplace"))
     return files
 
