@@ -103,3 +103,11 @@ def test_what_is_not_at_hand_is_a_sentence_and_not_a_run(tmp_path: Path) -> None
     reasons = {job.cell.reason for job in jobs(find_items(["table1"]), shop) if isinstance(job.cell, Problem)}
     assert any("ImageNet-Subset" in reason and "is not at hand" in reason for reason in reasons)
     assert distinct(jobs(find_items(["table1"]), shop)) == []
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_labels_are_unique_and_those_of_a_benchmark_are_rows(name: str) -> None:
+    labels = [row.label for row in ITEMS[name].rows]
+    assert len(set(labels)) == len(labels)
+    for places in ITEMS[name].where.values():
+        assert {label for where in places for label in where.only} <= set(labels)
