@@ -105,6 +105,12 @@ class Changes:
 
     steps: tuple[Step, ...]
 
+    @classmethod
+    def none(cls, mirrored: bool = False) -> Self:
+        """Nothing is drawn: images become floats, and mirror images if wished."""
+        plain = Step(to_float, {})
+        return cls((Step(crops.horizontal_flip, {}), plain) if mirrored else (plain,))
+
     def __call__(self, images: Tensor) -> Tensor:
         for step in self.steps:
             images = step.change(images, **step.drawn)
