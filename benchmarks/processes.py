@@ -1,5 +1,7 @@
 """Two processes against one, on one machine: seconds, speed-up and the largest relative difference.
 
+Beside other work, wall times say little; how much less CPU time each process takes says how the work is divided.
+
 `python -m benchmarks.processes --images 512` learns one task of random pictures: a trained network (training, features
 of its images), and sums over the features of a dictionary of patches.
 """
@@ -7,10 +9,11 @@ of its images), and sums over the features of a dictionary of patches.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,8 +35,13 @@ TRAINED = {
 }
 SUMMED = {"backbone.options.filters": 200, "backbone.options.patches": 2000}
 
-Found = dict[str, tuple[float, Tensor]]
-"""Seconds of each kind of work, and a tensor that it has made."""
+
+class Took(NamedTuple):
+    """What some work took this process, and a tensor that it has made."""
+
+    seconds: float
+    cpu: float
+    made: Tensor
 
 
 def pictures(number: int) -> LabelledImages:
@@ -44,23 +52,32 @@ def pictures(number: int) -> LabelledImages:
     return LabelledImages.from_labels(ArrayImages((noise + 30 * targets.view(-1, 1, 1, 1)).byte()), targets.tolist())
 
 
-def measured(processes: Processes, number: int) -> Found:
-    """What learning takes, and what comes out."""
-    data, found = pictures(number), {}
-    for name, settings in (("adagauss", TRAINED), ("exact", SUMMED)):
+def timed(work: Callable[[], Tensor]) -> Took:
+    """Wall time and CPU time of a piece of work."""
+    started, busy = perf_counter(), process_time()
+    made = work()
+    return Took(perf_counter() - started, process_time() - busy, made)
+
+
+def measured(processes: Processes, number: int) -> dict[str, Took]:
+    """What each kind of work takes, and what comes out."""
+    data = pictures(number)
+
+    def learner_of(name: str, settings: dict[str, Any]) -> Learner:
         runtime = Runtime(CPU, processes=processes)
-        learner = Learner(make_method(name, None, settings), data.images.shape, (0.5,) * 3, (0.25,) * 3, runtime)
-        report = learner.learn(data)
-        if name == "adagauss":
-            found["training"] = report.seconds["representation"], learner.memory.means
-            started = perf_counter()
-            features = learner.features(data.images)
-            found["features"] = perf_counter() - started, features
-        else:
-            sums = learner.knowledge.scorer.class_sums
-            assert sums is not None
-            found["sums"] = report.seconds["classifier"], sums
-    return found
+        return Learner(make_method(name, None, settings), data.images.shape, (0.5,) * 3, (0.25,) * 3, runtime)
+
+    def learned(learner: Learner) -> Tensor:
+        learner.learn(data)
+        sums = learner.knowledge.scorer.class_sums
+        return learner.memory.means if sums is None else sums
+
+    trained, summed = learner_of("adagauss", TRAINED), learner_of("exact", SUMMED)
+    return {
+        "a task of `adagauss`, ResNet-32": timed(lambda: learned(trained)),
+        "features of its images": timed(lambda: trained.features(data.images)),
+        "a task of `exact`, 200 patches": timed(lambda: learned(summed)),
+    }
 
 
 def compare(processes: Processes, number: int, path: Path) -> None:
@@ -69,11 +86,13 @@ def compare(processes: Processes, number: int, path: Path) -> None:
     processes.sum_(torch.zeros(1))
     two = measured(processes, number)
     if processes.first:
-        rows = {}
-        for name, (seconds, made) in one.items():
-            error = float((two[name][1] - made).abs().max() / made.abs().max())
-            rows[name] = {"one": seconds, "two": two[name][0], "error": error}
-        path.write_text(json.dumps(rows), encoding="utf-8")
+        lines = []
+        for name, (seconds, cpu, made) in one.items():
+            other = two[name]
+            error = float((other.made - made).abs().max() / made.abs().max())
+            numbers = f"{seconds:.1f} s | {other.seconds:.1f} s | {seconds / other.seconds:.2f} | {cpu / other.cpu:.2f}"
+            lines.append(f"| {name} | {numbers} | {error:.0e} |")
+        path.write_text("\n".join(lines), encoding="utf-8")
 
 
 def main() -> None:
@@ -83,11 +102,10 @@ def main() -> None:
     number = parser.parse_args().images
     with tempfile.TemporaryDirectory() as folder:
         together(compare, Layout(devices=2), CPU, number, Path(folder, "rows"))
-        rows = json.loads(Path(folder, "rows").read_text(encoding="utf-8"))
-    print("| work | one process | two | speed-up | largest difference |\n|---|---|---|---|---|")
-    for name, row in rows.items():
-        times = f"{row['one']:.1f} s | {row['two']:.1f} s | {row['one'] / row['two']:.2f}"
-        print(f"| {name} | {times} | {row['error']:.0e} |")
+        rows = Path(folder, "rows").read_text(encoding="utf-8")
+    print("| work | one process | two | speed-up | CPU time of one / of each of two | largest difference |")
+    print("|---|---|---|---|---|---|")
+    print(rows)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from adagauss.data.images import ArrayImages
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.parallel import Division, Processes, launching
-from adagauss.parallel.batch_norm import merged_moments
+from adagauss.parallel.batch_norm import _normalised, merged_moments
 from adagauss.parallel.launching import Layout, explained, first_here, processes_here, usable_cores
 from adagauss.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
@@ -75,6 +76,28 @@ def test_moments_of_shares_are_those_of_the_whole() -> None:
     assert int(number) == 11
     torch.testing.assert_close(mean, whole.mean(0))
     torch.testing.assert_close(variance, whole.var(0, correction=0))
+
+
+@pytest.mark.parametrize(("affine", "momentum"), [(True, 0.1), (True, None), (False, 0.3)])
+def test_shared_batch_norm_is_batch_norm(affine: bool, momentum: float | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, torchs = (nn.BatchNorm2d(3, momentum=momentum, affine=affine) for _ in range(2))
+    if affine:
+        nn.init.normal_(ours.weight, 1, 0.3, generator=generator)
+        nn.init.normal_(ours.bias, generator=generator)
+        torchs.load_state_dict(ours.state_dict())
+    for _ in range(2):
+        one = (2 + torch.randn(5, 3, 4, 2, generator=generator)).requires_grad_()
+        other, weights = one.detach().clone().requires_grad_(), torch.randn(5, 3, 4, 2, generator=generator)
+        (_normalised(ours, Processes(), one) * weights).sum().backward()
+        (torchs(other) * weights).sum().backward()
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
+    for name, value in torchs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value)
+    for mine, theirs in zip(ours.parameters(), torchs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    empty = _normalised(ours, Processes(), torch.zeros(0, 3, 4, 2))
+    assert empty.shape == (0, 3, 4, 2)
 
 
 def test_images_in_memory_are_sent_by_value() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.data.augment import Augmentation, Changes, horizontal_flip, to_float
+from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
 from adagauss.errors import NumericalError
 from adagauss.parallel import Division
@@ -18,7 +18,7 @@ from adagauss.runtime import Runtime
 from adagauss.state import Groups
 from adagauss.training import batch_bounds
 
-Draw = Callable[[int], Callable[[Tensor], Tensor]]
+Draw = Callable[[int], Changes]
 """From the number of images in a batch to what turns their uint8 pixels into floats in 0..1."""
 
 FEATURE_BATCH = 256
@@ -38,14 +38,14 @@ def extract_features(
     extractor: Extractor,
     images: Images,
     runtime: Runtime,
-    draw: Draw = lambda number: to_float,
+    draw: Draw = lambda number: Changes.none(),
     *,
     prediction: bool = False,
 ) -> Tensor:
     """(N, S) features in evaluation mode: the only feature-extraction loop.
 
-    Several processes take turns with the batches, and all get all features; ``draw`` is called for every batch, so that
-    its random numbers are those of one process. ``prediction`` returns the features used for prediction.
+    Several processes share out the images of every batch, and all get all features; what ``draw`` draws for a batch is
+    for the whole of it. ``prediction`` returns the features used for prediction.
     """
     was_training = extractor.training
     extractor.eval()
@@ -54,23 +54,23 @@ def extract_features(
     bounds = feature_batches(images)
     division = divided_batches(bounds, runtime)
     with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
-        for index, (start, stop) in enumerate(bounds):
-            transform = draw(stop - start)
-            if index % runtime.processes.world == runtime.processes.rank:
-                pixels = images.batch(torch.arange(start, stop)).to(runtime.device)
-                rows.append(forward(transform(pixels).contiguous(memory_format=runtime.memory_format)).float())
+        for start, stop in bounds:
+            own = runtime.processes.divide(stop - start).rows
+            changes = draw(stop - start).of(own)
+            if len(own):
+                pixels = changes(images.batch(start + own).to(runtime.device))
+                rows.append(forward(pixels.contiguous(memory_format=runtime.memory_format)).float())
             advance("", step=stop - start)
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
-    own = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
-    return division.gathered(own)
+    found = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+    return division.gathered(found)
 
 
 def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Division:
-    """Which process has the images of which batch: they take turns, so that batches are those of one process."""
-    sizes = torch.tensor([stop - start for start, stop in bounds], dtype=torch.long)
-    owners = torch.arange(len(bounds)) % runtime.processes.world
-    return Division(owners.repeat_interleave(sizes), runtime.processes)
+    """Which process has which image of all batches, each of which is divided."""
+    owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
+    return Division(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
 
 
 def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
@@ -203,16 +203,16 @@ class CurrentTask:
         """Blocks of positions and features, of the plain images and, with ``flips``, of the mirrored ones.
 
         Nothing is cached: this is for features that are too large to be stored for a whole task. With ``divided``,
-        several processes take turns with the blocks, and each gets its own only.
+        several processes share out the images of every block, and each gets its own only.
         """
         extractor = self.network.extractor.eval()
         bounds = feature_batches(self.data.images)
-        if divided:
-            bounds = bounds[self.runtime.processes.rank :: self.runtime.processes.world]
-        count = sum(stop - start for start, stop in bounds)
-        with self.runtime.reporter.progress(f"{self.name}: features", count) as advance:
+        with self.runtime.reporter.progress(f"{self.name}: features", len(self.data)) as advance:
             for start, stop in bounds:
-                rows = torch.arange(start, stop)
+                own = self.runtime.processes.divide(stop - start).rows if divided else torch.arange(stop - start)
+                rows = start + own
+                if not len(rows):
+                    continue
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
@@ -264,10 +264,8 @@ class CurrentTask:
             self.whole.forget_features()
 
     def _draw(self, view: str | int) -> Draw:
-        if view == "test":
-            return lambda number: to_float
-        if view == "flip":
-            return lambda number: lambda pixels: to_float(horizontal_flip(pixels))
+        if view in ("test", "flip"):
+            return lambda number: Changes.none(mirrored=view == "flip")
         generator = self.runtime.generator(self.name, "view", view)
         _, height, width = self.data.images.shape
         return lambda number: self.augmentation.draw(number, (height, width), generator)

@@ -90,7 +90,7 @@ def test_linear_discriminants_are_bayes_rule_for_one_covariance() -> None:
 
 def test_every_second_image_is_mirrored() -> None:
     pixels = torch.arange(3 * 2 * 2, dtype=torch.uint8).view(3, 1, 2, 2)
-    views = alternately_mirrored(pixels) * 255
+    views = alternately_mirrored(len(pixels))(pixels) * 255
     torch.testing.assert_close(views[::2], pixels[::2].float())
     torch.testing.assert_close(views[1], pixels[1].flip(2).float())
 

@@ -50,9 +50,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "warm-up of the head": ("adagauss", {"representation.first.epochs": 2, "representation.first.head_warmup": 0.5}),
     "clipped gradients": ("adagauss", {"representation.first.clip_norm": 0.5}),
     "uneven last batch": ("finetune", {"representation.first.drop_last": False}),
-    "one image for two processes": (
+    "a last batch of one image each": (
         "adagauss",
-        {"representation.first.batch_size": 19, "representation.first.drop_last": False},
+        {"representation.first.batch_size": 9, "representation.first.drop_last": False},
     ),
     "squared batch gradients": ("ewc", {"representation.terms.ewc.gradients": "batch"}),
     "its own labels": ("ewc", {"representation.terms.ewc.labels": "true"}),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from adagauss.parallel.exchange import GatheredRows
 from adagauss.parallel.processes import Processes
 
 Norm = nn.modules.batchnorm._BatchNorm
@@ -56,31 +56,63 @@ def merged_moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, (counts * (variances + (means - mean).square())).sum(0) / number, number
 
 
+class _Normalised(torch.autograd.Function):
+    """γ·x̂ + β with x̂ = (x − μ)/√(σ² + ε), μ and σ² over the inputs of all processes; beside it μ, σ² and their number.
+
+    Torch's fused kernels do the work on the own inputs, and small sums travel: (μ_p, σ_p², n_p) forward, and backward
+    Σ∂y and Σ∂y·x̂, for ∂x = γ/√(σ² + ε) · (∂y − mean ∂y − x̂ · mean(∂y·x̂)).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, processes: Processes
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        width, own = inputs.shape[1], inputs.numel() // inputs.shape[1]
+        row = torch.zeros(2 * width + 1, dtype=torch.float64, device=inputs.device)
+        if own:
+            _, mean, inverse = torch.native_batch_norm(inputs, None, None, None, None, True, 0.0, eps)
+            row[:width], row[width:-1], row[-1] = mean, inverse.double().pow(-2) - eps, own
+        mean, variance, number = merged_moments(processes.everyones(row))
+        outputs, mean, variance = inputs.clone(), mean.to(row.device, torch.float32), variance.float()
+        if own:
+            outputs = torch.native_batch_norm(inputs, weight, bias, mean, variance, False, 0.0, eps)[0]
+        ctx.save_for_backward(inputs, weight, mean, variance)
+        ctx.eps, ctx.number, ctx.processes = eps, number, processes
+        ctx.mark_non_differentiable(mean, variance, number)
+        return outputs, mean, variance, number
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight, mean, variance = ctx.saved_tensors
+        width, shape = inputs.shape[1], (1, -1) + (1,) * (inputs.ndim - 2)
+        wanted, of_weight, of_bias = torch.zeros_like(inputs), mean.new_zeros(width), mean.new_zeros(width)
+        # Unit weights where the norm has none of its own, so that the sums are there.
+        scale = mean.new_ones(width) if weight is None else weight
+        if inputs.numel():
+            wanted, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+                gradients[0], inputs, scale, mean, variance, None, None, False, ctx.eps, [True] * 3
+            )
+        sums = ctx.processes.sum_(torch.cat([of_weight, of_bias]).double()) / ctx.number
+        inverse = (variance.double() + ctx.eps).rsqrt()
+        slope = -sums[:width] * inverse * inverse * scale
+        offset = -sums[width:] * inverse * scale - slope * mean
+        wanted.add_(offset.to(inputs).view(shape)).addcmul_(inputs, slope.to(inputs).view(shape))
+        return wanted, *((None, None) if weight is None else (of_weight, of_bias)), None, None
+
+
 def _normalised(norm: Norm, processes: Processes, inputs: Tensor) -> Tensor:
-    """γ·(x − μ)/√(σ² + ε) + β, with μ and σ² over the inputs of all processes; statistics run along as usual."""
+    """What a batch norm gives for the inputs of this process; its statistics run along as usual."""
     if not norm.training:
         usual: Tensor = type(norm).forward(norm, inputs)
         return usual
-    axes = [axis for axis in range(inputs.ndim) if axis != 1]
-    values = inputs.float()
-    if values.numel():
-        variances, means = torch.var_mean(values, axes, correction=0)
-    else:  # zeros that depend on the inputs: every process must take part in the backward pass
-        variances = means = values.sum(axes)
-    count = means.new_tensor([values.numel() / values.shape[1]])
-    row = torch.cat([means, variances, count]).double()
-    rows: Tensor = GatheredRows.apply(row, processes.world, processes.rank)  # type: ignore[no-untyped-call]
-    mean, variance, number = merged_moments(rows)
-    _follow(norm, mean.detach(), variance.detach() * number / (number - 1).clamp_min(1))
-    scale = (variance + norm.eps).rsqrt()
-    shift = -mean * scale
-    if norm.affine:
-        scale, shift = scale * norm.weight, shift * norm.weight + norm.bias
-    shape = (1, -1) + (1,) * (inputs.ndim - 2)
-    outputs = torch.addcmul(shift.float().view(shape), values, scale.float().view(shape)).to(inputs.dtype)
+    outputs, mean, variance, number = _Normalised.apply(  # type: ignore[no-untyped-call]
+        inputs, norm.weight, norm.bias, norm.eps, processes
+    )
+    _follow(norm, mean, variance * float(number / (number - 1).clamp_min(1)))
     for name in ("drop", "act"):  # timm's norms hold the activation too
         outputs = getattr(norm, name, nn.Identity())(outputs)
-    return outputs
+    normal: Tensor = outputs
+    return normal
 
 
 @torch.no_grad()

@@ -45,21 +45,6 @@ class SharedRows(torch.autograd.Function):
         return own * len(ctx.counts), None, None
 
 
-class GatheredRows(torch.autograd.Function):
-    """One row of each process, for results that differ between processes: gradients are summed over all of them."""
-
-    @staticmethod
-    def forward(ctx: Any, row: Tensor, world: int, rank: int) -> Tensor:
-        ctx.rank = rank
-        return all_rows(row.unsqueeze(0), [1] * world)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        total = gradients[0].contiguous()
-        dist.all_reduce(total)
-        return total[ctx.rank], None, None
-
-
 def bytes_from_first(content: bytes, first: bool, device: torch.device) -> bytes:
     """What the first process gives, in all processes."""
     length = torch.tensor([len(content)], device=device)

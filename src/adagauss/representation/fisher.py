@@ -52,6 +52,8 @@ def fisher_diagonal(
                 mean = processes.sum_(share * gradient.detach() if share else torch.zeros_like(gradient))
                 sums[name] += number * mean.square()
             continue
+        if not len(images):  # this process has no share of a small batch
+            continue
         for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
             for name, gradients in per_image_gradients(points, some, theirs).items():
                 sums[name] += gradients.detach().square().sum(0)

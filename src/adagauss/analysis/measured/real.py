@@ -5,8 +5,6 @@ Old images are used here for analysis only. Features of one task at a time are i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -22,7 +20,7 @@ from adagauss.analysis.measured.testing import (
 )
 from adagauss.analysis.visits import Visit, visits
 from adagauss.backbones import Extractor
-from adagauss.data.augment import horizontal_flip, to_float
+from adagauss.data.augment import Changes
 from adagauss.data.images import Images
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
@@ -33,7 +31,7 @@ from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.runner import LARGEST_COMPARED
 from adagauss.runtime import Runtime
-from adagauss.task import Draw, extract_features
+from adagauss.task import extract_features
 
 DRAWN = 6
 """Classes in the pictures of the latent space."""
@@ -101,20 +99,18 @@ def statistics(
         if newest and known is not None:
             features = known
         else:
-            transform = alternately_mirrored if mirroring and not newest else to_float
-            features = extract_features(extractor, train.images, runtime, _always(transform))
+            draw = alternately_mirrored if mirroring and not newest else _plain
+            features = extract_features(extractor, train.images, runtime, draw)
         real.add(features, train.labels)
         tasks.add(features, [number] * len(features))
         if mirroring and newest:
-            real.add(extract_features(extractor, train.images, runtime, _always(_mirrored)), train.labels)
+            real.add(extract_features(extractor, train.images, runtime, _mirrored), train.labels)
     return real.select(stream.seen(index)), tasks
 
 
-def alternately_mirrored(pixels: Tensor) -> Tensor:
-    """Every second image mirrored."""
-    views = pixels.clone()
-    views[1::2] = horizontal_flip(pixels[1::2])
-    return to_float(views)
+def alternately_mirrored(number: int) -> Changes:
+    """Every second image of a batch mirrored."""
+    return Changes.mirroring(torch.arange(number) % 2 == 1)
 
 
 def test_features(extractor: Extractor, images: Images, runtime: Runtime) -> Tensor:
@@ -183,13 +179,12 @@ def _together(tasks: ClassGaussians) -> ClassGaussians:
     return whole
 
 
-def _always(change: Callable[[Tensor], Tensor]) -> Draw:
-    """A change of every batch in which nothing is random."""
-    return lambda number: change
+def _plain(number: int) -> Changes:
+    return Changes.none()
 
 
-def _mirrored(pixels: Tensor) -> Tensor:
-    return to_float(horizontal_flip(pixels))
+def _mirrored(number: int) -> Changes:
+    return Changes.none(mirrored=True)
 
 
 def _empty(count: int, classes: int, size: int) -> Tables:

@@ -105,6 +105,17 @@ class Changes:
 
     steps: tuple[Step, ...]
 
+    @classmethod
+    def none(cls, mirrored: bool = False) -> Self:
+        """Nothing is drawn: images become floats, and mirror images if wished."""
+        plain = Step(to_float, {})
+        return cls((Step(crops.horizontal_flip, {}), plain) if mirrored else (plain,))
+
+    @classmethod
+    def mirroring(cls, chosen: Tensor) -> Self:
+        """The chosen images become mirror images; nothing else is changed."""
+        return cls((Step(crops.flip_where, {"chosen": chosen}), Step(to_float, {})))
+
     def __call__(self, images: Tensor) -> Tensor:
         for step in self.steps:
             images = step.change(images, **step.drawn)
