@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adagauss.data.dataset import Dataset, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import NumericalError, WorkerError
 from adagauss.progress import LineReporter
@@ -143,7 +143,12 @@ def test_cells_of_several_datasets_read_their_own(
     executor: Executor | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr(cells_module, "load_dataset", lambda name, _: read.append(name) or load_dataset("digits"))
+
+    def note(name: str, _: ReadOptions) -> Dataset:
+        read.append(name)
+        return load_dataset("digits")
+
+    monkeypatch.setattr(cells_module, "load_dataset", note)
     monkeypatch.setattr(cells_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
     cells_module._read.cache_clear()
     config = make_config("frozen", STREAM)
