@@ -23,6 +23,7 @@ LAYERS = [
         "settings",
         "progress",
         "allocator",
+        "workers",
         "yaml_files",
         "temperature",
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
@@ -36,6 +37,7 @@ class Recorder:
     def __init__(self) -> None:
         self.seen: list[tuple[dict[str, float], int | None]] = []
         self.settings: list[dict[str, Any]] = []
+        self.pictures: list[str] = []
         self.fails_after = 10**9
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -45,6 +47,9 @@ class Recorder:
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
         self.settings.append(params)
+
+    def log_figures(self, files: list[Path]) -> None:
+        self.pictures += [file.name for file in files]
 
     def save(self) -> None: ...
 
@@ -162,11 +167,21 @@ def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
         RunLog(RunFolder(tmp_path), ["wandv"])
 
 
+def test_figures_are_sent_once(tmp_path: Path, recorder: Recorder) -> None:
+    for _ in range(2):
+        with RunLog(RunFolder(tmp_path), ["mlflow"]) as log:
+            log.figures([tmp_path / "accuracy.png", tmp_path / "accuracy.svg"])
+    assert recorder.pictures == ["accuracy.png"]
+
+
 def entries(folder: RunFolder, name: str) -> None:
     for epoch in range(2):
         with RunLog(folder, [name], {"seed": 3, "method.kind": "x"}) as log:
             for again in range(epoch + 1):
                 log.epoch("task 1: training", again, {"a": again + 0.5})
+    Image.new("RGB", (4, 3)).save(folder.path / "small.png")
+    with RunLog(folder, [name]) as log:
+        log.figures([folder.path / "small.png"])
 
 
 def test_tensorboard_gets_each_value_once(tmp_path: Path) -> None:
@@ -177,6 +192,8 @@ def test_tensorboard_gets_each_value_once(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("training/a")] == [(1, 0.5), (2, 1.5)]
+    (picture,) = events.Images("figures/small")
+    assert (picture.width, picture.height) == (4, 3)
 
 
 def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +210,7 @@ def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (found,) = client.search_runs([experiment.experiment_id])
     assert [one.value for one in client.get_metric_history(found.info.run_id, "training/a")] == [0.5, 1.5]
     assert found.data.params["seed"] == "3"
+    assert [file.path for file in client.list_artifacts(found.info.run_id, "figures")] == ["figures/small.png"]
 
 
 def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,4 +222,5 @@ def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.Monke
     noted = folder.read_json_or_nothing("log.json")["wandb"]
     assert noted["sent"] == 2
     parts = [path.name.rpartition("-")[2] for path in (tmp_path / "wandb").glob("offline-run-*")]
-    assert parts == [noted["id"]] * 2
+    assert parts == [noted["id"]] * 3
+    assert noted["drawn"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adagauss.data.dataset import Dataset, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import NumericalError, WorkerError
 from adagauss.progress import LineReporter
@@ -144,11 +144,11 @@ def test_cells_of_several_datasets_read_their_own(
 ) -> None:
     read: list[str] = []
 
-    def reading(name: str, _: object) -> Dataset:
+    def note(name: str, _: ReadOptions) -> Dataset:
         read.append(name)
         return load_dataset("digits")
 
-    monkeypatch.setattr(cells_module, "load_dataset", reading)
+    monkeypatch.setattr(cells_module, "load_dataset", note)
     monkeypatch.setattr(cells_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
     cells_module._read.cache_clear()
     config = make_config("frozen", STREAM)

@@ -146,6 +146,7 @@ def run(
     from adagauss.parallel.launching import first_here
     from adagauss.runs import RunFolder
     from adagauss.runs import run as run_benchmark
+    from adagauss.runs.log import RunLog
 
     first = devices * nodes == 1 or first_here()
     quiet = quiet or not first
@@ -172,7 +173,11 @@ def run(
     tables.show({resolved.method_name: [result]}, result)
     typer.echo(visible(f"Run folder: {out}"))
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
-        figures = write_figures(RunFolder(out))
+        folder = RunFolder(out)
+        figures = write_figures(folder)
+        if log:
+            with folder.lock(), RunLog(folder, log, reporter=reporter) as kept:
+                kept.figures(figures)
         typer.echo(visible(f"Figures there: {', '.join(path.name for path in figures)}"))
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from adagauss.errors import ConfigError, WorkerError
 from adagauss.plugins import import_extra
-from adagauss.runs.processes import Processes
+from adagauss.workers import WorkerProcesses
 
 LOCAL = "local"
 """Instead of an address or a partition: the engine on this machine alone."""
@@ -56,7 +56,7 @@ def open_executor(
     elif dask is not None:
         executor = DaskExecutor(dask, jobs)
     elif jobs is not None:
-        executor = Processes(jobs)
+        executor = WorkerProcesses(jobs)
     try:
         yield executor
     finally:

@@ -120,6 +120,13 @@ class RunLog:
         values = {"all": mean(per_task), **{f"task {task + 1}": one for task, one in enumerate(per_task)}}
         self._add(ACCURACY, index + 1, None, values)
 
+    def figures(self, files: Sequence[Path]) -> None:
+        """Send the figures of a finished run to the trackers."""
+        pictures = [file for file in files if file.suffix == ".png"]
+        for name, tracker in self._opened.items():
+            if not tracker.broken and self._safely(name, lambda tracker: tracker.draw(pictures)):
+                self._note(name, tracker)
+
     def _add(self, what: str, task: int, epoch: int | None, values: Mapping[str, float]) -> None:
         if (what, task, epoch) in self._known:  # repeated since a run was killed
             return
@@ -152,9 +159,13 @@ class RunLog:
                 values = {f"{entry.what}/{key}": value for key, value in entry.values.items()}
                 if not self._safely(name, lambda tracker, v=values, s=entry.step: tracker.send(v, s)):
                     break
-            if tracker.facts() != self._sent.get(name):
-                self._sent[name] = tracker.facts()
-                self._folder.write_json(SENT, self._sent)
+            self._note(name, tracker)
+
+    def _note(self, name: str, tracker: Opened) -> None:
+        """Keep how far a tracker has come."""
+        if tracker.facts() != self._sent.get(name):
+            self._sent[name] = tracker.facts()
+            self._folder.write_json(SENT, self._sent)
 
     def _safely(self, name: str, act: Any, known: Mapping[str, Any] | None = None) -> bool:
         """Use a tracker; one that fails is left alone for the rest of this process, and the run goes on."""

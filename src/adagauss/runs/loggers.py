@@ -1,21 +1,47 @@
-"""MLflow and Weights & Biases as loggers of Lightning Fabric."""
+"""TensorBoard, MLflow and Weights & Biases as loggers of Lightning Fabric that take figures too."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from time import time
 from typing import Any
 
+import numpy as np
 from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from PIL import Image
 
 PROJECT = "adagauss"
 PARAMETERS_AT_ONCE = 100
 """How many settings MLflow takes in one request."""
 
 
-class MlflowLogger(Logger):
+class FigureLogger(Logger, ABC):
+    """A logger that takes pictures too."""
+
+    @abstractmethod
+    def log_figures(self, files: Sequence[Path]) -> None:
+        """Send picture files, each under its name."""
+
+
+class TensorBoardFolder(TensorBoardLogger, FigureLogger):
+    """The folder ``tensorboard`` of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, name="", version="tensorboard")
+
+    def log_figures(self, files: Sequence[Path]) -> None:
+        for file in files:
+            with Image.open(file) as picture:
+                self.experiment.add_image(f"figures/{file.stem}", np.asarray(picture.convert("RGB")), dataformats="HWC")
+        self.save()
+
+
+class MlflowLogger(FigureLogger):
     """A run of the experiment ``adagauss`` at MLFLOW_TRACKING_URI."""
 
     def __init__(self, name: str, identity: str | None) -> None:
@@ -54,6 +80,10 @@ class MlflowLogger(Logger):
         for start in range(0, len(made), PARAMETERS_AT_ONCE):
             self._client.log_batch(self.version, params=made[start : start + PARAMETERS_AT_ONCE])
 
+    def log_figures(self, files: Sequence[Path]) -> None:
+        for file in files:
+            self._client.log_artifact(self._id, str(file), "figures")
+
     def save(self) -> None:
         """Requests have been answered already."""
 
@@ -61,7 +91,7 @@ class MlflowLogger(Logger):
         self._client.set_terminated(self.version, "FINISHED" if status == "success" else "FAILED")
 
 
-class WandbLogger(Logger):
+class WandbLogger(FigureLogger):
     """A run of the project ``adagauss``, or of WANDB_PROJECT."""
 
     def __init__(self, folder: Path, identity: str | None) -> None:
@@ -76,6 +106,7 @@ class WandbLogger(Logger):
             resume="allow",
             settings=settings,
         )
+        self._image = wandb.Image
         self._axes: set[str] = set()
 
     @property
@@ -97,6 +128,9 @@ class WandbLogger(Logger):
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         self._run.config.update(vars(params) if isinstance(params, Namespace) else params, allow_val_change=True)
+
+    def log_figures(self, files: Sequence[Path]) -> None:
+        self._run.log({f"figures/{file.stem}": self._image(str(file)) for file in files})
 
     def save(self) -> None:
         """A process of its own sends what it was given, also after this one is killed."""

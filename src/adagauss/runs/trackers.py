@@ -10,7 +10,7 @@ from adagauss.errors import unknown_name
 from adagauss.plugins import import_extra
 
 if TYPE_CHECKING:
-    from lightning_fabric.loggers.logger import Logger
+    from adagauss.runs.loggers import FigureLogger
 
 TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
 """The library of each tracker; its extra has the name of the tracker."""
@@ -30,8 +30,9 @@ class Opened:
     def __init__(self, name: str, folder: Path, known: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self.sent = int(known.get("sent", 0))
         self.broken = False
+        self.drawn = bool(known.get("drawn"))
         identity = known.get("id")
-        self._logger: Logger | None = MAKERS[name](folder, identity, settings)
+        self._logger: FigureLogger | None = MAKERS[name](folder, identity, settings)
         self._id = str(self._logger.version)
         if identity is None:
             self._logger.log_hyperparams({key: _short(value) for key, value in settings.items()})
@@ -41,6 +42,7 @@ class Opened:
         """A tracker that could not be opened."""
         made = cls.__new__(cls)
         made.sent, made.broken, made._logger, made._id = int(known.get("sent", 0)), True, None, str(known.get("id"))
+        made.drawn = bool(known.get("drawn"))
         return made
 
     def send(self, values: dict[str, float], step: int) -> None:
@@ -50,9 +52,15 @@ class Opened:
             self._logger.save()
             self.sent += 1
 
+    def draw(self, files: Sequence[Path]) -> None:
+        """Send the figures of a finished run, once."""
+        if self._logger is not None and not self.drawn:
+            self._logger.log_figures(files)
+            self.drawn = True
+
     def facts(self) -> dict[str, Any]:
         """What a resumed run has to know."""
-        return {"sent": self.sent, "id": self._id}
+        return {"sent": self.sent, "id": self._id, "drawn": self.drawn}
 
     def finalize(self, status: str) -> None:
         if self._logger is not None and not self.broken:
@@ -63,25 +71,25 @@ def _short(value: Any) -> str | int | float:
     return value if isinstance(value, (int, float)) else str(value)[:500]
 
 
-def _tensorboard(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> Logger:
-    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+def _tensorboard(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> FigureLogger:
+    from adagauss.runs.loggers import TensorBoardFolder
 
-    return TensorBoardLogger(folder, name="", version="tensorboard")
+    return TensorBoardFolder(folder)
 
 
-def _mlflow(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> Logger:
+def _mlflow(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> FigureLogger:
     from adagauss.runs.loggers import MlflowLogger
 
     return MlflowLogger(folder.name, identity)
 
 
-def _wandb(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> Logger:
+def _wandb(folder: Path, identity: str | None, settings: Mapping[str, Any]) -> FigureLogger:
     from adagauss.runs.loggers import WandbLogger
 
     return WandbLogger(folder, identity)
 
 
-MAKERS: Mapping[str, Callable[[Path, str | None, Mapping[str, Any]], Logger]] = {
+MAKERS: Mapping[str, Callable[[Path, str | None, Mapping[str, Any]], FigureLogger]] = {
     "tensorboard": _tensorboard,
     "mlflow": _mlflow,
     "wandb": _wandb,

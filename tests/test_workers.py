@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 from adagauss.errors import ConfigError
-from adagauss.runs.processes import Processes
+from adagauss.workers import WorkerProcesses
 
 DEADLINE = 240.0
 """Seconds after which a test gives up; it is no measurement."""
@@ -49,14 +49,14 @@ def gone(pid: int) -> bool:
 
 
 @pytest.fixture
-def two() -> Iterator[Processes]:
-    executor = Processes(2)
+def two() -> Iterator[WorkerProcesses]:
+    executor = WorkerProcesses(2)
     yield executor
     executor.shutdown(cancel_futures=True)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_one_that_is_killed_does_not_break_the_others(two: Processes, tmp_path: Path) -> None:
+def test_one_that_is_killed_does_not_break_the_others(two: WorkerProcesses, tmp_path: Path) -> None:
     other = two.submit(hold, str(tmp_path))
     with pytest.raises(BrokenProcessPool):
         two.submit(killed).result(DEADLINE)
@@ -71,12 +71,12 @@ def test_one_that_is_killed_does_not_break_the_others(two: Processes, tmp_path: 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_path: Path) -> None:
     code = (
-        "from adagauss.runs.processes import Processes\n"
-        "from tests.runs.test_processes import hold\n"
-        f"if __name__ == '__main__': Processes(1).submit(hold, {str(tmp_path)!r}).result()\n"
+        "from adagauss.workers import WorkerProcesses\n"
+        "from tests.test_workers import hold\n"
+        f"if __name__ == '__main__': WorkerProcesses(1).submit(hold, {str(tmp_path)!r}).result()\n"
     )
     (tmp_path / "parent.py").write_text(code, encoding="utf-8")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     paths = os.pathsep.join([str(root), *sys.path])
     parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
     try:
@@ -92,4 +92,4 @@ def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_
 
 def test_no_processes_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
-        Processes(0)
+        WorkerProcesses(0)

@@ -17,7 +17,7 @@ from adagauss.allocator import keep_freed_memory
 from adagauss.errors import ConfigError
 
 
-class Processes(Executor):
+class WorkerProcesses(Executor):
     """Processes of this machine, each in a pool of its own: if one dies, the others do not notice."""
 
     def __init__(self, count: int) -> None:
