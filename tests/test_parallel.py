@@ -89,8 +89,8 @@ def test_shared_batch_norm_is_batch_norm(affine: bool, momentum: float | None) -
     for _ in range(2):
         one = (2 + torch.randn(5, 3, 4, 2, generator=generator)).requires_grad_()
         other, weights = one.detach().clone().requires_grad_(), torch.randn(5, 3, 4, 2, generator=generator)
-        torch.autograd.backward((_normalised(ours, Processes(), one) * weights).sum())
-        torch.autograd.backward((torchs(other) * weights).sum())
+        (_normalised(ours, Processes(), one) * weights).sum().backward()  # type: ignore[no-untyped-call]
+        (torchs(other) * weights).sum().backward()
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
     for name, value in torchs.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value)

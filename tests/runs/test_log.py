@@ -221,6 +221,6 @@ def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.Monke
     entries(folder, "wandb")
     noted = folder.read_json_or_nothing("log.json")["wandb"]
     assert noted["sent"] == 2
-    parts = [path.name.rpartition("-")[2] for path in (tmp_path / "wandb").glob("offline-run-*")]
+    parts = [path.name.split("-")[3] for path in (tmp_path / "wandb").glob("offline-run-*")]
     assert parts == [noted["id"]] * 3
     assert noted["drawn"]
