@@ -38,11 +38,9 @@ from adagauss.task import CurrentTask, extract_features
 ORACLE = "oracle"
 
 
-class Replayed(Stored):
-    """Accuracy of one drift with one classifier after each task (mean over tasks, as a fraction)."""
+class Curve(Stored):
+    """Accuracy after each task (mean over tasks, as a fraction)."""
 
-    drift: str
-    classifier: str
     accuracy: tuple[float, ...]
 
     @property
@@ -52,6 +50,13 @@ class Replayed(Stored):
     @property
     def a_inc(self) -> float:
         return mean(self.accuracy)
+
+
+class Replayed(Curve):
+    """Accuracy of one drift with one classifier."""
+
+    drift: str
+    classifier: str
 
 
 class Replay(Stored):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from adagauss.analysis.replay import Curve
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.classifiers import Scorer
 from adagauss.config import plain
@@ -21,8 +22,7 @@ from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.working import Datasets
 from adagauss.runs.configuration import stored_config
-from adagauss.runs.metrics import mean
-from adagauss.runs.results import RunResult, Stored
+from adagauss.runs.results import RunResult
 from adagauss.runs.runner import make_stream
 from adagauss.runtime import Runtime
 from adagauss.settings import Layer, resolve
@@ -31,21 +31,12 @@ from adagauss.task import CurrentTask, extract_features
 REPLAYED = ("memory", "drift", "classifier")
 
 
-class Rescored(Stored):
-    """Accuracy of changed parts after each task, on the networks of a run."""
+class Rescored(Curve):
+    """Accuracy of changed parts, on the networks of a run."""
 
     run: str
     """Name of the folder of the run."""
     changes: dict[str, Any]
-    accuracy: tuple[float, ...]
-
-    @property
-    def a_last(self) -> float:
-        return self.accuracy[-1]
-
-    @property
-    def a_inc(self) -> float:
-        return mean(self.accuracy)
 
 
 def rescored_file(shop: Workshop, cell: Cell, changes: Mapping[str, Any]) -> Path:
