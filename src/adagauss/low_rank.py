@@ -119,24 +119,35 @@ class FactoredWhitening(NamedTuple):
     """(C,): log |Σ_c|."""
 
 
-def whiten(means: Tensor, matrices: Factored, dtype: torch.dtype = torch.float32) -> FactoredWhitening:
+def whiten(
+    means: Tensor, matrices: Factored, dtype: torch.dtype = torch.float32, block: int = 1024
+) -> FactoredWhitening:
     """Factor each class in float64, kept in ``dtype``. Nothing of S × S numbers is made.
 
     Woodbury's identity: Σ⁻¹ = diag(1/d) − PᵀP. Matrix determinant lemma: |Σ| = |LLᵀ|·Π d.
-    Entries of d below `LEAST_VARIANCE` of the mean variance are raised to it.
+    Entries of d below `LEAST_VARIANCE` of the mean variance are raised to it. Only ``block`` classes are in float64 at
+    a time.
     """
+    centre = means.double().mean(0)
+    found = []
+    for rows in torch.arange(max(1, len(means))).split(block):
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        some = Factored(matrices.variances[part], matrices.factors[part])
+        found.append([tensor.to(dtype) for tensor in _whitened(means[part].double() - centre, some)])
+    return FactoredWhitening(centre.to(dtype), *(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def _whitened(away: Tensor, matrices: Factored) -> tuple[Tensor, ...]:
+    """The fields of `FactoredWhitening` but the centre, for means relative to it."""
     variances, factors = floored(matrices)
     scaled = factors / variances.unsqueeze(-2)
     identity = torch.eye(factors.shape[-2], dtype=factors.dtype, device=factors.device)
     lower = safe_cholesky(identity + scaled @ factors.mT).factor
     projections = torch.linalg.solve_triangular(lower, scaled, upper=False)
-    centre = means.double().mean(0)
-    away = means.double() - centre
     offsets = (projections @ away.unsqueeze(-1)).squeeze(-1)
     log_det = variances.log().sum(-1) + 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     constants = (away.square() / variances).sum(-1)
-    found = (centre, 1 / variances, -2 * away / variances, constants, projections, offsets, log_det)
-    return FactoredWhitening(*(tensor.to(dtype).contiguous() for tensor in found))
+    return 1 / variances, -2 * away / variances, constants, projections, offsets, log_det
 
 
 def floored(matrix: Factored) -> Factored:
