@@ -88,7 +88,7 @@ def test_shrinkage_and_correlation_are_those_of_the_whole_matrices(seed: int, am
 def test_classes_without_a_variance_have_finite_scores(scale: float) -> None:
     rows = scale * numbers(3, SIZE, seed=1)
     matrices = low_rank.of_rows(rows - rows.mean(0), 4)
-    means = torch.stack([rows.mean(0), rows.mean(0) + 1])
+    means = torch.stack([rows.mean(0), rows.mean(0) + max(1, scale)])
     both = Factored(*(torch.stack([part, part]) for part in matrices))
     distances = low_rank.squared_distances(rows, low_rank.whiten(means, both))
     assert torch.isfinite(distances).all()

@@ -9,10 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from adagauss import GaussianBayes, linalg
+from adagauss import GaussianBayes, linalg, low_rank
 from adagauss.classifiers import Bayes
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
@@ -124,7 +123,8 @@ def test_sums_over_classes_are_those_of_the_matrices(kind: CovarianceKind) -> No
 @pytest.mark.parametrize("kind", ["full", "diagonal", *KINDS])
 def test_blocks_of_classes_change_nothing(kind: CovarianceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     affine = linalg.Affine(points(SIZE, seed=3), points(1, seed=4)[0])
-    found, rule = bank(kind), Bayes(covariance=kind if kind in KINDS else "full", tied=0.5 * (kind == "full"))
+    found, used = bank(kind), kind if kind in KINDS else "full"
+    rule = Bayes.of({"covariance": used, "tied": 0.5 if kind == "full" else 0.0})
     once, score = found.transport_affine(affine, 0.1), rule.scorer(found, torch.float64)(points())
     monkeypatch.setattr(bank_statistics, "BLOCK_BYTES", 1)
     assert_same(found.transport_affine(affine, 0.1), once)
@@ -138,11 +138,9 @@ def test_drift_by_an_affine_map_is_right(kind: CovarianceKind) -> None:
     moved = found.transport_affine(linalg.Affine(weight, weight[0]), extra)
     expected = weight.T @ found.covariances @ weight + extra
     torch.testing.assert_close(moved.means, found.means @ weight + weight[0])
-    if kind == "shared":
-        torch.testing.assert_close(moved.covariances, expected)
-    else:  # what two factors and a diagonal can express: the variances, and the best of the rest
-        torch.testing.assert_close(moved.covariances.diagonal(dim1=1, dim2=2), expected.diagonal(dim1=1, dim2=2))
-        assert (moved.covariances - expected).norm() < 0.2 * expected.norm()
+    if kind == "low_rank":  # what two factors and a diagonal can express of it
+        expected = low_rank.dense(low_rank.of_covariance(expected, 2))
+    torch.testing.assert_close(moved.covariances, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -151,7 +149,9 @@ def test_drift_by_samples_agrees_with_the_affine_map(kind: CovarianceKind) -> No
     moved = found.transport(lambda some: some @ weight, 20_000, generator(1))
     exact = found.transport_affine(linalg.Affine(weight.double(), torch.zeros(SIZE, dtype=torch.float64)))
     torch.testing.assert_close(moved.means, exact.means, rtol=0.1, atol=0.2)
-    torch.testing.assert_close(moved.covariances, exact.covariances, rtol=0.1, atol=0.05 * float(exact.packed.max()))
+    torch.testing.assert_close(
+        moved.covariances, exact.covariances, rtol=0.1, atol=0.05 * float(exact.covariances.max())
+    )
 
 
 def test_draws_have_the_shared_covariance() -> None:
@@ -165,22 +165,19 @@ def test_draws_have_the_shared_covariance() -> None:
 def test_the_shared_rule_is_linear_discriminant_analysis(priors: bool) -> None:
     features, names = points(), labels()
     rule = GaussianBayes(covariance="shared", priors=priors).fit(features.numpy(), names)
-    reference = LinearDiscriminantAnalysis("lsqr", priors=None if priors else [0.25] * 4)
-    reference.fit(features.numpy(), names)
-    # scikit-learn divides by the number of images; here the covariance is unbiased.
-    reference.covariance_ = within(features, names).numpy()
-    reference._solve_lstsq(features.numpy(), np.array(names), None, None)
-    reference.coef_ = np.linalg.solve(reference.covariance_, reference.means_.T).T
-    offset = np.log(reference.priors_) - 0.5 * np.sum(reference.means_ * reference.coef_, 1)
-    reference.intercept_ = offset
-    np.testing.assert_allclose(rule.predict_proba(features), reference.predict_proba(features.numpy()), atol=1e-9)
+    full = ClassGaussians.from_features(features, names).select(sorted(set(names)))
+    densities = [
+        torch.distributions.MultivariateNormal(mean, within(features, names)).log_prob(features)  # type: ignore[no-untyped-call]
+        for mean in full.means
+    ]
+    logits = torch.stack(densities, 1) + (full.counts.double().log() if priors else 0)
+    np.testing.assert_allclose(rule.predict_proba(features.numpy()), torch.softmax(logits, 1).numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize("settings", [{}, {"shrinkage": 0.5}, {"correlation": True}, {"priors": True}])
 def test_scores_of_few_factors_are_those_of_their_matrices(settings: dict[str, object]) -> None:
     found = bank("low_rank")
-    rule = Bayes(covariance="low_rank", **settings)
-    whole = Bayes(covariance="full", **settings)
+    rule, whole = (Bayes.of({"covariance": kind, **settings}) for kind in ("low_rank", "full"))
     ours, expected = (one.scorer(found, torch.float64)(points()) for one in (rule, whole))
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(rule.scorer(found)(points()).double(), expected, rtol=1e-3, atol=1e-2)
@@ -219,7 +216,7 @@ def test_methods_learn_forget_join_and_survive_a_file(kind: CovarianceKind, drif
     learner.rename("one", "uno")
     learner.learn(toy_tasks()[2])
     learner.forget(["three"])
-    assert learner.classes == ["two", "uno", "four", "five"]
+    assert sorted(map(str, learner.classes)) == ["five", "four", "two", "uno"]
     learner.save(tmp_path / "learner")
     loaded = Learner.load(tmp_path / "learner")
     assert same(state(loaded), state(learner))
@@ -235,7 +232,8 @@ def test_learners_of_a_shared_covariance_are_merged_as_if_one_had_learned_all() 
     other.learn(toy_tasks()[2])
     learner.merge(other)
     assert_same(learner.memory, whole.memory)
-    torch.testing.assert_close(scores(learner), scores(whole), rtol=1e-3, atol=1e-3)
+    one, other_scorer = learner.knowledge.scorer.state_dict(), whole.knowledge.scorer.state_dict()
+    torch.testing.assert_close(one, other_scorer, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

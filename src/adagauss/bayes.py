@@ -154,7 +154,8 @@ class _Scores:
             # Float32 is enough for images; this class promises float64.
             bank = _with_borrowed_covariances(self.bank)
             self.rule, self.scorer = rule, rule.scorer(bank, torch.float64)
-            _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
+            if rule.covariance != "low_rank":  # its diagonal is never small enough for that
+                _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
         scores = points.new_full((len(points), len(self.seen)), -torch.inf)
         scores[:, self.seen] = linalg.by_rows(self.scorer, points)
         return scores
@@ -179,9 +180,10 @@ def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
     bad = (conditions > WELL_CONDITIONED).nonzero().flatten().tolist()
     if bad:
         worst = max(bad, key=lambda index: float(conditions[index]))
+        whose = f"class {labels[worst]!r}" if len(matrices) == len(labels) else "all classes"
         warnings.warn(
-            f"the covariance of class {labels[worst]!r} has the condition number {float(conditions[worst]):.1e} "
-            f"({len(bad)} of {len(labels)} classes are above {WELL_CONDITIONED:.0e}), where rounding decides about "
+            f"the covariance of {whose} has the condition number {float(conditions[worst]):.1e} "
+            f"({len(bad)} of {len(matrices)} are above {WELL_CONDITIONED:.0e}), where rounding decides about "
             "predictions: give more samples, remove features that depend on others, or set shrinkage or tied",
             stacklevel=4,
         )

@@ -57,6 +57,10 @@ class SharedGaussians(ClassGaussians):
     def mixed(self, weights: Tensor) -> Tensor:
         return weights.sum() * self.common
 
+    @property
+    def pooled(self) -> Tensor:
+        return self.common
+
     def transport_affine(self, affine: linalg.Affine, extra: Tensor | float = 0.0) -> Self:
         """Exact transport under z ↦ zW + b: μW + b and WᵀΣW + ``extra``."""
         moved = linalg.symmetrise(affine.weight.T @ self.common @ affine.weight) + extra
@@ -97,7 +101,8 @@ class SharedGaussians(ClassGaussians):
     def _repacked(self, blocks: Iterator[Tensor]) -> Tensor:
         """The mean of the matrices, each with the weight of its class."""
         start, total = 0, torch.zeros_like(self.packed[0])
-        weights = self.freedom / self.freedom.sum().clamp_min(1)
+        weights = self.freedom if bool((self.freedom > 0).any()) else torch.ones_like(self.freedom)
+        weights = weights / weights.sum().clamp_min(1)
         for matrices in blocks:
             some = weights[start : start + len(matrices)]
             total += self.form.pack(torch.tensordot(some, matrices.to(some), 1))
