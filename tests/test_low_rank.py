@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from adagauss import linalg, low_rank
 from adagauss.low_rank import Factored
 
 SIZE = 7
+few_examples = settings(max_examples=15, deadline=None)
 seeds = st.integers(0, 2**20)
 ranks = st.integers(1, SIZE + 2)
 
@@ -24,6 +25,7 @@ def factored(classes: int, rank: int, seed: int) -> Factored:
     return Factored(0.1 + numbers(classes, SIZE, seed=seed).square(), numbers(classes, rank, SIZE, seed=seed + 1))
 
 
+@few_examples
 @given(seed=seeds, rank=ranks, classes=st.integers(1, 5))
 def test_distances_and_determinants_are_those_of_the_whole_matrices(seed: int, rank: int, classes: int) -> None:
     matrices, means = factored(classes, rank, seed), 5 + numbers(classes, SIZE, seed=seed + 2)
@@ -38,6 +40,7 @@ def test_distances_and_determinants_are_those_of_the_whole_matrices(seed: int, r
     torch.testing.assert_close(single.double(), expected, rtol=1e-3, atol=1e-3)
 
 
+@few_examples
 @given(seed=seeds, rank=ranks)
 def test_the_variance_of_each_feature_is_kept_whatever_the_rank(seed: int, rank: int) -> None:
     rows = numbers(5 if seed % 2 else 20, SIZE, seed=seed) * torch.arange(1, SIZE + 1)
@@ -49,6 +52,7 @@ def test_the_variance_of_each_feature_is_kept_whatever_the_rank(seed: int, rank:
         assert found.factors.shape == (rank, SIZE)
 
 
+@few_examples
 @given(seed=seeds, rank=st.integers(1, SIZE - 1), noise=st.floats(0.01, 10))
 def test_a_matrix_of_this_form_is_found_again(seed: int, rank: int, noise: float) -> None:
     whole = noise * torch.eye(SIZE, dtype=torch.float64) + low_rank.dense(
@@ -57,12 +61,14 @@ def test_a_matrix_of_this_form_is_found_again(seed: int, rank: int, noise: float
     torch.testing.assert_close(low_rank.dense(low_rank.of_covariance(whole, rank)), whole)
 
 
+@few_examples
 @given(seed=seeds)
 def test_few_rows_are_kept_exactly(seed: int) -> None:
     rows = numbers(4, SIZE, seed=seed)
     torch.testing.assert_close(low_rank.dense(low_rank.of_rows(rows, 4)), rows.T @ rows)
 
 
+@few_examples
 @given(seed=seeds, rank=st.integers(1, 6))
 def test_sums_keep_variances_and_are_exact_if_there_are_factors_enough(seed: int, rank: int) -> None:
     one, other = (Factored(*(part[0] for part in factored(1, rank, seed + step))) for step in (0, 7))
@@ -74,6 +80,7 @@ def test_sums_keep_variances_and_are_exact_if_there_are_factors_enough(seed: int
     torch.testing.assert_close(low_rank.dense(low_rank.added(wide, other, delta)), expected)
 
 
+@few_examples
 @given(seed=seeds, amount=st.floats(0, 5))
 def test_shrinkage_and_correlation_are_those_of_the_whole_matrices(seed: int, amount: float) -> None:
     matrices = factored(2, 3, seed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -23,6 +23,7 @@ from tests.contracts.test_export import check_export
 from tests.contracts.toy import quick_method, same, scores, state, taught, toy_images, toy_tasks
 
 SIZE = 5
+few_examples = settings(max_examples=10, deadline=None)
 KINDS: tuple[CovarianceKind, ...] = ("shared", "low_rank")
 SETTINGS = {kind: {"memory.covariance": kind, "classifier.covariance": kind} for kind in KINDS}
 
@@ -66,6 +67,7 @@ def test_the_shared_covariance_is_that_within_classes() -> None:
     assert found.packed.numel() == SIZE * (SIZE + 1) // 2
 
 
+@few_examples
 @given(cut=st.integers(1, 59), seed=st.integers(0, 99))
 def test_a_shared_covariance_in_pieces_is_that_of_the_whole(cut: int, seed: int) -> None:
     features, names = points(seed=seed), labels()
@@ -94,6 +96,7 @@ def test_a_removed_class_leaves_the_shared_covariance_as_it_was() -> None:
     assert found.labels == ["a", "c", "d"]
 
 
+@few_examples
 @given(cut=st.integers(2, 58))
 def test_few_factors_in_pieces_have_the_counts_means_and_variances_of_the_whole(cut: int) -> None:
     whole, found = ClassGaussians.from_features(points(), labels()), new_bank(SIZE, "low_rank", rank=2)
@@ -174,10 +177,10 @@ def test_the_shared_rule_is_linear_discriminant_analysis(priors: bool) -> None:
     np.testing.assert_allclose(rule.predict_proba(features.numpy()), torch.softmax(logits, 1).numpy(), atol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"shrinkage": 0.5}, {"correlation": True}, {"priors": True}])
-def test_scores_of_few_factors_are_those_of_their_matrices(settings: dict[str, object]) -> None:
+@pytest.mark.parametrize("changes", [{}, {"shrinkage": 0.5}, {"correlation": True}, {"priors": True}])
+def test_scores_of_few_factors_are_those_of_their_matrices(changes: dict[str, object]) -> None:
     found = bank("low_rank")
-    rule, whole = (Bayes.of({"covariance": kind, **settings}) for kind in ("low_rank", "full"))
+    rule, whole = (Bayes.of({"covariance": kind, **changes}) for kind in ("low_rank", "full"))
     ours, expected = (one.scorer(found, torch.float64)(points()) for one in (rule, whole))
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(rule.scorer(found)(points()).double(), expected, rtol=1e-3, atol=1e-2)
@@ -198,13 +201,13 @@ def test_what_does_not_fit_together_is_refused() -> None:
         GaussianMemory.of({"covariance": "shared", "shrinkage": 1.0})
     with pytest.raises(ConfigError, match="leave out tied"):
         Bayes.of({"covariance": "low_rank", "tied": 0.5})
-    for settings, need in (
+    for refused, need in (
         ({"memory.covariance": "shared"}, r"covariance of each class.*classifier\.covariance=shared"),
         ({"classifier.covariance": "low_rank"}, r"few factors.*memory\.covariance=low_rank"),
         ({**SETTINGS["shared"], "drift.kind": "dual_projection"}, "covariance of each class"),
     ):
         with pytest.raises(ConfigError, match=need):
-            quick_method("adagauss", **settings)
+            quick_method("adagauss", **refused)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -226,8 +229,8 @@ def test_methods_learn_forget_join_and_survive_a_file(kind: CovarianceKind, drif
 
 
 def test_learners_of_a_shared_covariance_are_merged_as_if_one_had_learned_all() -> None:
-    settings = {**SETTINGS["shared"], "memory.kind": "gaussians", "classifier.kind": "bayes"}
-    learner, whole = taught("frozen", 2, None, **settings), taught("frozen", 3, None, **settings)
+    parts = {**SETTINGS["shared"], "memory.kind": "gaussians", "classifier.kind": "bayes"}
+    learner, whole = taught("frozen", 2, None, **parts), taught("frozen", 3, None, **parts)
     other = learner.blank()
     other.learn(toy_tasks()[2])
     learner.merge(other)
