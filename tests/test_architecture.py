@@ -27,7 +27,7 @@ LAYERS = [
         "yaml_files",
         "temperature",
     ],
-    ["linalg", "networks", "spectra", "sums"],
+    ["linalg", "low_rank", "networks", "spectra", "sums"],
     ["gaussians", "losses", "evidence"],
     ["atomic", "tensor_header", "checkpoint", "parallel", "runtime", "data"],
     ["inputs"],

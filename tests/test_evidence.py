@@ -203,7 +203,7 @@ def bank(classes: int = 4, size: int = 6) -> ClassGaussians:
 def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance() -> None:
     memory = bank()
     points = torch.randn(20, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    weight, bias = discriminants(memory.means, memory.counts, memory.covariances)
+    weight, bias = discriminants(memory.means, memory.counts, memory.pooled)
     within = memory.covariances.mean(0)
     amount = oas_shrinkage(float(within.trace()), float(within.square().sum()), 6, 200)
     shrunk = (1 - amount) * within + amount * within.diagonal().mean() * torch.eye(6, dtype=torch.float64)

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from adagauss import linalg
 from adagauss.classifiers import Bayes
-from adagauss.classifiers.gaussian import BayesScorer
+from adagauss.classifiers.base import Scorer
 from adagauss.data.images import check_exact
 from adagauss.errors import DataError
-from adagauss.gaussians import ClassGaussians, CovarianceKind
+from adagauss.gaussians import ClassGaussians, CovarianceKind, new_bank
 
 WELL_CONDITIONED = 1e12
 """Up to here predictions are those of exact arithmetic, and less and less so beyond (tests/test_bayes.py)."""
@@ -40,7 +40,9 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     All settings except ``covariance`` may be changed after fitting, since they only say how the statistics are used.
 
     Args:
-        covariance: what is stored per class besides its mean: ``full``, ``diagonal`` or ``none`` (nearest mean).
+        covariance: what is stored per class besides its mean: ``full``, ``diagonal``, ``low_rank`` (eight factors and
+            a diagonal: S·10 numbers) or ``none`` (nearest mean); or ``shared``, one covariance of all classes (linear
+            discriminant analysis). The last three are for thousands of classes.
         log_det: include −½ log |Σ_c|, as a density does; without it, only distances count.
         priors: weight classes by their number of samples; off, all classes have equal weight.
         shrinkage: γ of Σ + γ·mean(diag Σ)·I.
@@ -120,7 +122,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         known = [] if anew else [self.classes_]
         announced = [] if classes is None else [np.asarray(classes)]
         columns = _union([*known, labels, *announced])
-        bank = ClassGaussians(samples.shape[1], rule.covariance) if anew else self.gaussians_
+        bank = new_bank(samples.shape[1], rule.covariance) if anew else self.gaussians_
         bank.add(_tensor(samples), labels.tolist())
         self.gaussians_: ClassGaussians = bank
         self.classes_: Array = columns
@@ -145,7 +147,7 @@ class _Scores:
         self.seen = torch.tensor(seen)
         self.bank = bank.select([label for label, there in zip(classes, seen, strict=True) if there])
         self.rule: Bayes | None = None
-        self.scorer: BayesScorer | None = None
+        self.scorer: Scorer | None = None
 
     def of(self, rule: Bayes, points: Tensor) -> Tensor:
         """(N, C) scores, −∞ for classes without samples."""
@@ -153,7 +155,8 @@ class _Scores:
             # Float32 is enough for images; this class promises float64.
             bank = _with_borrowed_covariances(self.bank)
             self.rule, self.scorer = rule, rule.scorer(bank, torch.float64)
-            _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
+            if rule.covariance != "low_rank":  # its diagonal is never small enough for that
+                _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
         scores = points.new_full((len(points), len(self.seen)), -torch.inf)
         scores[:, self.seen] = linalg.by_rows(self.scorer, points)
         return scores
@@ -163,10 +166,13 @@ def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
     single = bank.counts < 2
     if bank.covariance == "none" or not bool(single.any()):
         return bank
-    covariances = bank.covariances
-    own = covariances[~single]
-    covariances[single] = own.mean(0) if len(own) else torch.eye(bank.size, dtype=torch.float64)
-    return bank.with_statistics(bank.means, covariances)
+    number = int((~single).sum())
+    borrowed = bank.mixed((~single).double() / number) if number else torch.eye(bank.size, dtype=torch.float64)
+    if bank.covariance == "shared":  # it is that of the others already, if there are others
+        return bank if number else bank.with_statistics(bank.means, borrowed.expand(len(bank), -1, -1))
+    completed = bank.copy()
+    completed.packed[single] = bank.form.pack(borrowed)
+    return completed
 
 
 def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
@@ -175,9 +181,10 @@ def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
     bad = (conditions > WELL_CONDITIONED).nonzero().flatten().tolist()
     if bad:
         worst = max(bad, key=lambda index: float(conditions[index]))
+        whose = f"class {labels[worst]!r}" if len(matrices) == len(labels) else "all classes"
         warnings.warn(
-            f"the covariance of class {labels[worst]!r} has the condition number {float(conditions[worst]):.1e} "
-            f"({len(bad)} of {len(labels)} classes are above {WELL_CONDITIONED:.0e}), where rounding decides about "
+            f"the covariance of {whose} has the condition number {float(conditions[worst]):.1e} "
+            f"({len(bad)} of {len(matrices)} are above {WELL_CONDITIONED:.0e}), where rounding decides about "
             "predictions: give more samples, remove features that depend on others, or set shrinkage or tied",
             stacklevel=4,
         )

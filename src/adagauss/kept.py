@@ -71,8 +71,14 @@ def _rows(method: Method) -> Iterator[tuple[str, str]]:
 
 
 def _of_memory(bank: ClassGaussians) -> tuple[str, str]:
-    matrix = {"full": " + 4CS(S+1)", "diagonal": " + 8CS", "none": ""}[bank.covariance]
-    kind = {"full": "and the covariance ", "diagonal": "and the variances ", "none": ""}[bank.covariance]
+    if bank.covariance == "shared":
+        return "8CS + 4S(S+1) + 8C", bank.keeps
+    matrix, kind = {
+        "full": (" + 4CS(S+1)", "and the covariance "),
+        "diagonal": (" + 8CS", "and the variances "),
+        "low_rank": (f" + {8 + 8 * bank.rank}CS", "and the covariance (few factors and a diagonal) "),
+        "none": ("", ""),
+    }[bank.covariance]
     return f"8CS{matrix} + 8C", f"the number of images, the mean {kind}of each class"
 
 

@@ -216,9 +216,17 @@ class Knowledge(nn.Module):
         }
 
     def restored(
-        self, method: Method, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], runtime: Runtime
+        self,
+        method: Method,
+        facts: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        runtime: Runtime,
+        mapped: bool = False,
     ) -> Knowledge:
-        """What was saved, given knowledge of nothing with a network of the same kind."""
+        """What was saved, given knowledge of nothing with a network of the same kind.
+
+        With ``mapped`` the tensors become those of the knowledge, without a copy.
+        """
         check_head(facts["head"], tensors)
         network = copy.deepcopy(self.network)
         with runtime.seeded("restored"):
@@ -231,9 +239,11 @@ class Knowledge(nn.Module):
             if state is None:
                 raise ValueError(f"{name} learns nothing in this method, but something learned is stored for it")
             states[name] = state
-        memory = ClassGaussians(self.memory.size, self.memory.covariance)
+        memory = self.memory.emptied()
         known = Knowledge(network, memory, states, tuple(tuple(task) for task in facts["tasks"]))
-        known.load_state_dict(dict(tensors))
+        if mapped:
+            check_types(known.state_dict(), tensors)
+        known.load_state_dict(dict(tensors), assign=mapped)
         known.memory.labels = list(facts["remembered"])
         known.check()
         runtime.place(known)
@@ -249,6 +259,13 @@ def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) ->
             weight = tensors.get(f"network.head.{part}.{index}.weight")
             if (0 if weight is None else len(weight)) != number:
                 raise ValueError(f"it names {number} outputs of task {index + 1}, and holds the weights of others")
+
+
+def check_types(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless tensors that are used as they are have the types that a copy would have made of them."""
+    for name, tensor in wanted.items():
+        if name in tensors and tensors[name].dtype != tensor.dtype:
+            raise ValueError(f"{name} holds numbers of the type {tensors[name].dtype}, not {tensor.dtype}")
 
 
 def checked(scores: Tensor) -> Tensor:

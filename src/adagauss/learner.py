@@ -213,25 +213,32 @@ class Learner:
         save_tensors(Path(path), "learner", known.state_dict(), facts)
 
     @classmethod
-    def load(cls, path: Path | str, runtime: Runtime | None = None) -> Learner:
-        """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one)."""
+    def load(cls, path: Path | str, runtime: Runtime | None = None, *, mapped: bool = False) -> Learner:
+        """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one).
+
+        With ``mapped`` its tensors are views of the file, on a CPU: pages are read as they are needed and given back
+        when memory is short, and several processes that predict share them. The digest is compared in any case. The
+        file must not be changed in place as long as the learner is used; `save` puts another file in its place.
+        """
         runtime = copy.copy(runtime) if runtime is not None else Runtime()  # its seed becomes the saved one
-        tensors, facts = load_tensors(Path(path), "learner", runtime.device)
+        tensors, facts = load_tensors(Path(path), "learner", runtime.device, mapped=mapped)
         require_finite({name: tensor for name, tensor in tensors.items() if name.startswith("network.")}, Path(path))
         try:
-            return cls._restore(tensors, facts, runtime)
+            return cls._restore(tensors, facts, runtime, mapped)
         except UNFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
 
     @classmethod
-    def _restore(cls, tensors: dict[str, Tensor], facts: dict[str, Any], runtime: Runtime) -> Learner:
+    def _restore(
+        cls, tensors: dict[str, Tensor], facts: dict[str, Any], runtime: Runtime, mapped: bool = False
+    ) -> Learner:
         said = LearnerFacts.of(facts)
         runtime.seed = said.seed
         method, shape = Method.of(facts["method"]), said.shape
         check_size(method, said, tensors)
         # All parameters are in the checkpoint: the weight file the network once started from need not be here.
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
-        learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime)
+        learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime, mapped)
         learner.knowledge.network.extractor.restore_input(facts["input"])
         if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
             with torch.inference_mode():

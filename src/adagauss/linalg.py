@@ -121,9 +121,12 @@ def tukey(points: Tensor, power: float) -> Tensor:
     return points.pow(power)
 
 
-def shrink_to_mean(covariances: Tensor, fraction: float) -> Tensor:
-    """(1 − τ)·Σ_c + τ·mean over classes: Friedman's regularised discriminant analysis, classes in the first axis."""
-    return torch.lerp(covariances, covariances.mean(0, keepdim=True), fraction)
+def shrink_to_mean(covariances: Tensor, fraction: float, mean: Tensor | None = None) -> Tensor:
+    """(1 − τ)·Σ_c + τ·mean over classes: Friedman's regularised discriminant analysis, classes in the first axis.
+
+    ``mean`` is that of all classes where these are only some of them.
+    """
+    return torch.lerp(covariances, covariances.mean(0, keepdim=True) if mean is None else mean, fraction)
 
 
 def correlation(covariance: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
 from adagauss.config import Part
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
-from adagauss.gaussians import ClassGaussians
+from adagauss.gaussians import RANK, ClassGaussians, new_bank
 from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.needs import Need
 from adagauss.parallel.statistics import add_shared
@@ -100,7 +100,7 @@ class MeanMemory(Memory):
 
     def estimate(self, bank: ClassGaussians, now: CurrentTask, power: float | None = None) -> ClassGaussians:
         """Statistics of the current classes, from features raised to ``power`` if given."""
-        new = ClassGaussians(bank.size, bank.covariance, bank.means.device)
+        new = bank.emptied()
         plain: str | int = 0 if self.augmented else "test"
         for view in (plain, "flip") if self.flips else (plain,):
             features = now.features(view)
@@ -114,7 +114,10 @@ class GaussianMemory(MeanMemory):
 
     kind = "gaussians"
 
-    covariance: Literal["full", "diagonal"] = "full"
+    covariance: Literal["full", "diagonal", "low_rank", "shared"] = "full"
+    """Of each class: all of it, its diagonal, or ``rank`` factors and a diagonal; or one of all classes."""
+    rank: PositiveInt = RANK
+    """r of ``low_rank``: S·(r + 2) numbers per class."""
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I, applied when a class is stored."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
@@ -124,18 +127,31 @@ class GaussianMemory(MeanMemory):
     shrink_after_drift: bool = True
     """Shrink again whenever drift has changed the covariances, as in the published code: traces then grow."""
 
+    @model_validator(mode="after")
+    def _stored_as_measured(self) -> GaussianMemory:
+        changed = self.shrinkage or self.off_diagonal_shrinkage or self.tukey is not None
+        if self.covariance in ("low_rank", "shared") and changed:
+            raise ValueError(
+                f"covariances of the kind {self.covariance!r} are stored as they are measured: leave out shrinkage, "
+                "off_diagonal_shrinkage and tukey here (a Bayes classifier can shrink them, classifier.shrinkage)"
+            )
+        return self
+
     @property
     def requires(self) -> frozenset[Need]:
         return frozenset({Need.NON_NEGATIVE} if self.tukey is not None else ())
 
     @property
     def provides(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.COVARIANCES})
+        kinds = {"shared": {Need.SPREAD}, "low_rank": {Need.SPREAD, Need.COVARIANCES, Need.FACTORS}}
+        return frozenset({Need.MEANS} | kinds.get(self.covariance, {Need.SPREAD, Need.COVARIANCES}))
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
-        return ClassGaussians(size, self.covariance, device)
+        return new_bank(size, self.covariance, device, self.rank)
 
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
+        if self.covariance == "shared" and (len(known) or bool((data.counts() > 1).any())):
+            return
         counts = zip(data.classes, data.counts().tolist(), strict=True)
         if single := [label for label, count in counts if count < 2 and label not in known]:
             raise DataError(
@@ -156,7 +172,8 @@ class GaussianMemory(MeanMemory):
         kept.
         """
         larger = super().joined(bank, other)
-        both = [label for label in other.labels if label in bank]
+        known_labels = set(bank.labels)
+        both = [label for label in other.labels if label in known_labels]
         if not both or (self.tukey is None and self.shrinkage == self.off_diagonal_shrinkage == 0):
             return larger
         one, two = bank.select(both), other.select(both)

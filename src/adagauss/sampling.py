@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import safe_cholesky
 
 
 class Sampler:
@@ -14,8 +13,7 @@ class Sampler:
 
     def __init__(self, bank: ClassGaussians, jitter: float = 0.0) -> None:
         self.means = bank.means.float()
-        identity = torch.eye(bank.size, dtype=torch.float64, device=bank.means.device)
-        self.factors = safe_cholesky(bank.covariances + jitter * identity).factor.float()
+        self.factors = bank.factors(jitter, torch.float32)
 
     def draw(self, classes: Tensor, generator: torch.Generator) -> Tensor:
         """One draw per entry of ``classes``, which are positions in the bank."""

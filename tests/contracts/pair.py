@@ -56,6 +56,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "squared batch gradients": ("ewc", {"representation.terms.ewc.gradients": "batch"}),
     "its own labels": ("ewc", {"representation.terms.ewc.labels": "true"}),
+    "one covariance of all classes": (
+        "adagauss",
+        {"memory.covariance": "shared", "classifier.covariance": "shared"},
+    ),
     "mirror images": ("exact", {"classifier.flips": True}),
 }
 """What is learned by one process and by two: the methods, and settings that divide work otherwise."""

@@ -7,12 +7,14 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 
-from adagauss import linalg
+from adagauss import linalg, low_rank
 from adagauss.classifiers.base import MemoryClassifier, Scorer
+from adagauss.classifiers.bayes_scorers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer, placed
 from adagauss.gaussians import ClassGaussians
+from adagauss.gaussians.forms import LowRank
 from adagauss.needs import Need
 from adagauss.task import Occasion
 
@@ -69,7 +71,9 @@ class Bayes(MemoryClassifier):
     """
 
     kind = "bayes"
-    covariance: Literal["full", "diagonal", "none"] = "full"
+    covariance: Literal["full", "diagonal", "low_rank", "shared", "none"] = "full"
+    """Of each class: whole, its diagonal, as few factors and a diagonal (``memory.covariance=low_rank``), or none; or
+    one of all classes, the mean weighted by images, with which the rule is linear."""
     log_det: bool = True
     priors: bool = False
     """Weight classes by their number of training images; off: all classes have equal weight."""
@@ -86,75 +90,102 @@ class Bayes(MemoryClassifier):
     tukey: PositiveFloat | None = None
     """λ: points and means enter as x^λ; set ``memory.tukey`` to the same value, for covariances of x^λ."""
 
+    @model_validator(mode="after")
+    def _within_the_form(self) -> Bayes:
+        if self.covariance == "low_rank" and (self.tied or self.off_diagonal_shrinkage):
+            raise ValueError(
+                "covariances of few factors and a diagonal cannot be shrunk to their mean or in the off-diagonal, "
+                "which would need S × S numbers again: leave out tied and off_diagonal_shrinkage; shrinkage works"
+            )
+        return self
+
     @property
     def requires(self) -> frozenset[Need]:
-        needs = {Need.MEANS} if self.covariance == "none" else {Need.MEANS, Need.COVARIANCES}
+        kinds = {"none": set(), "shared": {Need.SPREAD}, "low_rank": {Need.FACTORS}}
+        needs = {Need.MEANS} | kinds.get(self.covariance, {Need.COVARIANCES})
         return frozenset(needs | ({Need.NON_NEGATIVE} if self.tukey is not None else set()))
 
-    def empty_state(self) -> BayesScorer:
-        nothing = linalg.Whitening(torch.zeros(0, 0, 0), torch.zeros(0, 0), torch.zeros(0))
-        return BayesScorer(nothing, torch.zeros(0), self.tukey, self.normalize)
+    def empty_state(self) -> Placed:
+        nothing, empty = torch.zeros(0), torch.zeros(0, 0)
+        if self.covariance == "shared":
+            return SharedBayesScorer(nothing, empty, nothing, self.tukey, self.normalize)
+        if self.covariance == "low_rank":
+            factors = torch.zeros(0, 0, 0)
+            unknown = low_rank.FactoredWhitening(nothing, empty, empty, nothing, factors, empty, nothing)
+            return LowRankBayesScorer(unknown, nothing, self.tukey, self.normalize)
+        whitening = linalg.Whitening(torch.zeros(0, 0, 0), empty, nothing)
+        return BayesScorer(whitening, nothing, self.tukey, self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> BayesScorer:
+    def of_memory(self, memory: ClassGaussians, now: Occasion) -> Placed:
         return self.scorer(memory)
 
-    def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:
+    def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> Placed:
         """The rule over a bank of Gaussians, with factors kept in ``dtype``."""
-        means = _placed(memory.means, self.tukey, self.normalize)
-        whitening = linalg.whiten(means, self.matrices(memory), dtype)
-        bias = torch.zeros_like(whitening.log_det)
-        if self.log_det:
-            bias = bias - 0.5 * whitening.log_det
-        if self.priors:
-            bias = bias + (memory.counts.double() / memory.counts.sum()).log().to(bias)
-        return BayesScorer(whitening, bias, self.tukey, self.normalize)
+        means = placed(memory.means, self.tukey, self.normalize)
+        if self.covariance == "shared":
+            scorer = SharedBayesScorer.of(means, self.altered(memory.pooled), dtype, self.tukey, self.normalize)
+            scorer.bias += self._log_priors(memory, scorer.bias)
+            return scorer
+        if self.covariance == "low_rank":
+            factored = low_rank.whiten(means, self.factored(memory), dtype)
+            bias = self._bias(memory, factored.log_det)
+            return LowRankBayesScorer(factored, bias, self.tukey, self.normalize)
+        whitening = self._whitened(memory, means, dtype)
+        return BayesScorer(whitening, self._bias(memory, whitening.log_det), self.tukey, self.normalize)
 
-    def matrices(self, memory: ClassGaussians) -> Tensor:
-        """(C, S, S) covariances as the rule uses them."""
+    def _whitened(self, memory: ClassGaussians, means: Tensor, dtype: torch.dtype) -> linalg.Whitening:
+        """All classes, block by block: no more than the results and the matrices of one block are in memory."""
+        size, classes = memory.size, len(memory)
+        whitening = linalg.Whitening(
+            means.new_empty(classes, size, size, dtype=dtype),
+            means.new_empty(classes, size, dtype=dtype),
+            means.new_empty(classes, dtype=dtype),
+        )
+        mean = memory.mean_covariance if self.tied and self.covariance != "none" else None
+        start = 0
+        for some in memory.blocks():
+            rows = slice(start, start + len(some))
+            found = linalg.whiten(means[rows], self.matrices(some, mean), dtype)
+            for whole, part in zip(whitening, found, strict=True):
+                whole[rows] = part
+            start += len(some)
+        return whitening
+
+    def _bias(self, memory: ClassGaussians, log_det: Tensor) -> Tensor:
+        return self._log_priors(memory, log_det) - (0.5 * log_det if self.log_det else 0)
+
+    def _log_priors(self, memory: ClassGaussians, like: Tensor) -> Tensor:
+        if not self.priors:
+            return torch.zeros_like(like)
+        return (memory.counts.double() / memory.counts.sum()).log().to(like)
+
+    def matrices(self, memory: ClassGaussians, mean: Tensor | None = None) -> Tensor:
+        """(C, S, S) covariances as the rule uses them; ``mean`` is that of all classes, if these are only some."""
         if self.covariance == "none":
             return torch.eye(memory.size, dtype=torch.float64, device=memory.means.device).expand(len(memory), -1, -1)
+        if self.covariance == "shared":
+            return self.altered(memory.pooled).unsqueeze(0)
+        if self.covariance == "low_rank":
+            return low_rank.dense(low_rank.floored(self.factored(memory)))
         matrices = memory.covariances
+        if self.tied:
+            matrices = linalg.shrink_to_mean(matrices, self.tied, mean)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
-        if self.tied:
-            matrices = linalg.shrink_to_mean(matrices, self.tied)
+        return self.altered(matrices)
+
+    def altered(self, matrices: Tensor) -> Tensor:
+        """Matrices after shrinkage and correlation normalisation."""
         if self.shrinkage:
             matrices = linalg.shrink_to_identity(matrices, self.shrinkage)
         if self.off_diagonal_shrinkage:
             matrices = linalg.shrink_off_diagonal(matrices, self.off_diagonal_shrinkage)
         return linalg.correlation(matrices) if self.correlation else matrices
 
-
-class BayesScorer(Scorer):
-    """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
-
-    axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
-
-    def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
-        super().__init__()
-        self.tukey = tukey
-        self.normalize = normalize
-        self.register_buffer("matrices", whitening.matrices)
-        self.register_buffer("offsets", whitening.offsets)
-        self.register_buffer("bias", bias)
-        self.matrices: Tensor
-        self.offsets: Tensor
-        self.bias: Tensor
-
-    @property
-    def power(self) -> float | None:
-        return self.tukey
-
-    def forward(self, features: Tensor) -> Tensor:
-        points = _placed(features, self.tukey, self.normalize)
-        whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)
-        return -0.5 * linalg.squared_distances(points, whitening) + self.bias
-
-
-def _placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:
-    """Points or means in the space where distances are measured."""
-    if tukey is not None:
-        # Methods with this transform have non-negative features; rounding may leave −0.0 or tiny negative values.
-        points = points.clamp_min(0).pow(tukey)
-    return F.normalize(points, dim=1) if normalize else points
+    def factored(self, memory: ClassGaussians) -> low_rank.Factored:
+        """The same of covariances of few factors and a diagonal, which stay so."""
+        assert isinstance(memory.form, LowRank), "refused when a method is made (Need.FACTORS)"
+        matrix = memory.form.parts(memory.packed)
+        if self.shrinkage:
+            matrix = low_rank.shrink_to_identity(matrix, self.shrinkage)
+        return low_rank.correlation(matrix) if self.correlation else matrix

@@ -75,7 +75,7 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
 
     @property
     def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.COVARIANCES})
+        return frozenset({Need.MEANS, Need.SPREAD})
 
     def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):

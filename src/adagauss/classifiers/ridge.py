@@ -20,7 +20,7 @@ def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool =
     Φ_c = Σ_i f_i f_iᵀ is the uncentred second moment of class c; with ``relative``, γ is in units of the mean diagonal
     of ΣΦ_c, so that one value suits any number, size and scale of features.
     """
-    gram = memory.second_moments.sum(0)
+    gram = memory.second_moment
     right = (memory.counts.double().unsqueeze(1) * memory.means).T
     return solve_ridge(gram, right, gamma * float(mean_diagonal(gram)) if relative else gamma)
 
@@ -37,7 +37,7 @@ class Ridge(LinearClassifier, MemoryClassifier):
 
     @property
     def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.COVARIANCES})
+        return frozenset({Need.MEANS, Need.SPREAD})
 
     def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
         weight = ridge_from_statistics(memory, self.gamma, self.relative).T

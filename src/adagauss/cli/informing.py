@@ -116,6 +116,8 @@ def _covariances(learner: Learner) -> Iterator[tuple[str, str]]:
     memory = learner.memory
     if not len(memory) or memory.covariance == "none":
         return
+    if memory.covariance == "shared":
+        memory = memory.select(memory.labels[:1])  # one stands for all
     ranks, conditions = memory.ranks(), memory.condition_numbers()
     effective = float(memory.effective_ranks().mean())
     yield (

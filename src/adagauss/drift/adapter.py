@@ -78,18 +78,16 @@ class Adapter(Drift):
         with torch.no_grad():
             mapped_means = mapping(memory.means.float()).double()
             residual = new.double() - mapping(old).double() if self.residual_covariance else None
+        extra = 0.0 if residual is None else self.residual_covariance * sample_covariance(residual)
         if memory.covariance == "none":
             return memory.with_statistics(mapped_means, None) if self.adapt_mean else memory
-        moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"))
+        moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"), extra)
         means = memory.means
         if self.adapt_mean:
             means = mapped_means if self.mean_by == "map" else moved.means
         if not self.adapt_covariance:
             return memory.with_statistics(means, None)
-        covariances = moved.covariances
-        if residual is not None:
-            covariances = covariances + self.residual_covariance * sample_covariance(residual)
-        return memory.with_statistics(means, covariances)
+        return moved.with_statistics(means, None)
 
     def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
         """ψ, trained on the features of the current images before and after."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import NonNegativeFloat, NonNegativeInt
+from torch import Tensor
 
 from adagauss.drift.base import Drift
 from adagauss.gaussians import ClassGaussians
@@ -30,12 +31,10 @@ class AffineMap(Drift):
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         affine = affine_ridge(old, new, self.ridge)
-        moved = memory.transport_affine(affine)
-        means = moved.means if self.adapt_mean else memory.means
+        means = affine(memory.means) if self.adapt_mean else memory.means
         if memory.covariance == "none" or not self.adapt_covariance:
             return memory.with_statistics(means, None)
-        covariances = moved.covariances
+        extra: Tensor | float = 0.0
         if self.residual_covariance:
-            residual = new.double() - affine(old)
-            covariances = covariances + self.residual_covariance * sample_covariance(residual)
-        return memory.with_statistics(means, covariances)
+            extra = self.residual_covariance * sample_covariance(new.double() - affine(old))
+        return memory.transport_affine(affine, extra).with_statistics(means, None)

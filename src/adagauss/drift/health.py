@@ -51,7 +51,7 @@ def fit_of(trained: Map, affine: Map, old: Tensor, new: Tensor) -> Fit:
 
 def mean_log_variance(bank: ClassGaussians) -> float:
     """log|Σ̄| / S of the mean covariance of a bank."""
-    covariance = linalg.shrink_to_identity(bank.covariances.mean(0), FLOOR)
+    covariance = linalg.shrink_to_identity(bank.mean_covariance, FLOOR)
     factor = linalg.safe_cholesky(covariance).factor
     return float(2 * factor.diagonal().log().sum()) / bank.size
 

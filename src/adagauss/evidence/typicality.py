@@ -24,14 +24,12 @@ def typicality(scores: Tensor) -> Tensor:
     return best[:, 0] - best[:, 1:].mean(1)
 
 
-def discriminants(means: Tensor, counts: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:
+def discriminants(means: Tensor, counts: Tensor, within: Tensor) -> tuple[Tensor, Tensor]:
     """(S, C) weights Σ⁻¹(μ_c − m) and biases −½(μ_c + m)ᵀΣ⁻¹(μ_c − m), m the mean of the means.
 
-    Σ is the mean of the covariances weighted by images, shrunk by the oracle approximating shrinkage. The scores are
+    Σ is the covariance ``within`` classes, shrunk by the oracle approximating shrinkage. The scores are
     log-likelihood ratios of each class against one at m with the same covariance.
     """
-    freedom = (counts.double() - 1).clamp_min(0)
-    within = (freedom.view(-1, 1, 1) * covariances).sum(0) / freedom.sum().clamp_min(1)
     scale = linalg.mean_diagonal(within)
     size, trace, square = len(within), float(within.trace()), float(within.square().sum())
     shrinkage = oas_shrinkage(trace, square, size, int(counts.sum()))
@@ -64,7 +62,7 @@ class Typicality(nn.Module):
         if memory.covariance == "none" or len(memory) < 2 or not bool((memory.counts > 1).any()):
             return cls()
         means = memory.means if power is None else memory.means.clamp_min(0).pow(power)
-        weight, bias = discriminants(means, memory.counts, memory.covariances)
+        weight, bias = discriminants(means, memory.counts, memory.pooled)
         return cls(weight.float().contiguous(), bias.float(), power)
 
     def forward(self, features: Tensor, scores: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def add_shared(
         bank.add(features, [classes[target] for target in targets.tolist()])
         return
     rows = processes.divide(len(features)).rows
-    own = ClassGaussians(bank.size, bank.covariance, bank.means.device)
+    own = bank.emptied()
     own.add(features[rows.to(features.device)], [classes[target] for target in targets.cpu()[rows].tolist()])
     for part in _of_all(own, classes, processes):
         bank.merge(part)
@@ -27,15 +27,21 @@ def add_shared(
 
 def _of_all(own: ClassGaussians, classes: Sequence[Label], processes: Processes) -> list[ClassGaussians]:
     """The banks of all processes, which know some of ``classes`` each."""
-    size = (len(classes), 1 + own.numbers_per_class)
-    table = torch.zeros(size, dtype=torch.float64, device=own.means.device)
-    places = [classes.index(label) for label in own.labels]
-    table[places] = torch.cat([own.counts.double().unsqueeze(1), own.means, own.packed], 1)
-    return [_bank_of(one, classes, own) for one in processes.everyones(table)]
+    position = {label: row for row, label in enumerate(classes)}
+    places = [position[label] for label in own.labels]
+    table = own.means.new_zeros(len(classes), 1 + own.size)
+    table[places] = torch.cat([own.counts.double().unsqueeze(1), own.means], 1)
+    packed = own.packed
+    if own.covariance != "shared":  # one row for each class
+        packed = own.packed.new_zeros(len(classes), own.form.width)
+        packed[places] = own.packed
+    pairs = zip(processes.everyones(table), processes.everyones(packed), strict=True)
+    return [_bank_of(one, rows, classes, own) for one, rows in pairs]
 
 
-def _bank_of(table: Tensor, classes: Sequence[Label], like: ClassGaussians) -> ClassGaussians:
+def _bank_of(table: Tensor, packed: Tensor, classes: Sequence[Label], like: ClassGaussians) -> ClassGaussians:
     present = table[:, 0].nonzero().flatten()
-    counts, means, packed = torch.split(table[present], [1, like.size, table.shape[1] - 1 - like.size], 1)
+    counts, means = torch.split(table[present], [1, like.size], 1)
+    packed = packed if like.covariance == "shared" else packed[present]
     state = {"counts": counts.flatten().long(), "means": means, "packed": packed}
-    return ClassGaussians.from_state(state, [classes[row] for row in present.tolist()], like.covariance)
+    return type(like).from_state(state, [classes[row] for row in present.tolist()], like.covariance)

@@ -31,7 +31,7 @@ class PrototypeRehearsal(Term):
 
     @property
     def requires(self) -> frozenset[Need]:
-        return frozenset({Need.COVARIANCES, Need.KEPT_HEADS})
+        return frozenset({Need.SPREAD, Need.KEPT_HEADS})
 
     @property
     def against_known_classes(self) -> str | None:

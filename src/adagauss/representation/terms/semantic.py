@@ -30,7 +30,7 @@ class SemanticAugmentation(Term):
 
     @property
     def requires(self) -> frozenset[Need]:
-        return frozenset({Need.COVARIANCES, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+        return frozenset({Need.SPREAD, Need.KEPT_HEADS, Need.LINEAR_HEAD})
 
     @property
     def against_known_classes(self) -> str | None:
