@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from adagauss.errors import DataError, UnsupportedError
+from adagauss.errors import DataError, UnsupportedError, WorkerError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.runs.processes import Processes
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.stock import PART, TOTAL
 from adagauss.shards.work import Done
-from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples
+from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 
 def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
@@ -136,3 +141,37 @@ def test_a_folder_of_shard_files_is_all_of_them(tmp_path: Path, digits: Digits) 
     for name in ("b.tar", "a.tar", ".hidden.tar"):
         packed(tmp_path / name, samples(digits, range(2)))
     assert [shard.path.name for shard in find_shards([tmp_path, tmp_path / "a.tar"])] == ["a.tar", "b.tar"]
+
+
+class _Dying(Executor):
+    """Its workers die before they have done anything, so many times."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths = deaths
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.deaths -= 1
+        if self.deaths >= 0:
+            future.set_exception(BrokenProcessPool("gone"))
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_a_shard_whose_worker_dies_is_begun_again_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    with pytest.raises(WorkerError, match=r"a\.tar: its worker ended 2 times"):
+        gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(2))
+    assert gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(1)).images == 30
+
+
+def test_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
+    paths, learner = mixed(tmp_path / "shards", digits), prepared.blank()
+    executor = Processes(1)
+    try:
+        found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
+    finally:
+        executor.shutdown(cancel_futures=True)
+    assert found.images == NUMBER
+    torch.testing.assert_close(scores(learner, digits), scores(at_once, digits), rtol=0, atol=1e-3)
