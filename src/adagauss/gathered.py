@@ -43,6 +43,7 @@ class Gathered:
     scale: PixelScale | None = None
 
     def __post_init__(self) -> None:
+        self._position = {label: column for column, label in enumerate(self.labels)}
         if not len(self.keys):
             self.shown = torch.zeros(0, self.views, self.sums.width)
 
@@ -100,10 +101,11 @@ class Gathered:
         return cls(sums, views, int(facts["most"]), labels, keys, shown, targets, scale)
 
     def _columns(self, labels: Sequence[Label]) -> list[int]:
-        position = {label: column for column, label in enumerate(self.labels)}
-        found = [position.setdefault(label, len(position)) for label in labels]
-        self.labels = list(position)
-        return found
+        for label in labels:
+            if label not in self._position:
+                self._position[label] = len(self.labels)
+                self.labels.append(label)
+        return [self._position[label] for label in labels]
 
     def _worth(self, keys: Tensor) -> Tensor:
         """Which of these images may be among those that judge: most of a long stream are not."""

@@ -104,7 +104,13 @@ def _features(learner: Learner, folder: Path) -> Path:
     """A file with the features alone: workers need neither classes nor sums."""
     path = folder / FEATURES
     if path.exists():
-        check_features(learner.network.extractor, Learner.load(path).network.extractor)
+        try:
+            check_features(learner.network.extractor, Learner.load(path).network.extractor)
+        except DataError:
+            raise DataError(
+                f"{folder} holds shards that were gathered with other features than those of this model: gather them "
+                "with the model that they were begun for, or delete the folder"
+            ) from None
     else:
         learner.blank().save(path)
     return path.absolute()

@@ -111,10 +111,10 @@ class _Taking:
         data = LabelledImages(ArrayImages(pixels), torch.zeros(len(batch), dtype=torch.long), (None,))
         now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
         order = torch.tensor([int.from_bytes(key[:8], "big") >> (64 - KEY_BITS) for key in keys])
-        for rows, views in now.blocks(self.flips):
-            with torch.no_grad():
-                summed = [self.expanded(view) for view in views]
-            part.add_(summed, [labels[row] for row in rows.tolist()], order[rows])
+        with torch.no_grad():
+            blocks = [[self.expanded(view) for view in views] for _, views in now.blocks(self.flips)]
+        # All blocks at once: the sums are copied whenever there are new classes.
+        part.add_([torch.cat(view) for view in zip(*blocks, strict=True)], labels, order)
         part.noticed_(PixelScale(int(pixels.min()), int(pixels.max())))
 
 

@@ -19,6 +19,17 @@ from adagauss.plugins import import_extra
 from adagauss.shards.example import MOST_BYTES, Example, ShardError, plain_label
 from adagauss.shards.tars import Bad
 
+_UNREADABLE = (
+    DataError,
+    KeyError,
+    TypeError,
+    OSError,
+    ValueError,
+    EOFError,
+    MemoryError,  # a header may claim any number of images
+    zipfile.BadZipFile,
+    zlib.error,
+)
 ROWS = 64
 """Rows of a table that are in memory at a time, beside what Parquet itself has read."""
 
@@ -75,13 +86,15 @@ def array_examples(path: Path) -> Iterator[Example]:
     with open_regular(path) as file:
         try:
             with np.load(file, allow_pickle=False) as held:
-                pixels, labels = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
-        except (DataError, KeyError, TypeError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                pixels, given = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
+            if not isinstance(given, list) or len(given) != len(pixels):
+                raise DataError("it must hold one label per image")
+            labels = [plain_label(label) for label in given]
+        except _UNREADABLE as error:
+            reason = str(error) or type(error).__name__
             raise ShardError(
-                f"{path} cannot be read ({error}): it must hold the arrays images and labels; fetch it again, or skip "
+                f"{path} cannot be read ({reason}): it must hold the arrays images and labels; fetch it again, or skip "
                 "it with --skip-bad"
             ) from error
-    if not isinstance(labels, list) or len(labels) != len(pixels):
-        raise ShardError(f"{path} must hold one label per image")
     for position, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-        yield Example(str(position), plain_label(label), image)
+        yield Example(str(position), label, image)
