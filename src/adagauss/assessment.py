@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from adagauss.classifiers.base import Attempt, Fitted
+from adagauss.classifiers.base import Attempt, Fitted, LeftOut
 from adagauss.config import Part
 from adagauss.evidence import Evidence, Typicality
 from adagauss.evidence.typicality import typicality
@@ -68,9 +68,7 @@ class Assessment(Part):
         evidence = copy.deepcopy(known) if known is not None else Evidence().to(now.runtime.device)
         evidence.count(now.column_targets, len(now.all_classes))
         if fitted.left_out is not None:
-            scores, targets = fitted.left_out
-            evidence.observe(scores, targets, typicality(scores))
-            return evidence
+            return _observed(evidence, fitted.left_out)
         trial = attempt()
         memory, scorer, asked = (memory, fitted.scorer, _some(now)) if trial is None else trial
         features = asked.prediction_features()
@@ -80,10 +78,22 @@ class Assessment(Part):
         evidence.observe(scores, asked.column_targets, typical, left_out=trial is not None)
         return evidence
 
+    def gathered(self, before: Learned | None, counts: Tensor, left_out: LeftOut) -> Evidence:
+        """The evidence after images that were summed elsewhere: how many of each class, and the answers to some."""
+        known = recalled(before, Evidence)
+        evidence = copy.deepcopy(known) if known is not None else Evidence().to(counts.device)
+        evidence.add(counts)
+        return _observed(evidence, left_out)
+
     def _part(self, now: CurrentTask, share: float) -> CurrentTask:
         """A task without some images of each class, or the task itself if there are too few."""
         kept = keep(now.data.targets, share, now.runtime.generator(now.name, "left out"))
         return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
+
+
+def _observed(evidence: Evidence, left_out: LeftOut) -> Evidence:
+    evidence.observe(left_out.scores, left_out.targets, typicality(left_out.scores))
+    return evidence
 
 
 def keep(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
@@ -86,6 +86,18 @@ class ExactScorer(Scorer):
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
 
+class Portion(NamedTuple):
+    """Images that were summed elsewhere, and the features of some of them that judge."""
+
+    sums: FeatureSums
+    columns: Sequence[int]
+    """Where its classes are among all."""
+    views: Tensor
+    """(V, N, width) features of those that judge."""
+    targets: Tensor
+    """The columns of their classes."""
+
+
 class ExactClassifier(Classifier):
     """A linear classifier solved from sums over the images of all classes."""
 
@@ -115,12 +127,21 @@ class ExactClassifier(Classifier):
     def update(
         self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
     ) -> Fitted:
-        known = recalled(before, ExactScorer)
-        groups = self._groups(now.network)
-        if known is None:
-            known = self._nothing(now, groups).to(now.runtime.device)
-        sums, choice = known.sums.copy(), copy.deepcopy(known.choice)
+        known = recalled(before, ExactScorer) or self.begun(now)
+        sums = known.sums.copy()
         views, targets = take_in(sums, now, self.flips, self.judged, known.expanded)
+        return self._fitted(known, sums, views, targets, now.network)
+
+    def gathered(self, now: Occasion, before: Learned | None, part: Portion) -> Fitted:
+        """As `update`, of images that were summed elsewhere."""
+        known = recalled(before, ExactScorer) or self.begun(now)
+        sums = known.sums.copy().merge_(part.sums, part.columns)
+        return self._fitted(known, sums, part.views.to(now.runtime.device), part.targets, now.network)
+
+    def _fitted(
+        self, known: ExactScorer, sums: FeatureSums, views: Tensor, targets: Tensor, network: Network
+    ) -> Fitted:
+        groups, choice = self._groups(network), copy.deepcopy(known.choice)
         left_out = LeftOut(*choice.observe(sums, views, targets, groups))
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(sums, groups)), left_out)
 
@@ -156,13 +177,14 @@ class ExactClassifier(Classifier):
         """Sizes of the groups of features that the sums are over."""
         return network.extractor.groups if self.random_features is None else (self.random_features,)
 
-    def _nothing(self, now: CurrentTask, groups: Sequence[int]) -> ExactScorer:
+    def begun(self, now: Occasion) -> ExactScorer:
         """What is known before the first task."""
         size, random = now.network.extractor.size, None
         if self.random_features is not None:
             # 63 bits of a seed fit a tensor of whole numbers.
             random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
-        return ExactScorer(FeatureSums(self.random_features or size), random, self._choice(groups))
+        choice = self._choice(self._groups(now.network))
+        return ExactScorer(FeatureSums(self.random_features or size), random, choice).to(now.runtime.device)
 
     def _choice(self, groups: Sequence[int]) -> Choice:
         return Choice(self.rules)

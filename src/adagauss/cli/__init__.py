@@ -18,6 +18,7 @@ from adagauss.cli import (
     demo,
     deploying,
     evaluating,
+    gathering,
     informing,
     listing,
     predicting,
@@ -74,7 +75,7 @@ def options(
 MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
-    MODELS: (teaching, predicting, informing, evaluating, changing, deploying),
+    MODELS: (teaching, gathering, predicting, informing, evaluating, changing, deploying),
     RESEARCH: (demo, running, comparing, tuning, replaying, analysing, reporting, reproducing, listing),
 }
 for panel, modules in COMMANDS.items():

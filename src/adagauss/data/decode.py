@@ -83,7 +83,7 @@ def check_header(path: Path, max_pixels: int | None = None) -> None:
         pass
 
 
-def image_size(path: Path) -> tuple[int, int]:
+def image_size(path: Path | BinaryIO) -> tuple[int, int]:
     """Width and height, from the header."""
     with _opened(path, None) as image:
         return image.size

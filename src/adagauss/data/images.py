@@ -260,7 +260,11 @@ def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
 
 def noticed_scale(before: PixelScale | None, images: Images) -> PixelScale:
     """The pixel range of all tasks, with the images of one more; a warning if these seem to be on another scale."""
-    now = pixel_scale(images, NOTICED)
+    return joined_scale(before, pixel_scale(images, NOTICED))
+
+
+def joined_scale(before: PixelScale | None, now: PixelScale) -> PixelScale:
+    """The pixel range of all tasks, with that of one more; a warning if this one seems to be on another scale."""
     if before is None:
         return now
     if (warning := pixel_scale_warning(before, now)) is not None:

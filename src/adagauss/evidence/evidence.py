@@ -84,8 +84,12 @@ class Evidence(Learned):
 
     def count(self, targets: Tensor, classes: int) -> None:
         """Note that images were learned: the column of each one's class, and how many classes there are now."""
-        self._grow(classes)
-        self.learned += torch.bincount(targets.to(self.learned.device), minlength=classes)
+        self.add(torch.bincount(targets.to(self.learned.device), minlength=classes))
+
+    def add(self, counts: Tensor) -> None:
+        """Note that images were learned: how many of each class, of all that there are now."""
+        self._grow(len(counts))
+        self.learned += counts.to(self.learned)
 
     @torch.no_grad()
     def observe(self, scores: Tensor, targets: Tensor, typicality: Tensor | None = None, left_out: bool = True) -> None:

@@ -1,0 +1,116 @@
+"""A million small images through `adagauss.shards`, in one process: images, seconds and peak memory on the way.
+
+`python -m benchmarks.million` writes 100 npz files of 10,000 noisy images of 8×8 grey pixels (64 MB in a temporary
+folder), and gathers them with a dictionary of a few patches: a small extractor, so that a million images take a minute
+or two on one thread. What is measured is the pipeline, whose memory does not know how many images came before.
+`--kind tar` and `--kind parquet` write encoded images (PNG) instead; give fewer `--images`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import resource
+import tarfile
+import tempfile
+from pathlib import Path
+from time import perf_counter, process_time
+
+import numpy as np
+import torch
+from PIL import Image
+
+from adagauss.allocator import keep_freed_memory
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.shards import Shard, gather
+from adagauss.shards.work import Done
+
+SIDE, CLASSES = 8, 100
+SETTINGS = {
+    "backbone.options.filters": 8,
+    "backbone.options.patches": 2000,
+    "backbone.options.stride": 2,
+    "backbone.mirror": False,
+    "classifier.flips": False,
+}
+SHOWN = (0.1, 0.5, 1.0)
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+def pictures(number: int, seed: int) -> tuple[Pixels, Pixels]:
+    """Noise about one random picture per class, and the classes."""
+    means = np.random.default_rng(0).integers(32, 224, (CLASSES, SIDE, SIDE))
+    draw = np.random.default_rng(seed + 1)
+    labels = draw.integers(0, CLASSES, number, dtype=np.uint8)
+    noise = draw.integers(-32, 33, (number, SIDE, SIDE), dtype=np.int16)
+    return (means[labels] + noise).astype(np.uint8), labels
+
+
+def png(pixels: Pixels) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def write(path: Path, kind: str, pixels: Pixels, labels: Pixels) -> None:
+    if kind == "npz":
+        np.savez(path, images=pixels, labels=labels)
+    elif kind == "parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        images = [{"bytes": png(image), "path": None} for image in pixels]
+        pyarrow.parquet.write_table(pyarrow.table({"image": images, "label": labels}), path, row_group_size=1000)
+    else:
+        with tarfile.open(path, "w") as tar:
+            for row, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+                for suffix, content in (("png", png(image)), ("cls", str(label).encode())):
+                    info = tarfile.TarInfo(f"{row:06}.{suffix}")
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+
+
+def peak() -> float:
+    """Largest memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--images", type=int, default=1_000_000)
+    parser.add_argument("--shard", type=int, default=10_000, help="images per shard")
+    parser.add_argument("--kind", choices=("npz", "tar", "parquet"), default="npz")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    learner = Learner(make_method("exact", settings=SETTINGS), (1, SIDE, SIDE), (0.5,), (0.25,))
+    pixels, labels = pictures(1000, -1)
+    learner.learn(LabelledImages.from_labels(ArrayImages(pixels), labels.tolist()))
+    learner = learner.blank()
+    shards = max(1, given.images // given.shard)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        paths = [place / f"{index:06}.{given.kind}" for index in range(shards)]
+        for index, path in enumerate(paths):
+            write(path, given.kind, *pictures(given.shard, index))
+        print(f"{given.kind}: {shards} shards, {sum(path.stat().st_size for path in paths) / 1e6:.0f} MB")
+        print(f"{learner.network.extractor.size} features; {peak():.0f} MB before the first shard")
+        print("| images | seconds | CPU seconds | peak RSS, MB |\n|---|---|---|---|")
+        begun, worked, count = perf_counter(), process_time(), 0
+        marks = {max(1, round(share * shards)) for share in SHOWN}
+
+        def then(shard: Shard, done: Done) -> None:
+            nonlocal count
+            count += 1
+            if count in marks:
+                seconds = f"{perf_counter() - begun:.1f} | {process_time() - worked:.1f}"
+                print(f"| {count * given.shard:,} | {seconds} | {peak():.0f} |", flush=True)
+
+        found = gather(learner, paths, place / "stock", then=then)
+        print(f"in the model: {int(learner.knowledge.evidence.learned.sum()):,} images of {found.shards} shards")
+
+
+if __name__ == "__main__":
+    main()

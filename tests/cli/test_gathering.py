@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adagauss.learner import Learner
+from tests.cli.conftest import SMALL, Command
+from tests.shards.conftest import Digits, digits, packed, samples
+
+__all__ = ["digits"]  # a fixture
+
+
+@pytest.fixture
+def shards(tmp_path: Path, digits: Digits) -> list[Path]:
+    """Three tar files, the last one of them damaged."""
+    paths = [
+        packed(tmp_path / f"{index}.tar", samples(digits, range(40 * index, 40 * index + 40))) for index in range(3)
+    ]
+    paths[2].write_bytes(paths[2].read_bytes()[:5000])
+    return paths
+
+
+def test_a_model_is_made_and_goes_on_after_an_error(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:
+    model = tmp_path / "digits.safetensors"
+    stopped = adagauss("gather", model, *shards, *SMALL, "--quiet")
+    assert stopped.code == 2
+    assert "2.tar is damaged" in stopped.said
+    assert not model.exists()
+    other = adagauss("gather", model, *shards, *SMALL, "--seed", "1", "--skip-bad", "--quiet")
+    assert "a model of other settings" in other.said
+    done = adagauss("gather", model, *shards, *SMALL, "--skip-bad", "--quiet")
+    assert done.code == 0, done.err
+    assert "2 shards had been gathered before" in done.out
+    assert "Left out: " in done.out
+    assert "now knows 10 classes" in done.out
+    assert int(Learner.load(model).knowledge.evidence.learned.sum()) == 80
+    assert [path.name for path in (tmp_path / "digits.safetensors.gather").iterdir()] == ["lock"]
+    again = adagauss("gather", model, *shards[:2], "--quiet")
+    assert "Gathered 0 images from 0 shards" in again.out
+    assert "--method takes effect only" in adagauss("gather", model, shards[0], "--method", "exact").said
+
+
+def test_what_is_no_shard_is_refused(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:
+    shutil.copy(shards[0], tmp_path / "x.zip")
+    refused = adagauss("gather", tmp_path / "new.safetensors", tmp_path / "x.zip", *SMALL, "--quiet")
+    assert refused.code == 2
+    assert "x.zip is no shard" in refused.said
+    assert not (tmp_path / "new.safetensors.gather").exists()

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from adagauss.errors import DataError, UnsupportedError, WorkerError
+from adagauss.learner import Learner
+from adagauss.methods import make_method
+from adagauss.runs.processes import Processes
+from adagauss.shards import Shard, find_shards, gather
+from adagauss.shards.stock import PART, TOTAL
+from adagauss.shards.work import Done
+from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
+
+
+def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
+    tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner
+) -> None:
+    learner = prepared.blank()
+    found = gather(learner, mixed(tmp_path / "shards", digits), tmp_path / "stock")
+    assert found.images == NUMBER
+    assert learner.classes == at_once.classes
+    for name, one, other in _buffers(learner, at_once):
+        most = float(other.abs().max()) if other.numel() else 0.0  # features are products in float32
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * most, msg=name)
+    assert learner.scale == at_once.scale
+
+
+def _buffers(one: Learner, other: Learner) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+    mine, theirs = (learner.knowledge.scorer.state_dict() for learner in (one, other))
+    evidence = (learner.knowledge.evidence.learned.double() for learner in (one, other))
+    return [*((name, mine[name].double(), theirs[name].double()) for name in theirs), ("learned", *evidence)]
+
+
+class _StopError(Exception):
+    pass
+
+
+def test_a_command_that_was_killed_goes_on_and_counts_no_shard_twice(
+    tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner
+) -> None:
+    paths, stock = mixed(tmp_path / "shards", digits), tmp_path / "stock"
+    read: list[str] = []
+
+    def stop(shard: Shard, done: Done) -> None:
+        read.append(shard.name)
+        if len(read) == 2:
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        gather(prepared.blank(), paths, stock, then=stop)
+    learner = prepared.blank()
+    later: list[str] = []
+    found = gather(learner, paths, stock, then=lambda shard, done: later.append(shard.name))
+    assert found.known == 2
+    assert not set(read) & set(later)
+    assert learner.knowledge.scorer.class_sums is not None
+    torch.testing.assert_close(learner.knowledge.scorer.class_sums, at_once.knowledge.scorer.class_sums)
+
+
+def test_sums_on_disk_that_the_model_holds_already_are_dropped(
+    tmp_path: Path, digits: Digits, prepared: Learner
+) -> None:
+    path, stock = packed(tmp_path / "a.tar", samples(digits, range(40))), tmp_path / "stock"
+    learner = prepared.blank()
+    gather(learner, [path], stock)
+    learner.save(tmp_path / "model.safetensors")
+    assert (stock / TOTAL).exists()  # the command was killed before it cleaned up
+    again = Learner.load(tmp_path / "model.safetensors")
+    found = gather(again, [path], stock)
+    assert (found.shards, found.known) == (0, 1)
+    assert again.knowledge.scorer.class_sums is not None
+    assert torch.equal(again.knowledge.scorer.class_sums, learner.knowledge.scorer.class_sums)  # type: ignore[arg-type]
+
+
+def test_the_same_images_packed_again_elsewhere_count_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    one = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    other = packed(tmp_path / "b.tgz", samples(digits, range(30), "json"))
+    learner = prepared.blank()
+    found = gather(learner, [one, other], tmp_path / "stock")
+    assert (found.shards, found.known, found.images) == (1, 1, 30)
+    found.clear()
+    found = gather(learner, [other], tmp_path / "stock")  # the same from the note in the model
+    assert (found.shards, found.known) == (0, 1)
+    assert not list((tmp_path / "stock").glob(f"{PART}*"))
+
+
+def test_a_shard_that_has_changed_is_refused(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    path, learner = packed(tmp_path / "a.tar", samples(digits, range(30))), prepared.blank()
+    gather(learner, [path], tmp_path / "stock").clear()
+    packed(path, samples(digits, range(40)))
+    with pytest.raises(DataError, match=r"a\.tar has changed since its images were learned"):
+        gather(learner, [path], tmp_path / "stock")
+
+
+def test_a_damaged_shard_is_named_or_left_out_and_taken_in_when_it_is_repaired(
+    tmp_path: Path, digits: Digits, prepared: Learner
+) -> None:
+    good = packed(tmp_path / "good.tar", samples(digits, range(30)))
+    torn = packed(tmp_path / "torn.tar", samples(digits, range(30, 60)))
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[: len(whole) // 2 // 512 * 512])
+    with pytest.raises(DataError, match=r"torn\.tar is damaged \(it ends too early"):
+        gather(prepared.blank(), [good, torn], tmp_path / "stock")
+    learner = prepared.blank()
+    found = gather(learner, [good, torn], tmp_path / "stock", skip_bad=True)
+    assert found.known == 1  # the good one was finished before the error
+    assert len(found.damaged) == 1
+    assert int(learner.knowledge.evidence.learned.sum()) == 30
+    found.clear()
+    torn.write_bytes(whole)
+    assert gather(learner, [good, torn], tmp_path / "stock").images == 30
+    assert int(learner.knowledge.evidence.learned.sum()) == 60
+
+
+def test_labels_of_two_kinds_are_refused_before_they_are_mixed(
+    tmp_path: Path, digits: Digits, prepared: Learner
+) -> None:
+    pixels, labels = digits
+    np.savez(tmp_path / "text.npz", images=pixels[:20], labels=np.array(labels[:20]))
+    np.savez(tmp_path / "whole.npz", images=pixels[:20] // 2, labels=np.arange(20) % 3)
+    with pytest.raises(DataError, match=r"whole\.npz.*text and some are numbers"):
+        gather(prepared.blank(), [tmp_path / "text.npz", tmp_path / "whole.npz"], tmp_path / "stock")
+
+
+def test_a_method_that_keeps_more_than_sums_is_refused(tmp_path: Path, digits: Digits) -> None:
+    learner = Learner(make_method("adagauss", settings={"backbone.name": "convnet"}), (1, 8, 8), (0.3,), (0.4,))
+    path = packed(tmp_path / "a.tar", samples(digits, range(2)))
+    with pytest.raises(UnsupportedError, match="family exact"):
+        gather(learner, [path], tmp_path / "stock")
+
+
+def test_a_folder_of_shard_files_is_all_of_them(tmp_path: Path, digits: Digits) -> None:
+    for name in ("b.tar", "a.tar", ".hidden.tar"):
+        packed(tmp_path / name, samples(digits, range(2)))
+    assert [shard.path.name for shard in find_shards([tmp_path, tmp_path / "a.tar"])] == ["a.tar", "b.tar"]
+
+
+class _Dying(Executor):
+    """Its workers die before they have done anything, so many times."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths = deaths
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.deaths -= 1
+        if self.deaths >= 0:
+            future.set_exception(BrokenProcessPool("gone"))
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_a_shard_whose_worker_dies_is_begun_again_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    with pytest.raises(WorkerError, match=r"a\.tar: its worker ended 2 times"):
+        gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(2))
+    assert gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(1)).images == 30
+
+
+def test_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
+    paths, learner = mixed(tmp_path / "shards", digits), prepared.blank()
+    executor = Processes(1)
+    try:
+        found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
+    finally:
+        executor.shutdown(cancel_futures=True)
+    assert found.images == NUMBER
+    torch.testing.assert_close(scores(learner, digits), scores(at_once, digits), rtol=0, atol=1e-3)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adagauss.data.decode import MAX_PIXELS_VARIABLE
+from adagauss.errors import DataError
+from adagauss.learner import Learner
+from adagauss.shards import Shard, find_shards, sum_shard
+from adagauss.shards.example import ShardError, label_of_files
+from tests.shards.conftest import Digits, packed, png, samples
+
+
+def _read(path: Path) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+    bad: dict[str, str] = {}
+    (shard,) = find_shards([path])
+    return [(example.name, example.label) for example in shard.examples(bad)], bad
+
+
+def test_samples_are_the_members_with_one_name(tmp_path: Path, digits: Digits) -> None:
+    picture = png(digits[0][0])
+    members = [
+        ("a/0.cls", b"3\n"),
+        ("a/0.png", picture),
+        ("a/0.seg.png", b"no image"),
+        ("a/._1.png", b"no image"),
+        ("a/1.JPG", picture),
+        ("a/1.json", b'{"caption": "x", "label": "wren"}'),
+        ("a/2.png", picture),
+        ("readme.txt", b"words"),
+    ]
+    found, bad = _read(packed(tmp_path / "x.tar", members))
+    assert found == [("a/0", 3), ("a/1", "wren")]
+    assert list(bad) == ["a/2"]
+    assert "no label" in bad["a/2"]
+
+
+def test_no_name_in_a_tar_reaches_the_file_system(
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture, outside = png(digits[0][0]), tmp_path / "outside"
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    path = tmp_path / "x.tar"
+    names = ["../outside/0", f"{outside}/1"]
+    with_links = [
+        (f"{name}.{suffix}", content) for name in names for suffix, content in (("png", picture), ("cls", b"a"))
+    ]
+    packed(path, with_links)
+    with tarfile.open(path, "a") as tar:
+        link = tarfile.TarInfo("2.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    (shard,) = find_shards([path])
+    assert sum_shard(prepared, shard).part.images == 2
+    assert not outside.exists()
+    assert not list(inside.iterdir())
+
+
+@pytest.mark.parametrize("where", ["header", "end", "middle of an image"])
+def test_damage_anywhere_is_told(tmp_path: Path, digits: Digits, where: str) -> None:
+    path = packed(tmp_path / "x.tar", samples(digits, range(3)))
+    content = bytearray(path.read_bytes())
+    if where == "header":
+        content[2048 + 10] ^= 255  # of the third member
+    elif where == "end":
+        del content[6 * 1024 :]
+    else:
+        del content[2600:]
+    path.write_bytes(content)
+    with pytest.raises(ShardError, match=r"x\.tar is damaged"):
+        _read(path)
+
+
+def test_a_header_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("long")
+    info.type, info.size = tarfile.XHDTYPE, 2**33
+    path = tmp_path / "x.tar"
+    path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(ShardError, match="a header of 8589934592 bytes"):
+        _read(path)
+
+
+def test_the_limit_of_pixels_holds_in_a_shard(
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = png(np.zeros((40, 40), np.uint8))
+    members = [*samples(digits, range(2)), ("x.png", large), ("x.txt", b"digit 0")]
+    (shard,) = find_shards([packed(tmp_path / "x.tar", members)])
+    monkeypatch.setenv(MAX_PIXELS_VARIABLE, "1000")
+    with pytest.raises(ShardError, match=r"x \(it has 1600 pixels, and at most 1000 are decoded"):
+        sum_shard(prepared, shard)
+    found = sum_shard(prepared, shard, skip_bad=True)
+    assert found.part.images == 2
+    assert list(found.bad) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("files", "label"),
+    [
+        ({"cls": b"7"}, 7),
+        ({"cls": b" wren "}, "wren"),
+        ({"txt": b"7"}, "7"),
+        ({"json": b"7"}, 7),
+        ({"json": b'{"cls": "wren"}'}, "wren"),
+    ],
+)
+def test_labels(files: dict[str, bytes], label: object) -> None:
+    assert label_of_files(files) == label
+
+
+@pytest.mark.parametrize("text", [b"{}", b"[" * 5000, b"1.5", b"true", b'"' + b"x" * 600 + b'"', b"\xff"])
+def test_what_is_no_label_is_refused(text: bytes) -> None:
+    with pytest.raises(Exception, match=r"label|holds none") as caught:
+        label_of_files({"json": text})
+    assert isinstance(caught.value, DataError)
+
+
+def test_parquet_of_hugging_face(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pixels, labels = digits
+    names = sorted(set(labels))
+    features = json.dumps({"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}})
+    images: list[dict[str, Any]] = [{"bytes": png(pixels[row]), "path": "/etc/passwd"} for row in range(150)]
+    images[3] = {"bytes": None, "path": "/etc/passwd"}
+    columns = {"image": images, "label": [names.index(label) for label in labels[:150]]}
+    table = arrow.table(columns).replace_schema_metadata({"huggingface": features})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    found, bad = _read(tmp_path / "x.parquet")
+    assert [label for _, label in found] == [label for row, label in enumerate(labels[:150]) if row != 3]
+    assert bad == {"3": "it has no bytes, only a path, which is not opened"}
+    whole = (tmp_path / "x.parquet").read_bytes()
+    (tmp_path / "x.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ShardError, match=r"x\.parquet is damaged"):
+        _read(tmp_path / "x.parquet")
+
+
+def test_the_order_of_images_does_not_change_which_judge(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    forwards = packed(tmp_path / "a.tar", samples(digits, range(60)))
+    backwards = packed(tmp_path / "b.tar", samples(digits, range(59, -1, -1)))
+    one, other = (sum_shard(prepared, Shard(path, "tar")).part for path in (forwards, backwards))
+    for part in (one, other):
+        part.most = 10
+        part.merge_(sum_shard(prepared, Shard(packed(tmp_path / "c.tar", samples(digits, range(60, 80))), "tar")).part)
+    assert len(one.keys) == 10
+    assert one.keys.tolist() == other.keys.tolist()
