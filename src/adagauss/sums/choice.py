@@ -21,8 +21,8 @@ from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 STRENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Numbers of images ν (see `Strength`) that are compared unless others are asked for."""
 TRAILING = 0.5
-"""Hits, in units of √(images judged), by which a candidate may trail the best: 1 changes no answer on held-out training
-images of CUB, TinyImageNet, CIFAR-100 and Omniglot, and costs a third more."""
+"""Hits, in units of √(images judged), by which a candidate may trail the best. On held-out training images of CUB,
+TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third more."""
 LEAST_FACTOR = 1e-4
 """Features weighed less than this, between others, are as good as left out."""
 
