@@ -29,14 +29,14 @@ def test_a_model_is_made_and_goes_on_after_an_error(adagauss: Command, tmp_path:
     assert "2.tar is damaged" in stopped.said
     assert not model.exists()
     other = adagauss("gather", model, *shards, *SMALL, "--seed", "1", "--skip-bad", "--quiet")
-    assert "a model of other settings" in other.said
+    assert "a model with other settings" in other.said
     done = adagauss("gather", model, *shards, *SMALL, "--skip-bad", "--quiet")
     assert done.code == 0, done.err
     assert "2 shards had been gathered before" in done.out
     assert "Left out: " in done.out
     assert "now knows 10 classes" in done.out
     assert int(Learner.load(model).knowledge.evidence.learned.sum()) == 80
-    assert [path.name for path in (tmp_path / "digits.safetensors.gather").iterdir()] == ["lock"]
+    assert {path.name for path in (tmp_path / "digits.safetensors.gather").iterdir()} <= {"lock"}
     again = adagauss("gather", model, *shards[:2], "--quiet")
     assert "Gathered 0 images from 0 shards" in again.out
     assert "--method takes effect only" in adagauss("gather", model, shards[0], "--method", "exact").said
