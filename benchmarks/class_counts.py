@@ -46,10 +46,13 @@ def scorer(kind: CovarianceKind, classes: int, size: int) -> Placed:
     if kind == "shared":
         return SharedBayesScorer(torch.randn(size), torch.randn(classes, size), bias, None, False)
     if kind == "low_rank":
-        per_class = [torch.rand(classes, *shape) for shape in ((size,), (size,), (), (RANK, size), (RANK,))]
-        return LowRankBayesScorer(FactoredWhitening(torch.zeros(size), *per_class, bias), bias, None, False)
-    whitening = Whitening(torch.rand(classes, size, size), torch.rand(classes, size), bias)
-    return BayesScorer(whitening, bias, None, False)
+        precisions, lines, constants, projections, offsets = (
+            torch.rand(classes, *shape) for shape in ((size,), (size,), (), (RANK, size), (RANK,))
+        )
+        whitening = FactoredWhitening(torch.zeros(size), precisions, lines, constants, projections, offsets, bias)
+        return LowRankBayesScorer(whitening, bias, None, False)
+    dense = Whitening(torch.rand(classes, size, size), torch.rand(classes, size), bias)
+    return BayesScorer(dense, bias, None, False)
 
 
 def row(kind: CovarianceKind, classes: int, size: int, points: Tensor, head: Callable[[Tensor], Tensor]) -> str:

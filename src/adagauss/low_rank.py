@@ -130,7 +130,7 @@ def whiten(
     """
     centre = means.double().mean(0)
     found = []
-    for rows in torch.arange(max(1, len(means))).split(block):
+    for rows in torch.split(torch.arange(max(1, len(means))), block):
         part = slice(int(rows[0]), int(rows[-1]) + 1)
         some = Factored(matrices.variances[part], matrices.factors[part])
         found.append([tensor.to(dtype) for tensor in _whitened(means[part].double() - centre, some)])

@@ -13,10 +13,10 @@ import torch
 from adagauss.errors import DataError, UnsupportedError, WorkerError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.runs.processes import Processes
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.stock import PART, TOTAL
 from adagauss.shards.work import Done
+from adagauss.workers import Processes
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 
@@ -35,8 +35,11 @@ def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
 
 def _buffers(one: Learner, other: Learner) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
     mine, theirs = (learner.knowledge.scorer.state_dict() for learner in (one, other))
-    evidence = (learner.knowledge.evidence.learned.double() for learner in (one, other))
-    return [*((name, mine[name].double(), theirs[name].double()) for name in theirs), ("learned", *evidence)]
+    learned = [learner.knowledge.evidence.learned.double() for learner in (one, other)]
+    return [
+        *((name, mine[name].double(), theirs[name].double()) for name in theirs),
+        ("learned", learned[0], learned[1]),
+    ]
 
 
 class _StopError(Exception):

@@ -134,7 +134,7 @@ class LowRank(Form):
     def parts(self, packed: Tensor) -> Factored:
         """d and F of rows."""
         variances, factors = packed[..., : self.size], packed[..., self.size :]
-        return Factored(variances, factors.unflatten(-1, (self.rank, self.size)))
+        return Factored(variances, torch.unflatten(factors, -1, (self.rank, self.size)))
 
     def _row(self, matrix: Factored) -> Tensor:
         return torch.cat([matrix.variances, matrix.factors.flatten(-2)], -1)
