@@ -16,7 +16,7 @@ from adagauss.methods import make_method
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.stock import PART, TOTAL
 from adagauss.shards.work import Done
-from adagauss.workers import Processes
+from adagauss.workers import WorkerProcesses
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 
@@ -171,7 +171,7 @@ def test_a_shard_whose_worker_dies_is_begun_again_once(tmp_path: Path, digits: D
 
 def test_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
     paths, learner = mixed(tmp_path / "shards", digits), prepared.blank()
-    executor = Processes(1)
+    executor = WorkerProcesses(1)
     try:
         found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
     finally:
