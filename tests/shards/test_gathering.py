@@ -35,11 +35,9 @@ def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
 
 def _buffers(one: Learner, other: Learner) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
     mine, theirs = (learner.knowledge.scorer.state_dict() for learner in (one, other))
-    learned = [learner.knowledge.evidence.learned.double() for learner in (one, other)]
-    return [
-        *((name, mine[name].double(), theirs[name].double()) for name in theirs),
-        ("learned", learned[0], learned[1]),
-    ]
+    found = [(name, mine[name].double(), theirs[name].double()) for name in theirs]
+    learned, expected = (learner.knowledge.evidence.learned.double() for learner in (one, other))
+    return [*found, ("learned", learned, expected)]
 
 
 class _StopError(Exception):
