@@ -18,8 +18,13 @@ from adagauss.learner import Learner
 from adagauss.state import Learned
 from tests.contracts.toy import taught, toy_images
 
-METHODS = ("adagauss", "adagauss-still", "circle", "sdc", "ewc", "efc", "pass", "acil", "dsal", "exact", "ranpac")
-"""Between them they have every kind of state."""
+METHODS = (
+    *("adagauss", "adagauss-still", "circle", "sdc", "ewc", "efc", "pass", "acil", "dsal", "exact", "ranpac"),
+    *("adagauss shared", "adagauss low_rank"),
+)
+"""Between them they have every kind of state; a second word is a kind of covariance."""
+BASES = ("Common", "Scorer", "PatchFeatures", "Placed", "Statistics")
+"""Kinds of state of which there are only more special ones."""
 
 Content = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -28,8 +33,15 @@ def kinds(of: type[Learned] = Learned) -> Iterator[type[Learned]]:
     """Every kind of state of the library that holds something."""
     for kind in of.__subclasses__():
         yield from kinds(kind)
-        if kind.__module__.startswith("adagauss.") and kind.__name__ not in ("Common", "Scorer", "PatchFeatures"):
+        if kind.__module__.startswith("adagauss.") and kind.__name__ not in BASES:
             yield kind
+
+
+def learned(name: str) -> Learner:
+    """A learner of one task."""
+    method, _, covariance = name.partition(" ")
+    settings = {f"{part}.covariance": covariance for part in ("memory", "classifier") if covariance}
+    return taught(method, 1, None, **settings)
 
 
 def states(learner: Learner) -> dict[str, Learned]:
@@ -42,7 +54,7 @@ def states(learner: Learner) -> dict[str, Learned]:
 
 
 def test_these_methods_have_every_kind_of_state() -> None:
-    found = {type(state) for name in METHODS for state in states(taught(name, 1)).values()}
+    found = {type(state) for name in METHODS for state in states(learned(name)).values()}
     assert found == set(kinds())
 
 
@@ -54,7 +66,7 @@ def test_every_kind_of_state_says_what_it_keeps(kind: type[Learned]) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_saved_buffer_has_its_axes_named(name: str) -> None:
-    for state in states(taught(name, 1)).values():
+    for state in states(learned(name)).values():
         assert set(state.axes) == set(state._buffers) - state._non_persistent_buffers_set
         for buffer, letters in state.axes.items():
             assert len(letters) == state.get_buffer(buffer).ndim
@@ -66,7 +78,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Content
 
     @functools.cache
     def read(name: str) -> Content:
-        taught(name, 1).save(folder / name)
+        learned(name).save(folder / name)
         return load_tensors(folder / name, "learner")
 
     def fresh(name: str) -> Content:

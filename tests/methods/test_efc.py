@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adagauss import sampling
 from adagauss.classifiers.linear import LinearScorer
 from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.data.dataset import load_dataset
@@ -21,7 +20,6 @@ from adagauss.drift.efc import EFC, metric_weights
 from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
-from adagauss.linalg import SafeCholesky, safe_cholesky
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation.step import LiveTerm, Step
@@ -201,9 +199,11 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
     taught.learn(some([0, 1]))
     calls: list[int] = []
 
-    def counting(matrix: Tensor) -> SafeCholesky:
+    factors = ClassGaussians.factors
+
+    def counting(self: ClassGaussians, *settings: Any) -> Tensor:
         calls.append(1)
-        return safe_cholesky(matrix)
+        return factors(self, *settings)
 
     started: list[weakref.ref[LiveTerm]] = []
     start = PrototypeRehearsal.start
@@ -215,7 +215,7 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
         started.append(weakref.ref(live))
         return live
 
-    monkeypatch.setattr(sampling, "safe_cholesky", counting)
+    monkeypatch.setattr(ClassGaussians, "factors", counting)
     monkeypatch.setattr(PrototypeRehearsal, "start", starting)
     taught.learn(some([2, 3]))
     assert len(calls) == 1
