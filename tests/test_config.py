@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import Bayes, NearestMean
 from adagauss.config import Config, Part, plain
 from adagauss.drift import Adapter, NoDrift
@@ -84,6 +85,12 @@ def test_a_value_out_of_range_is_an_error_that_says_where(key: str, value: objec
 def test_an_unknown_kind_names_the_nearest_known_one(key: str, value: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean '{nearest}'"):
         make_method("adagauss", settings={key: value})
+
+
+@pytest.mark.parametrize("options", [[None], "many", 3])
+def test_a_value_in_place_of_a_group_of_settings_is_an_error_that_says_where(options: object) -> None:
+    with pytest.raises(ConfigError, match=r"backbone\.options needs names and values"):
+        BackboneConfig.of({"name": "patches", "options": options})
 
 
 def test_unknown_methods_and_presets() -> None:

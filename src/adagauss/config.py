@@ -42,6 +42,8 @@ class Config(BaseModel):
             settings: field values, nested mappings for nested models.
             where: dotted path put before the field names in messages.
         """
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{where.rstrip('.') or cls.__name__} needs names and values, not {settings!r:.60}")
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
