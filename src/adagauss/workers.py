@@ -28,6 +28,7 @@ class WorkerProcesses(Executor):
         self._pools: list[_Pool] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call elsewhere; the future gets what it returns or raises."""
         return self._threads.submit(self._call, fn, args, kwargs)
 
     def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -67,6 +67,7 @@ class _Normalised(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, processes: Processes
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Normalised inputs, and the statistics of the batch of all processes."""
         width, own = inputs.shape[1], inputs.numel() // inputs.shape[1]
         row = torch.zeros(2 * width + 1, dtype=torch.float64, device=inputs.device)
         if own:
@@ -83,6 +84,7 @@ class _Normalised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of this process's inputs, weight and bias."""
         inputs, weight, mean, variance = ctx.saved_tensors
         width, shape = inputs.shape[1], (1, -1) + (1,) * (inputs.ndim - 2)
         wanted, of_weight, of_bias = torch.zeros_like(inputs), mean.new_zeros(width), mean.new_zeros(width)

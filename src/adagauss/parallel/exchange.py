@@ -35,11 +35,13 @@ class SharedRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, counts: Sequence[int], rank: int) -> Tensor:
+        """The rows of all processes."""
         ctx.counts, ctx.rank = counts, rank
         return all_rows(rows, counts)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The part of this process's rows, times the number of processes, by which DDP divides."""
         start = sum(ctx.counts[: ctx.rank])
         own = gradients[0][start : start + ctx.counts[ctx.rank]]
         return own * len(ctx.counts), None, None

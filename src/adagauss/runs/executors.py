@@ -84,6 +84,7 @@ class RayExecutor(Executor):
         self._needs = {"num_cpus": 1, "num_gpus": gpus, "max_retries": 0}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call elsewhere; the future gets what it returns or raises."""
         task = self._ray.remote(**self._needs)(fn)
         future: Future[Any] = task.remote(*args, **kwargs).future()
         return future
@@ -112,6 +113,7 @@ class DaskExecutor(Executor):
         self._inner = self._client.get_executor(pure=False, retries=0)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call elsewhere; the future gets what it returns or raises."""
         future: Future[Any] = self._inner.submit(fn, *args, **kwargs)
         return future
 
@@ -143,6 +145,7 @@ class SlurmExecutor(Executor):
         self._watcher.start()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call elsewhere; the future gets what it returns or raises."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         job = self._submitit.submit(fn, *args, **kwargs)
