@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from adagauss.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, Row, reporter_for
+from adagauss.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, TableRow, reporter_for
 
 
 class Clock:
@@ -136,8 +136,8 @@ def test_a_library_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def jobs(*states: str) -> list[Row]:
-    return [Row(f"run {number}", state, "note") for number, state in enumerate(states)]
+def jobs(*states: str) -> list[TableRow]:
+    return [TableRow(f"run {number}", state, "note") for number, state in enumerate(states)]
 
 
 def test_lines_tell_only_what_changed_in_a_table(out: io.StringIO, lines: LineReporter, clock: Clock) -> None:
@@ -159,7 +159,7 @@ def test_lines_tell_only_what_changed_in_a_table(out: io.StringIO, lines: LineRe
 def test_a_terminal_shows_as_many_rows_of_a_table_as_it_has_lines(out: io.StringIO) -> None:
     reporter = BarReporter(Console(file=out, force_terminal=True, width=80, height=12))
     with reporter.table() as show:
-        show("30 runs", [Row(f"run\x1b[31m {number}", "running", "x" * 500) for number in range(30)])
+        show("30 runs", [TableRow(f"run\x1b[31m {number}", "running", "x" * 500) for number in range(30)])
     text = out.getvalue()
     assert "30 runs" in text
     assert "run\\x1b[31m 5" in text

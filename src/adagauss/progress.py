@@ -35,7 +35,7 @@ class Advance(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """The state of one of many jobs."""
 
     name: str
@@ -46,7 +46,7 @@ class Row:
 class Show(Protocol):
     """Shows the jobs as they are now, the most interesting first, below a line about all of them."""
 
-    def __call__(self, summary: str, rows: Sequence[Row]) -> None: ...
+    def __call__(self, summary: str, rows: Sequence[TableRow]) -> None: ...
 
 
 class Reporter:
@@ -151,7 +151,7 @@ class BarReporter(Reporter):
 
         with Live(console=self._console, transient=True, auto_refresh=False) as live:
 
-            def show(summary: str, rows: Sequence[Row]) -> None:
+            def show(summary: str, rows: Sequence[TableRow]) -> None:
                 # A frame, a head and the summary take lines as well; what scrolls away cannot be redrawn.
                 live.update(_table(summary, rows[: max(1, self._console.height - 6)]), refresh=True)
 
@@ -176,7 +176,7 @@ def _bars(console: Console) -> Progress:
     )
 
 
-def _table(summary: str, rows: Sequence[Row]) -> Table:
+def _table(summary: str, rows: Sequence[TableRow]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -217,7 +217,7 @@ class LineReporter(Reporter):
     def table(self) -> Iterator[Show]:
         states: dict[str, str] = {}
 
-        def show(summary: str, rows: Sequence[Row]) -> None:
+        def show(summary: str, rows: Sequence[TableRow]) -> None:
             for row in rows:
                 if states.get(row.name) != row.state:
                     states[row.name] = row.state

@@ -20,12 +20,11 @@ from adagauss.cli.options import (
     SkipBadImages,
     Trackers,
     Workers,
-    dataset_name,
+    chosen_stream,
     make_reporter,
     parse_numbers,
     parse_settings,
     read_options,
-    refuse_beside_protocol,
 )
 from adagauss.cli.stopping import stoppable
 from adagauss.names import visible
@@ -84,18 +83,12 @@ def compare(
     from adagauss.atomic import write_atomically
     from adagauss.cli.drawing import drawing
     from adagauss.cli.tables import MEANING, comparison_table
-    from adagauss.data.stream import StreamConfig
     from adagauss.runs import compare as comparison
     from adagauss.runs.grid import run_grid
-    from adagauss.runs.protocols import protocol as protocol_by_name
     from adagauss.runtime import RuntimeConfig
 
-    names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
-    refuse_beside_protocol(context, names)
-    chosen = protocol_by_name(protocol) if protocol else None
+    chosen, stream = chosen_stream(context)
     given = parse_settings(settings)
-    options = {**{name: context.params[name] for name in names}, "dataset": dataset_name(dataset)}
-    stream = chosen.stream if chosen else StreamConfig.of(options)
     reporter = make_reporter(quiet)
     with (
         stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"),

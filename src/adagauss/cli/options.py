@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
     from adagauss.progress import Reporter
+    from adagauss.runs.protocols import Protocol
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
@@ -121,6 +122,20 @@ def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None
     if context.params.get("protocol") and (given := set(names) & given_options(context)):
         option = "--" + sorted(given)[0].replace("_", "-")
         raise ConfigError(f"{option} and --protocol both choose the tasks: give only one of them")
+
+
+def chosen_stream(context: typer.Context) -> tuple[Protocol | None, StreamConfig]:
+    """The protocol that was named, if any, and the tasks: its own, or those that the options choose."""
+    from adagauss.data.stream import StreamConfig
+    from adagauss.runs.protocols import protocol
+
+    names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
+    refuse_beside_protocol(context, names)
+    given = context.params
+    if given["protocol"]:
+        chosen = protocol(given["protocol"])
+        return chosen, chosen.stream
+    return None, StreamConfig.of({**{name: given[name] for name in names}, "dataset": dataset_name(given["dataset"])})
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -21,11 +21,10 @@ from adagauss.cli.options import (
     Settings,
     SkipBadImages,
     Workers,
-    dataset_name,
+    chosen_stream,
     make_reporter,
     parse_settings,
     read_options,
-    refuse_beside_protocol,
 )
 from adagauss.cli.stopping import stoppable
 from adagauss.names import visible
@@ -101,19 +100,13 @@ def tune(
 
     from adagauss.atomic import write_atomically
     from adagauss.data.dataset import load_dataset
-    from adagauss.data.stream import StreamConfig
-    from adagauss.runs.protocols import protocol as protocol_by_name
     from adagauss.runs.ranges import Range
     from adagauss.runs.rehearsal import Rehearsal
     from adagauss.runs.tuning import Search
     from adagauss.runs.tuning import tune as search_settings
     from adagauss.runtime import RuntimeConfig
 
-    names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
-    refuse_beside_protocol(context, names)
-    chosen = protocol_by_name(protocol) if protocol else None
-    given = {**{name: context.params[name] for name in names}, "dataset": dataset_name(dataset)}
-    stream = chosen.stream if chosen else StreamConfig.of(given)
+    chosen, stream = chosen_stream(context)
     reporter = make_reporter(quiet)
     search = Search(
         method,

@@ -11,7 +11,7 @@ from torch import Tensor
 from adagauss import linalg
 from adagauss.gaussians.bank import ClassGaussians
 from adagauss.gaussians.forms import CovarianceKind
-from adagauss.gaussians.statistics import RANK, Label, Statistics
+from adagauss.gaussians.statistics import Label, Statistics
 
 
 class SharedGaussians(ClassGaussians):
@@ -29,15 +29,7 @@ class SharedGaussians(ClassGaussians):
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
     keeps: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
 
-    def __init__(
-        self,
-        size: int,
-        covariance: CovarianceKind | None = None,
-        device: torch.device | str = "cpu",
-        rank: int = RANK,
-    ) -> None:
-        super().__init__(size, covariance, device, rank)
-        self.packed = torch.zeros(1, self.form.width, dtype=torch.float64, device=device)
+    common_rows: ClassVar[int] = 1
 
     @property
     def covariances(self) -> Tensor:

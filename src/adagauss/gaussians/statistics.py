@@ -26,6 +26,8 @@ class Statistics(Learned):
     axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("full", "diagonal", "low_rank", "none")
     """Kinds of covariance that this class can hold, the default first."""
+    common_rows: ClassVar[int] = 0
+    """Covariances that belong to all classes together, and are there before any class."""
     keeps: ClassVar[str] = "the number of images, the mean and, if the memory has them, the covariance of each class"
 
     def __init__(
@@ -44,7 +46,9 @@ class Statistics(Learned):
         self.labels: list[Label] = []
         self.register_buffer("counts", torch.zeros(0, dtype=torch.long, device=device))
         self.register_buffer("means", torch.zeros(0, size, dtype=torch.float64, device=device))
-        self.register_buffer("packed", torch.zeros(0, self.form.width, dtype=torch.float64, device=device))
+        self.register_buffer(
+            "packed", torch.zeros(self.common_rows, self.form.width, dtype=torch.float64, device=device)
+        )
         self.counts: Tensor
         self.means: Tensor
         self.packed: Tensor

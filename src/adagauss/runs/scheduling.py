@@ -13,7 +13,7 @@ from pathlib import Path
 from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import WorkerError
-from adagauss.progress import Reporter, Row
+from adagauss.progress import Reporter, TableRow
 from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, work
 from adagauss.runs.session import session, status
 
@@ -126,7 +126,7 @@ class _Crew:
     """Each with its number and how often it was begun."""
     numbers: Iterator[int] = field(default_factory=count)
     outcomes: list[tuple[Cell, Outcome]] = field(default_factory=list)
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, TableRow] = field(default_factory=dict)
 
     def run(self, most: int | None) -> list[tuple[Cell, Outcome]]:
         with self.reporter.table() as show:
@@ -159,7 +159,7 @@ class _Crew:
                 future = Future()
                 future.set_exception(error)
             self.pending[future] = cell, number, begun + 1
-            self.rows[cell.name] = Row(cell.name, WAITING)
+            self.rows[cell.name] = TableRow(cell.name, WAITING)
         return bool(self.pending)
 
     def _end(self, future: Future[Outcome]) -> None:
@@ -177,7 +177,7 @@ class _Crew:
             return
         for message in outcome.messages:
             self.reporter.message(f"{cell.name}: {message}")
-        self.rows[cell.name] = Row(cell.name, DONE if outcome.result else FAILED, summary(outcome))
+        self.rows[cell.name] = TableRow(cell.name, DONE if outcome.result else FAILED, summary(outcome))
         self.outcomes.append((cell, outcome))
         following = self.then(cell, outcome)
         if following is not None:
@@ -186,7 +186,9 @@ class _Crew:
     def _look(self) -> None:
         for cell, number, _ in self.pending.values():
             if found := status(self.orders.session, number):
-                self.rows[cell.name] = Row(cell.name, RUNNING, f"{found.get('now')} ({found.get('where')})".strip())
+                self.rows[cell.name] = TableRow(
+                    cell.name, RUNNING, f"{found.get('now')} ({found.get('where')})".strip()
+                )
 
     def _summary(self) -> str:
         states = Counter(row.state for row in self.rows.values())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from adagauss.analysis.measured.kept import Tables
-from adagauss.analysis.measured.real import drawn_classes, in_plane, plane_of, statistics, test_features
+from adagauss.analysis.measured.real import drawn_classes, in_plane, plane_of, prediction_features, statistics
 from adagauss.analysis.visits import task_mean
 from adagauss.backbones import Network
 from adagauss.classifiers.base import MemoryClassifier
@@ -41,7 +41,7 @@ def measure_frozen(folder: RunFolder, config: RunConfig, stream: TaskStream, rep
     network = Learner.load(folder.checkpoint(0), Runtime(config.runtime, config.seed)).network
     real, _ = statistics(network.extractor, stream, last, config, runtime)
     test = stream.dataset.test.of_classes(stream.seen(last))
-    features = test_features(network.extractor, test.images, runtime)
+    features = prediction_features(network.extractor, test.images, runtime)
     scorer = classifier.of_memory(real, Still(network, runtime))
     sizes = [len(classes) for classes in stream.task_classes[: last + 1]]
     with torch.inference_mode():

@@ -113,7 +113,7 @@ def alternately_mirrored(number: int) -> Changes:
     return Changes.mirroring(torch.arange(number) % 2 == 1)
 
 
-def test_features(extractor: Extractor, images: Images, runtime: Runtime) -> Tensor:
+def prediction_features(extractor: Extractor, images: Images, runtime: Runtime) -> Tensor:
     """Features as a prediction has them, without those of a companion."""
     return extract_features(extractor, images, runtime, prediction=True)[:, : extractor.size]
 
@@ -128,7 +128,7 @@ def _compared(
     for place, name in enumerate(FOLLOWED):
         tables["real.distances"][index, place, : len(real)] = distances(memories[name], real, comparable)
     test = stream.dataset.test.of_classes(stream.seen(index))
-    features = test_features(now.network.extractor, test.images, now.runtime)
+    features = prediction_features(now.network.extractor, test.images, now.runtime)
     sizes = [len(some) for some in stream.task_classes[: index + 1]]
     banks = with_real(memories, real)
     tables["real.accuracy"][index] = accuracies(config.method.classifier, banks, features, test.targets, sizes, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from adagauss.analysis.measured.kept import Tables
-from adagauss.analysis.measured.real import test_features
+from adagauss.analysis.measured.real import prediction_features
 from adagauss.analysis.visits import Followed, Update, followed, task_mean, visits
 from adagauss.classifiers.base import MemoryClassifier
 from adagauss.data.stream import TaskStream
@@ -46,7 +46,7 @@ def measure_shrink(folder: RunFolder, config: RunConfig, stream: TaskStream, rep
         for visit in visits(folder, config, stream, runtime):
             index, now = visit.index, visit.now
             test = stream.dataset.test.of_classes(stream.seen(index))
-            features = test_features(now.network.extractor, test.images, runtime)
+            features = prediction_features(now.network.extractor, test.images, runtime)
             sizes = [len(classes) for classes in stream.task_classes[: index + 1]]
             update = _update(config.method.drift, now)
             for place, part in enumerate(memories):
