@@ -1,8 +1,8 @@
 """Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
 
-The dictionary comes from the first ten classes (``--first``), whatever the number of tasks; every image is looked at
-once, with its mirror image, and then only sums are kept. The ridge's strength is chosen on arriving images, each left
-out in turn.
+The dictionary comes from photographs that belong to no task or, with ``--dictionary-from first_task``, from the first ten
+classes (``--first``), whatever the number of tasks. Every image is looked at once, with its mirror image, and then only
+sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--energy", type=float)
     parser.add_argument("--power", type=float)
-    parser.add_argument("--first", type=int, default=10, help="number of classes that the dictionary comes from")
+    parser.add_argument("--dictionary-from", choices=["photographs", "first_task"])
+    parser.add_argument("--first", type=int, default=10, help="classes that the dictionary comes from, if from a task")
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--ask", type=int, default=1, metavar="N", help="choose and test in every Nth task only")
     parser.add_argument("--classes", type=int, default=100)

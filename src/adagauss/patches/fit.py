@@ -1,4 +1,4 @@
-"""Learning a dictionary from the first task's images, in two passes over them."""
+"""Learning a dictionary from photographs or from the first task's images, in two passes over them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from adagauss.data.images import Images
 from adagauss.errors import DataError
 from adagauss.patches.dictionary import IMAGES, draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches
 from adagauss.patches.features import PatchFeatures, PatchSettings
+from adagauss.patches.photographs import photograph_crops
 
 
 def fit_patches(
     images: Images, settings: PatchSettings, generator: torch.Generator, device: torch.device | str = "cpu"
 ) -> PatchFeatures:
-    """Features whose dictionary (first pass) and standardisation (second pass) come from ``images``."""
+    """Features whose dictionary (first pass) and standardisation (second pass) come from ``images``.
+
+    If the settings say so, crops of photographs take their place: then only the shape of ``images`` counts.
+    """
     if len(images) == 0:
-        raise DataError("a dictionary of patches is learned from the first task's images, and there are none")
+        raise DataError("a dictionary of patches is learned with the first task's images, and there are none")
     features = PatchFeatures(settings, images.shape)
+    if settings.dictionary_from == "photographs":
+        images = photograph_crops(images.shape, generator)
     for size, filters in zip(features.sizes, settings.shares(len(features.sizes)), strict=True):
         patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
         whitening = whiten_patches(patches, settings.epsilon, settings.energy)
