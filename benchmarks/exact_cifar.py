@@ -1,8 +1,8 @@
 """Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
 
-The dictionary comes from photographs that belong to no task or, with ``--dictionary-from first_task``, from the first ten
-classes (``--first``), whatever the number of tasks. Every image is looked at once, with its mirror image, and then only
-sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
+The dictionary comes from photographs that belong to no task or, with ``--dictionary-from first_task``, from the first
+ten classes (``--first``), whatever the number of tasks. Every image is looked at once, with its mirror image, and then
+only sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from adagauss.data.images import LabelledImages, Subset
 from adagauss.errors import DataError
 from adagauss.learner import Learner
 from tests.contracts.test_order import EXACT, learned, solution
-from tests.contracts.toy import NAMES, learner_of, quick_method, taught, toy_images, toy_learner, toy_tasks
+from tests.contracts.toy import NAMES, taught, toy_images, toy_learner, toy_tasks
 
 EXACT_OR_ANALYTIC = [*EXACT, "acil"]
 
@@ -99,7 +99,7 @@ def test_more_images_than_came_cannot_be_taken_away() -> None:
 
 
 def test_learners_with_different_dictionaries_are_refused_with_the_way_to_mergeable_ones() -> None:
-    one, other = (learner_of(quick_method("exact", "first-task")) for _ in range(2))
+    one, other = (toy_learner("exact", "first-task") for _ in range(2))
     one.learn(toy_tasks()[0])
     other.learn(toy_tasks()[2])
     with pytest.raises(DataError, match=r"features differ.*blank\(\)"):
