@@ -77,6 +77,11 @@ class FeatureSums(Learned):
         return len(self.total)
 
     @property
+    def features(self) -> int:
+        """Number of features that a trace is the sum over: the width, unless these are sums over coordinates."""
+        return self.width
+
+    @property
     def classes(self) -> int:
         """Number of classes, including those without images."""
         return len(self.counts)
