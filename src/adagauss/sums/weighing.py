@@ -57,6 +57,7 @@ class Weighing:
         self.sums = sums
         self.groups = [sums.width] if groups is None else list(groups)
         self._spans: dict[tuple[int, int], Span | None] = {}
+        self._weighed: dict[tuple[float, ...], Weighed] = {}
 
     def at(self, weights: Sequence[float]) -> Weighed:
         """All features at one deviation within classes, times the weight of their group.
@@ -64,6 +65,8 @@ class Weighing:
         A group weighs by its weight alone, however many features it has; those without weight at either end are left
         out of the sums.
         """
+        if (found := self._weighed.get(tuple(weights))) is not None:
+            return found
         sizes = [self.sums.width] if len(weights) == 1 else self.groups
         if len(sizes) != len(weights):
             raise ConfigError(f"there are {len(sizes)} groups of features, but weights for {len(weights)}")
@@ -79,7 +82,9 @@ class Weighing:
         span = self._span(features, scale, inner)
         place = None if span is None else span.at(factors)
         if span is not None and place is not None:
-            return Weighed(place.sums, features, None, self.sums.width, (span, place))
+            # Small enough to be kept: the best weights are asked for again.
+            found = Weighed(place.sums, features, None, self.sums.width, (span, place))
+            return self._weighed.setdefault(tuple(weights), found)
         whole = features.stop - features.start == self.sums.width
         sums = self.sums if whole else self.sums.part(features.start, features.stop)
         weight = torch.cat([torch.full((size,), factor) for size, factor in zip(inner, factors, strict=True)])
