@@ -62,11 +62,19 @@ def test_the_rows_that_span_reproduce_the_matrix() -> None:
     features, targets = data(24)
     features[5:10] = features[:5]  # the same images again are no new directions
     sums = FeatureSums(WIDTH).add_(features, targets)
-    scale = torch.linspace(0.5, 2, 60, dtype=torch.float64)
-    rows = spanning_rows(sums.strips(), slice(40, 100), scale, 24)
+    scale = torch.linspace(0.5, 2, WIDTH, dtype=torch.float64)
+    rows = spanning_rows(sums.strips(), scale, 24)
     assert len(rows) == 19
-    expected = (features[:, 40:100] * scale).mT @ (features[:, 40:100] * scale)
+    expected = (features * scale).mT @ (features * scale)
     torch.testing.assert_close(rows.mT @ rows, expected, atol=1e-8, rtol=1e-8)
+
+
+def test_groups_that_span_less_than_all_features_do_without_a_space() -> None:
+    features, targets = data(24)
+    features[1::2, : GROUPS[0]] = features[::2, : GROUPS[0]]
+    weighing = Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS)
+    within = [weighing.at(weights).within is not None for weights in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))]
+    assert within == [True, False, True]
 
 
 def test_more_images_than_a_share_of_the_features_have_no_space() -> None:

@@ -55,7 +55,7 @@ def factors_of(sums: FeatureSums, scale: Tensor | None) -> Tensor:
 
 
 def unit_deviation(sums: FeatureSums, features: slice = slice(None)) -> Tensor:
-    """Factors that bring all features, or some, to one deviation within classes.
+    """Factors that bring all features, or some, to a deviation of 1 within classes.
 
     The deviations come from the sums, so they are those of everything seen and not of the first task. Where no class
     has two images, the deviations over all images stand in.
@@ -66,4 +66,4 @@ def unit_deviation(sums: FeatureSums, features: slice = slice(None)) -> Tensor:
     variance = variance + ROUNDING * sums.mean_square()[features]
     moving = variance[variance > 0]
     usual = moving.median() if len(moving) else variance.new_ones(())
-    return (variance / usual + LEAST_VARIANCE).rsqrt()
+    return (variance + LEAST_VARIANCE * usual).rsqrt()

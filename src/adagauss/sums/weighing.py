@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -18,15 +20,16 @@ LEAST_FACTOR = 1e-4
 
 
 class Weighed(NamedTuple):
-    """The features that take part, their sums, and what they are weighed by."""
+    """Sums under some weights of groups of features."""
 
     sums: FeatureSums
     features: slice
+    """Those that take part."""
     scale: Tensor | None
     width: int
     """Number of all features."""
     within: tuple[Span, Place] | None = None
-    """Where the sums are over coordinates: in which space."""
+    """Where the sums are over coordinates of all features: in which space."""
 
     def left_out(self, rule: Rule, views: Tensor, targets: Tensor) -> Tensor:
         """The scores of a rule for (V, N, width) views of images in the sums, each left out in turn."""
@@ -37,17 +40,17 @@ class Weighed(NamedTuple):
 
     def solve(self, rule: Rule) -> Linear:
         """The scores of a rule, over all features."""
-        weight, bias = rule.solve(self.sums, self.scale)
+        solution = rule.solve(self.sums, self.scale)
         if self.within is not None:
             span, place = self.within
-            weight, bias = span.linear(Linear(weight, bias), place)
-        full = weight.new_zeros(self.width, len(bias))
-        full[self.features] = weight
-        return Linear(full, bias)
+            return span.linear(solution, place)
+        weight = solution.weight.new_zeros(self.width, self.sums.classes)
+        weight[self.features] = solution.weight
+        return Linear(weight, solution.bias)
 
 
 class Weighing:
-    """Sums, solved under several weights of groups of features; what these have in common is found once.
+    """Sums, to be solved under several weights of groups of features; what these have in common is found once.
 
     ``groups`` are the sizes of the groups of features, in their order (None: all are one group). The sums must not
     change meanwhile.
@@ -56,42 +59,43 @@ class Weighing:
     def __init__(self, sums: FeatureSums, groups: Sequence[int] | None = None) -> None:
         self.sums = sums
         self.groups = [sums.width] if groups is None else list(groups)
-        self._spans: dict[tuple[int, int], Span | None] = {}
         self._weighed: dict[tuple[float, ...], Weighed] = {}
 
     def at(self, weights: Sequence[float]) -> Weighed:
         """All features at one deviation within classes, times the weight of their group.
 
         A group weighs by its weight alone, however many features it has; those without weight at either end are left
-        out of the sums.
+        out of the sums. One weight alone is that of all features.
         """
-        if (found := self._weighed.get(tuple(weights))) is not None:
-            return found
-        sizes = [self.sums.width] if len(weights) == 1 else self.groups
-        if len(sizes) != len(weights):
-            raise ConfigError(f"there are {len(sizes)} groups of features, but weights for {len(weights)}")
-        some = [index for index, (weight, size) in enumerate(zip(weights, sizes, strict=True)) if weight and size]
+        together = len(weights) == 1
+        if not together and len(self.groups) != len(weights):
+            raise ConfigError(f"there are {len(self.groups)} groups of features, but weights for {len(weights)}")
+        if (known := self._weighed.get(tuple(weights))) is not None:
+            return known
+        each = list(weights) * (len(self.groups) if together else 1)
+        some = [index for index, (weight, size) in enumerate(zip(each, self.groups, strict=True)) if weight and size]
         if not some:
             raise ConfigError("all groups of features are weighed with nothing: give one a weight")
-        kept = range(some[0], some[-1] + 1)
-        start = sum(sizes[: kept.start])
-        features = slice(start, start + sum(sizes[index] for index in kept))
-        scale = unit_deviation(self.sums, features)
-        inner = [sizes[index] for index in kept]
-        factors = [max(LEAST_FACTOR, weights[index] / max(1, sizes[index]) ** 0.5) for index in kept]
-        span = self._span(features, scale, inner)
-        place = None if span is None else span.at(factors)
-        if span is not None and place is not None:
+        numbers = [self.sums.width] * len(self.groups) if together else self.groups
+        factors = [weight / max(1, number) ** 0.5 for weight, number in zip(each, numbers, strict=True)]
+        start, stop = sum(self.groups[: some[0]]), sum(self.groups[: some[-1] + 1])
+        place = None if self._span is None else self._span.at(factors, stop - start)
+        if self._span is not None and place is not None:
             # Small enough to be kept: the best weights are asked for again.
-            found = Weighed(place.sums, features, None, self.sums.width, (span, place))
+            found = Weighed(place.sums, slice(start, stop), None, self.sums.width, (self._span, place))
             return self._weighed.setdefault(tuple(weights), found)
-        whole = features.stop - features.start == self.sums.width
-        sums = self.sums if whole else self.sums.part(features.start, features.stop)
-        weight = torch.cat([torch.full((size,), factor) for size, factor in zip(inner, factors, strict=True)])
-        return Weighed(sums, features, scale * weight.to(scale), self.sums.width)
+        sums = self.sums if stop - start == self.sums.width else self.sums.part(start, stop)
+        pairs = zip(factors, self.groups, strict=True)
+        weight = torch.cat([torch.full((size,), max(LEAST_FACTOR, factor)) for factor, size in pairs])
+        scale = (self._scale * weight.to(self._scale))[start:stop]
+        return Weighed(sums, slice(start, stop), scale, self.sums.width)
 
-    def _span(self, features: slice, scale: Tensor, sizes: Sequence[int]) -> Span | None:
-        key = (features.start, features.stop)
-        if key not in self._spans:
-            self._spans[key] = Span.of(self.sums, features, scale, sizes)
-        return self._spans[key]
+    @cached_property
+    def _scale(self) -> Tensor:
+        """Of each feature, by what is usual in its group."""
+        bounds = [0, *accumulate(self.groups)]
+        return torch.cat([unit_deviation(self.sums, slice(*ends)) for ends in pairwise(bounds)])
+
+    @cached_property
+    def _span(self) -> Span | None:
+        return Span.of(self.sums, self._scale, self.groups)
