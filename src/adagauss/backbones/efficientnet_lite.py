@@ -48,7 +48,8 @@ class EfficientNetLite(Trunk):
         # A training sees its batch as a whole, and an exported program must not fix the number of images.
         if self.training or torch.is_grad_enabled() or torch.compiler.is_exporting() or images.device.type != "cpu":
             return self._features(images)
-        blocks = torch.split(images, max(1, PIXELS // (images.shape[2] * images.shape[3])))
+        most = max(1, PIXELS // (images.shape[2] * images.shape[3]))
+        blocks = torch.tensor_split(images, max(1, -(-len(images) // most)))
         return torch.cat([self._features(block) for block in blocks])
 
     def _features(self, images: Tensor) -> Tensor:

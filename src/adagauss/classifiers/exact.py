@@ -78,6 +78,11 @@ class ExactScorer(Scorer):
         """How many features it takes."""
         return len(self.weight) if self.random is None else len(self.random.matrix)
 
+    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
+        if self.random is not None or sum(groups) != len(self.weight):
+            return None
+        return tuple(bool(part.any()) for part in torch.split(self.weight, list(groups)))
+
     @property
     def class_sums(self) -> Tensor:
         return self.sums.cross

@@ -88,8 +88,9 @@ class FeatureSums(Learned):
 
     def copy(self) -> Self:
         """Sums that can be changed without changing these."""
-        copied = type(self)(self.width, self.classes, self.gram.dtype).to(self.gram.device)
-        copied.load_state_dict(self.state_dict())
+        copied = type(self)(0, 0, self.gram.dtype)
+        for name, values in self.named_buffers():
+            setattr(copied, name, values.clone())
         return copied
 
     def blank(self, classes: int) -> Self:
