@@ -21,7 +21,7 @@ from torch import Tensor
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import Choice, FeatureSums, Strength
+from adagauss.sums import Choice, FeatureSums, Strength, Weighing
 
 from .real_data import read
 
@@ -105,8 +105,9 @@ class Exact:
         """λ, judged by the newest images too, and the accuracy over all test images so far."""
         views, targets = self.newest
         judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
-        self.choice.observe(self.sums, views[:, judges], targets[judges])
-        classifier = self.choice.solve(self.sums)
+        weighing = Weighing(self.sums)
+        self.choice.observe(weighing, views[:, judges], targets[judges])
+        classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
         assert isinstance(best, Strength)
         strength = best.images / int(self.sums.images)
