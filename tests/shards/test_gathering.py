@@ -13,11 +13,11 @@ import torch
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.runs.executors import open_executor
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.gathering import MOST_LOST
 from adagauss.shards.stock import PART, TOTAL, write_part
 from adagauss.shards.work import Done
-from adagauss.workers import WorkerProcesses
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 
@@ -218,12 +218,15 @@ def test_a_machine_that_finds_other_files_says_so(tmp_path: Path, digits: Digits
         gather(prepared.blank(), [path], tmp_path / "stock", executor=Elsewhere(0))
 
 
-def test_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
+@pytest.mark.parametrize("engine", ["jobs", "ray"])
+def test_engines_give_what_one_process_gives(
+    engine: str, tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else Ray lets its workers starve beside other tests
+    if engine == "ray":
+        pytest.importorskip("ray")
     paths, learner = mixed(tmp_path / "shards", digits), prepared.blank()
-    executor = WorkerProcesses(1)
-    try:
+    with open_executor(tmp_path, jobs=1, ray="local" if engine == "ray" else None) as executor:
         found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
-    finally:
-        executor.shutdown(cancel_futures=True)
     assert found.images == NUMBER
     torch.testing.assert_close(scores(learner, digits), scores(at_once, digits), rtol=0, atol=1e-3)
