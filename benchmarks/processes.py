@@ -3,7 +3,8 @@
 Beside other work, wall times say little; how much less CPU time each process takes says how the work is divided.
 
 `python -m benchmarks.processes --images 512` learns one task of random pictures: a trained network (training, features
-of its images), and sums over the features of a dictionary of patches.
+of its images), and sums over the features of a dictionary of patches. `--network resnet18` trains a wider one;
+with `--batch-norm local`, which sends less, the two do not learn what one learns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from adagauss.runtime import Runtime, RuntimeConfig
 CPU = RuntimeConfig(device="cpu")
 SIDE, CLASSES = 32, 4
 TRAINED = {
-    "backbone.name": "resnet32",
     "representation.first.epochs": 1,
     "representation.first.batch_size": 64,
     "representation.first.learning_rate": 1e-4,  # or rounding grows: noise teaches a network nothing but noise
@@ -59,7 +59,7 @@ def timed(work: Callable[[], Tensor]) -> Took:
     return Took(perf_counter() - started, process_time() - busy, made)
 
 
-def measured(processes: Processes, number: int) -> dict[str, Took]:
+def measured(processes: Processes, number: int, network: str) -> dict[str, Took]:
     """What each kind of work takes, and what comes out."""
     data = pictures(number)
 
@@ -72,19 +72,20 @@ def measured(processes: Processes, number: int) -> dict[str, Took]:
         sums = learner.knowledge.scorer.class_sums
         return learner.memory.means if sums is None else sums
 
-    trained, summed = learner_of("adagauss", TRAINED), learner_of("exact", SUMMED)
+    trained = learner_of("adagauss", {**TRAINED, "backbone.name": network})
+    summed = learner_of("exact", SUMMED)
     return {
-        "a task of `adagauss`, ResNet-32": timed(lambda: learned(trained)),
+        f"a task of `adagauss`, {network}": timed(lambda: learned(trained)),
         "features of its images": timed(lambda: trained.features(data.images)),
         "a task of `exact`, 200 patches": timed(lambda: learned(summed)),
     }
 
 
-def compare(processes: Processes, number: int, path: Path) -> None:
+def compare(processes: Processes, number: int, network: str, path: Path) -> None:
     """Measure the first process by itself while the other waits, and then both."""
-    one = measured(Processes(), number) if processes.first else {}
+    one = measured(Processes(), number, network) if processes.first else {}
     processes.sum_(torch.zeros(1))
-    two = measured(processes, number)
+    two = measured(processes, number, network)
     if processes.first:
         lines = []
         for name, (seconds, cpu, made) in one.items():
@@ -99,9 +100,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=512)
-    number = parser.parse_args().images
+    parser.add_argument("--network", default="resnet32")
+    parser.add_argument("--batch-norm", choices=("global", "local"), default="global")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        together(compare, Layout(devices=2), CPU, number, Path(folder, "rows"))
+        layout = Layout(devices=2, batch_norm=given.batch_norm)
+        together(compare, layout, CPU, given.images, given.network, Path(folder, "rows"))
         rows = Path(folder, "rows").read_text(encoding="utf-8")
     print("| work | one process | two | speed-up | CPU time of one / of each of two | largest difference |")
     print("|---|---|---|---|---|---|")

@@ -113,5 +113,5 @@ def learn_task(
 
     kept = {name: state for name, state in states.items() if state is not None}
     after = Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes)))
-    runtime.processes.equalise(after.state_dict().values())
+    runtime.processes.agree(after)
     return after, report

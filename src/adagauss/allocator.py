@@ -1,4 +1,4 @@
-"""Keep freed memory in the process, so that a training step need not request it from the system again."""
+"""The memory of a process: what is freed is kept, so that a training step need not request it again; and its end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_MAX = -1, -2, -4
 NEVER = -1
 GROWTH = 256 * 2**20
 OWN_CHOICE = ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
+
+FULL = ("can't allocate memory", "not enough memory")
+"""Words in errors of torch's allocator."""
 
 
 def keep_freed_memory() -> bool:
@@ -34,3 +37,14 @@ def _on_glibc() -> bool:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
     except (AttributeError, ValueError, OSError):
         return False
+
+
+def memory_is_full(error: BaseException) -> bool:
+    """Whether an error says that no memory was left: Python's own, or torch's for a CPU or a GPU.
+
+    >>> memory_is_full(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"))
+    True
+    """
+    if isinstance(error, RuntimeError):  # torch is not imported for this: the command line starts without it
+        return type(error).__name__ == "OutOfMemoryError" or any(words in str(error) for words in FULL)
+    return isinstance(error, MemoryError)

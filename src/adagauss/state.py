@@ -17,6 +17,17 @@ A column in no group belongs to a class that is forgotten; a group of several is
 """
 
 
+def moves(groups: Groups, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The columns that stay, and the column that each becomes or becomes a part of.
+
+    >>> moves(((2,), (0, 3)), torch.device("cpu"))
+    (tensor([2, 0, 3]), tensor([0, 1, 1]))
+    """
+    pairs = [(before, after) for after, group in enumerate(groups) for before in group]
+    before, after = torch.tensor(pairs, dtype=torch.long, device=device).reshape(-1, 2).T
+    return before, after
+
+
 class Learned(nn.Module):
     """A module whose buffers grow with what is learned: loading takes their shapes from the file.
 

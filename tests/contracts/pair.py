@@ -15,6 +15,7 @@ from adagauss.checkpoint import save_json, save_tensors
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError
+from adagauss.evidence.confusions import Confusions
 from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
@@ -105,6 +106,7 @@ def take_part(processes: Processes, folder: Path, config: RunConfig) -> None:
         "other data": _other_data(processes),
         "local batch norm": _local_batch_norm(processes),
         "snapshot": _snapshot(processes),
+        "confusions": _confusions(processes),
         "metrics": result.metrics,
     }
     save_json(folder / f"found-{processes.rank}.json", found)
@@ -139,6 +141,14 @@ def _snapshot(processes: Processes) -> list[Any]:
     found = processes.saved(saved if processes.first else None)
     assert found is not None
     return [{name: tensor.tolist() for name, tensor in found[0].items()}, found[1], processes.saved(None)]
+
+
+def _confusions(processes: Processes) -> list[list[int]]:
+    """What processes know of confusions whose number differed."""
+    found = Confusions()
+    found.add(torch.tensor([0, 1, 1][processes.rank :]), torch.tensor([0, 0, 1][processes.rank :]))
+    processes.agree(found)
+    return [buffer.tolist() for buffer in found.buffers()]
 
 
 def run_config() -> RunConfig:

@@ -85,6 +85,7 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
         {"history": [{"loss": 0.1}]},
         None,
     ]
+    assert heard_of["confusions"] == [[0, 1, 1], [0, 0, 1], [1, 1, 1]]
     assert heard_of["metrics"] == pytest.approx(alone.metrics, abs=0.02)
     assert RunFolder(two / "run").result().metrics == heard_of["metrics"]
     assert RunFolder(two / "run").read_json_or_nothing("environment.json")["processes"] == "1"

@@ -110,6 +110,10 @@ def test_a_cell_that_kills_its_workers_is_reported_and_the_others_go_on(
         (NumericalError("lower the learning rate"), "lower the learning rate"),
         (OSError(28, "No space left on device"), "No space left on device"),
         (MemoryError(), "the memory is full"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+            "the memory is full",
+        ),
         (ZeroDivisionError("of nothing"), "unexpected error (ZeroDivisionError: of nothing)"),
     ],
 )

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from adagauss.errors import DataError, UnsupportedError, WorkerError
+from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.runs.executors import open_executor
 from adagauss.shards import Shard, find_shards, gather
-from adagauss.shards.stock import PART, TOTAL
+from adagauss.shards.gathering import MOST_LOST
+from adagauss.shards.stock import PART, TOTAL, write_part
 from adagauss.shards.work import Done
-from adagauss.workers import WorkerProcesses
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 
@@ -167,12 +168,65 @@ def test_a_shard_whose_worker_dies_is_begun_again_once(tmp_path: Path, digits: D
     assert gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(1)).images == 30
 
 
-def test_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
+def test_shards_that_are_not_to_blame_do_not_stop_the_others(
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [packed(tmp_path / f"{row}.tar", samples(digits, range(30 * row, 30 * row + 30))) for row in range(3)]
+
+    def full(folder: Path, *rest: Any) -> Path:
+        if rest[1].path.name == "0.tar":
+            raise CheckpointError("part could not be written (No space left on device)")
+        return write_part(folder, *rest)
+
+    monkeypatch.setattr("adagauss.shards.work.write_part", full)
+    with pytest.raises(WorkerError, match=r"No space left.*the other shards are kept"):
+        gather(prepared.blank(), paths, tmp_path / "stock", skip_bad=True)
+    monkeypatch.undo()
+    found = gather(prepared.blank(), paths, tmp_path / "stock", executor=_Dying(0))
+    assert (found.shards, found.known) == (1, 2)
+
+
+def test_many_lost_shards_end_the_command_early(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    paths = [packed(tmp_path / f"{row}.tar", samples(digits, [row])) for row in range(MOST_LOST + 2)]
+    executor = _Dying(1000)
+    with pytest.raises(WorkerError, match=rf"{MOST_LOST} shards failed like this"):
+        gather(prepared.blank(), paths, tmp_path / "stock", executor=executor, most=1)
+    assert executor.deaths == 1000 - 2 * MOST_LOST
+
+
+def test_memory_that_is_full_is_a_sentence(
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def greedy(*_: Any, **__: Any) -> None:
+        torch.empty(2**60, dtype=torch.uint8)
+
+    monkeypatch.setattr("adagauss.shards.work.sum_shard", greedy)
+    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    with pytest.raises(WorkerError, match=r"a\.tar: the memory is full"):
+        gather(prepared.blank(), [path], tmp_path / "stock")
+
+
+def test_a_machine_that_finds_other_files_says_so(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
+
+    class Elsewhere(_Dying):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            packed(path, samples(digits, range(40)))
+            return super().submit(fn, *args, **kwargs)
+
+    with pytest.raises(WorkerError, match=r"a\.tar: .* finds other files there"):
+        gather(prepared.blank(), [path], tmp_path / "stock", executor=Elsewhere(0))
+
+
+@pytest.mark.parametrize("engine", ["jobs", "ray"])
+def test_engines_give_what_one_process_gives(
+    engine: str, tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else Ray lets its workers starve beside other tests
+    if engine == "ray":
+        pytest.importorskip("ray")
     paths, learner = mixed(tmp_path / "shards", digits), prepared.blank()
-    executor = WorkerProcesses(1)
-    try:
+    with open_executor(tmp_path, jobs=1, ray="local" if engine == "ray" else None) as executor:
         found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
-    finally:
-        executor.shutdown(cancel_futures=True)
     assert found.images == NUMBER
     torch.testing.assert_close(scores(learner, digits), scores(at_once, digits), rtol=0, atol=1e-3)

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from adagauss import __version__
-from adagauss.allocator import keep_freed_memory
+from adagauss.allocator import keep_freed_memory, memory_is_full
 from adagauss.cli import (
     analysing,
     changing,
@@ -107,6 +107,8 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except Exception as error:
+        if memory_is_full(error):
+            _fail("the memory is full; smaller images or batches, a smaller network or fewer --jobs need less", 2)
         _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from adagauss.errors import ConfigError
 from adagauss.evidence.bins import BINS, bin_of, largest_with, share_above, smallest_with
-from adagauss.state import Groups, Learned
+from adagauss.evidence.confusions import Confusions
+from adagauss.state import Groups, Learned, moves
 from adagauss.temperature import RELATIVE, TEMPERATURES, Calibration, best_temperature, surprises
 
 FADING = 4
@@ -50,7 +51,6 @@ class Evidence(Learned):
         "second": "ct",
         "gaps": "cb",
         "typical": "cb",
-        "confusions": "cc",
     }
     keeps: ClassVar[str] = "counts and histograms of the answers to images of each class"
 
@@ -59,7 +59,7 @@ class Evidence(Learned):
         for name, width, dtype in _ROWS:
             shape = (classes,) if width == 0 else (classes, width)
             self.register_buffer(name, torch.zeros(shape, dtype=dtype))
-        self.register_buffer("confusions", torch.zeros(classes, classes, dtype=torch.int32))
+        self.confusions = Confusions()
         self.learned: Tensor
         self.images: Tensor
         self.fitted: Tensor
@@ -68,7 +68,6 @@ class Evidence(Learned):
         self.second: Tensor
         self.gaps: Tensor
         self.typical: Tensor
-        self.confusions: Tensor
 
     @property
     def classes(self) -> int:
@@ -79,8 +78,19 @@ class Evidence(Learned):
         super().check()
         self.require(self.gaps.shape[1] == BINS, "its histograms have another number of bins")
         self.require(self.surprise.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
-        for name in ("learned", "images", "among", "gaps", "typical", "confusions"):
+        self.require(self.confusions.classes <= self.classes, "it has confusions with classes beyond its own")
+        self.require(
+            self.confusions.images(self.classes) <= self.images, "it has confusions of more images than it saw"
+        )
+        for name in ("learned", "images", "among", "gaps", "typical"):
             self.require(self.get_buffer(name) >= 0, f"{name} holds counts below zero")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        table = state_dict.pop(f"{prefix}confusions", None)  # saved before pairs were
+        if table is not None:
+            pairs = Confusions.of_table(table).state_dict()
+            state_dict.update({f"{prefix}confusions.{name}": counts for name, counts in pairs.items()})
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def count(self, targets: Tensor, classes: int) -> None:
         """Note that images were learned: the column of each one's class, and how many classes there are now."""
@@ -119,7 +129,7 @@ class Evidence(Learned):
         found = [surprises(scores, targets), surprises(scores, targets, relative=True)]
         self.surprise.index_add_(0, targets, torch.cat([right for right, _ in found], 1))
         self.second.index_add_(0, targets, torch.cat([second for _, second in found], 1))
-        _count(self.confusions, targets, scores.argmax(1))
+        self.confusions.add(targets, scores.argmax(1))
         _count(self.gaps, targets, bin_of(_gaps(self.calibration(scores), targets)))
         if typicality is not None:
             _count(self.typical, targets, bin_of(typicality.detach().to(home)[usable]))
@@ -181,35 +191,37 @@ class Evidence(Learned):
 
     def summary(self, labels: Sequence[object]) -> list[ClassSummary]:
         """What is known about each class; ``labels`` in the order of the columns."""
-        counts, confusions = self.images.tolist(), self.confusions.tolist()
+        rows = zip(
+            self.learned.tolist(),
+            self.images.tolist(),
+            self.fitted.tolist(),
+            self.confusions.rows(self.classes),
+            strict=True,
+        )
         found = []
-        for column, label in enumerate(labels):
-            images, row = counts[column], confusions[column]
-            judged = images > 0 and not bool(self.fitted[column])
-            others = sorted(
-                (other for other in range(len(labels)) if other != column and row[other]), key=lambda one: -row[one]
-            )
+        for column, (label, (learned, images, fitted, taken)) in enumerate(zip(labels, rows, strict=True)):
+            hits = taken.pop(column, 0)
+            others = sorted(taken, key=lambda other: -taken[other])
             found.append(
                 ClassSummary(
                     label,
-                    int(self.learned[column]),
-                    row[column] / images if judged else None,
-                    tuple((labels[other], row[other] / images) for other in others[:NEAREST]),
+                    learned,
+                    hits / images if images and not fitted else None,
+                    tuple((labels[other], taken[other] / images) for other in others[:NEAREST]),
                 )
             )
         return found
 
     def regrouped(self, groups: Groups) -> Self:
         smaller = type(self)(len(groups)).to(self.images.device)
+        before, after = moves(groups, self.images.device)
         for name, _, _ in _ROWS:
-            rows = self.get_buffer(name)
-            parts = [rows[list(group)] for group in groups]
-            join = _most if name in ("fitted", "among") else _sum
-            setattr(smaller, name, torch.stack([join(part) for part in parts]).to(rows.dtype))
-        members = torch.zeros(self.classes, len(groups), dtype=torch.float64, device=self.images.device)
-        for column, group in enumerate(groups):
-            members[list(group), column] = 1
-        smaller.confusions = (members.T @ self.confusions.double() @ members).to(self.confusions.dtype)
+            joined, rows = smaller.get_buffer(name), self.get_buffer(name)[before]
+            if name in ("fitted", "among"):
+                joined.copy_(joined.long().scatter_reduce_(0, after, rows.long(), "amax"))
+            else:
+                joined.index_add_(0, after, rows)
+        smaller.confusions = self.confusions.regrouped(groups)
         return smaller
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
@@ -220,7 +232,7 @@ class Evidence(Learned):
         for name, _, _ in _ROWS:
             mine, theirs = both.get_buffer(name), other.get_buffer(name).to(both.images.device)
             mine[places] = torch.maximum(mine[places], theirs) if name == "among" else mine[places] + theirs
-        both.confusions[places.unsqueeze(1), places] += other.confusions.to(both.confusions)
+        both.confusions = self.confusions.merged(other.confusions, columns)
         return both
 
     def _weights(self) -> Tensor:
@@ -235,14 +247,13 @@ class Evidence(Learned):
         if new > 0:
             for name, width, _ in _ROWS:
                 setattr(self, name, F.pad(self.get_buffer(name), (0, new) if width == 0 else (0, 0, 0, new)))
-            self.confusions = F.pad(self.confusions, (0, new, 0, new))
 
     def _clear(self, columns: Tensor) -> None:
         """Drop what fitted images showed, now that others were left out."""
         for name, _, _ in _ROWS:
             if name != "learned":
                 self.get_buffer(name)[columns] = 0
-        self.confusions[columns] = 0
+        self.confusions.drop(columns)
 
 
 _ROWS = (
@@ -265,14 +276,6 @@ def _gaps(scores: Tensor, targets: Tensor) -> Tensor:
 
 def _count(table: Tensor, rows: Tensor, columns: Tensor) -> None:
     table.index_put_((rows, columns), torch.ones_like(rows, dtype=table.dtype), accumulate=True)
-
-
-def _sum(rows: Tensor) -> Tensor:
-    return rows.sum(0)
-
-
-def _most(rows: Tensor) -> Tensor:
-    return rows.amax(0)
 
 
 def _check_share(name: str, share: float) -> None:

@@ -74,9 +74,11 @@ class _Normalised(torch.autograd.Function):
             _, mean, inverse = torch.native_batch_norm(inputs, None, None, None, None, True, 0.0, eps)
             row[:width], row[width:-1], row[-1] = mean, inverse.double().pow(-2) - eps, own
         mean, variance, number = merged_moments(processes.everyones(row))
-        outputs, mean, variance = inputs.clone(), mean.to(row.device, torch.float32), variance.float()
+        mean, variance = mean.to(row.device, torch.float32), variance.float()
         if own:
             outputs = torch.native_batch_norm(inputs, weight, bias, mean, variance, False, 0.0, eps)[0]
+        else:
+            outputs = inputs.clone()
         ctx.save_for_backward(inputs, weight, mean, variance)
         ctx.eps, ctx.number, ctx.processes = eps, number, processes
         ctx.mark_non_differentiable(mean, variance, number)
@@ -87,13 +89,14 @@ class _Normalised(torch.autograd.Function):
         """Gradients of this process's inputs, weight and bias."""
         inputs, weight, mean, variance = ctx.saved_tensors
         width, shape = inputs.shape[1], (1, -1) + (1,) * (inputs.ndim - 2)
-        wanted, of_weight, of_bias = torch.zeros_like(inputs), mean.new_zeros(width), mean.new_zeros(width)
         # Unit weights where the norm has none of its own, so that the sums are there.
         scale = mean.new_ones(width) if weight is None else weight
         if inputs.numel():
             wanted, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
                 gradients[0], inputs, scale, mean, variance, None, None, False, ctx.eps, [True] * 3
             )
+        else:
+            wanted, of_weight, of_bias = torch.zeros_like(inputs), mean.new_zeros(width), mean.new_zeros(width)
         sums = ctx.processes.sum_(torch.cat([of_weight, of_bias]).double()) / ctx.number
         inverse = (variance.double() + ctx.eps).rsqrt()
         slope = -sums[:width] * inverse * inverse * scale

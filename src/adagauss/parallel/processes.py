@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from adagauss.errors import DataError
 from adagauss.parallel.division import Division
@@ -125,6 +125,20 @@ class Processes:
             sent = tensor.detach().to(self.device).contiguous().clone()
             dist.broadcast(sent, 0)
             tensor.detach().copy_(sent)
+
+    def agree(self, module: nn.Module) -> None:
+        """`equalise` a module whose buffers may have other sizes here: where one process rounds up, a class is another.
+
+        Sizes are adopted by loading, so that those of a `Learned` may differ.
+        """
+        if self.alone:
+            return
+        found = module.state_dict()
+        sizes = self.told(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
+        other = {name: found[name].new_zeros(size) for name, size in sizes.items() if list(found[name].shape) != size}
+        if other:
+            module.load_state_dict({**found, **other})
+        self.equalise(module.state_dict().values())
 
     def require_same(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
         """Raise in every process unless all of them find the same ``facts`` about ``of``."""

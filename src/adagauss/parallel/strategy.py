@@ -19,6 +19,7 @@ class QuietDDP(DDPStrategy):
     """Data-parallel training that does not announce itself."""
 
     def setup_environment(self) -> None:
+        """Begin to exchange data with the other processes."""
         logger = logging.getLogger("lightning_fabric")
         level = logger.level
         logger.setLevel(logging.WARNING)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from adagauss.allocator import memory_is_full
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
@@ -90,9 +91,9 @@ def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> O
         return Outcome(failure=error)
     except OSError as error:
         return Outcome(failure=CheckpointError(f"{error.filename or cell.folder}: {error.strerror or error}"))
-    except (MemoryError, torch.cuda.OutOfMemoryError):
-        return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
     except Exception as error:
+        if memory_is_full(error):
+            return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
         with suppress(OSError):
             (cell.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
         found = f"unexpected error ({type(error).__name__}: {error})"

@@ -82,8 +82,7 @@ def run(
         if processes.told(lambda: _removed(folder, len(stream))):
             return _concluded(folder, config, stream, count, processes)
         done = processes.told(lambda: _go_on_after(folder, reporter))
-        joint = method_info(config.method_name).joint
-        testing = _Testing(stream, still=not joint and config.method.still)
+        testing = _Testing(stream, still=not _joint(config) and config.method.still)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
@@ -94,21 +93,7 @@ def run(
             for index in range(done, count):
                 if log is not None:
                     log.begin(index)
-                if processes.told(folder.checkpoint(index).exists):
-                    # Killed between checkpoint and evaluation: the task is learned already.
-                    learner = _load(folder.checkpoint(index), runtime)
-                    report = TaskReport(**learner.about["report"])
-                else:
-                    if joint:
-                        # The upper bound is trained from scratch on all seen classes: only the runner has old images.
-                        learner = _new_learner(config, dataset, runtime)
-                        report = learner.learn(dataset.train.of_classes(stream.seen(index)))
-                    else:
-                        report = learner.learn(stream[index].train)
-                    if processes.first:
-                        folder.require_present()
-                        about = {"dataset": config.stream.dataset, "report": asdict(report)}
-                        learner.save(folder.checkpoint(index), about)
+                learner, report = _learned(learner, stream, index, folder, config)
                 if snapshots is not None:
                     snapshots.clear()
                 accuracy = _evaluate(learner, testing, folder, index, config, report)
@@ -135,6 +120,32 @@ def _load(path: Path, runtime: Runtime) -> Learner:
     """The learner of a checkpoint, in all processes."""
     with runtime.processes.file(path) as copied:
         return Learner.load(copied, runtime)
+
+
+def _joint(config: RunConfig) -> bool:
+    """Whether each task is learned anew with the images of all before it."""
+    return method_info(config.method_name).joint
+
+
+def _learned(
+    learner: Learner, stream: TaskStream, index: int, folder: RunFolder, config: RunConfig
+) -> tuple[Learner, TaskReport]:
+    """The learner after a task, with its checkpoint in the folder; given that before it, which may be changed."""
+    runtime, path = learner.runtime, folder.checkpoint(index)
+    if runtime.processes.told(path.exists):
+        # Killed between checkpoint and evaluation: the task is learned already.
+        learner = _load(path, runtime)
+        return learner, TaskReport(**learner.about["report"])
+    if _joint(config):
+        # The upper bound is trained from scratch on all seen classes: only the runner has old images.
+        learner = _new_learner(config, stream.dataset, runtime)
+        report = learner.learn(stream.dataset.train.of_classes(stream.seen(index)))
+    else:
+        report = learner.learn(stream[index].train)
+    if runtime.processes.first:
+        folder.require_present()
+        learner.save(path, {"dataset": config.stream.dataset, "report": asdict(report)})
+    return learner, report
 
 
 def _begin(

@@ -21,6 +21,8 @@ from adagauss.upkeep import check_features
 
 ATTEMPTS = 2
 """How often a shard is begun whose worker dies."""
+MOST_LOST = 8
+"""Shards that may fail through no fault of their own before the others are not tried any more."""
 MOST = 256
 """Shards that an executor has at a time, if nothing else is said: their sums wait on disk."""
 
@@ -93,6 +95,7 @@ def gather(
                 with session(folder) as place:
                     ways = replace(orders, workers=1, threads=1, session=place)
                     crew.share(executor, waiting, ways, most or MOST, advance)
+        crew.complete()
         found.stock.save()
         if found.stock.total.images:
             learner.gather(found.stock.total)
@@ -125,6 +128,8 @@ class _Crew:
     in_model: Finished
     skip_bad: bool
     then: Listener | None
+    lost: list[str] = field(default_factory=list)
+    """Sentences about shards that could not be summed and are not to blame: a full disk, a worker that died."""
 
     def unfinished(self, shards: list[Shard]) -> list[Shard]:
         """Those that are not finished; one whose files have changed since is refused, or it would count twice."""
@@ -145,9 +150,10 @@ class _Crew:
     def end(self, shard: Shard, done: Done, advance: Advance) -> None:
         """Add a finished shard, or say why it is none."""
         if done.path is None:
-            if not done.damaged:
-                raise DataError(done.failure)
-            self._damaged(done.failure)
+            if done.damaged:
+                self._damaged(done.failure)
+            else:
+                self._lost(done.failure)
         else:
             try:
                 self._add(done, done.path)
@@ -177,7 +183,7 @@ class _Crew:
             while waiting or pending:
                 while waiting and len(pending) < most:
                     shard, begun = waiting.pop()
-                    pending[executor.submit(work, shard, number, orders)] = shard, begun
+                    pending[_submitted(executor, shard, number, orders)] = shard, begun
                     number += 1
                 ended, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in ended:
@@ -185,20 +191,44 @@ class _Crew:
                     try:
                         done = future.result()
                     except Exception as error:  # our own errors are values: this is the engine's
-                        if begun >= ATTEMPTS:
-                            raise WorkerError(
-                                f"{shard.name}: its worker ended {begun} times ({type(error).__name__}): it was "
-                                "killed, or the memory is full; give fewer --jobs, and the same command goes on"
-                            ) from error
-                        waiting.append((shard, begun + 1))
-                        continue
+                        if begun < ATTEMPTS:
+                            waiting.append((shard, begun + 1))
+                            continue
+                        done = Done(
+                            failure=f"{shard.name}: its worker ended {begun} times ({type(error).__name__}): it was "
+                            "killed, or the memory is full; give fewer --jobs"
+                        )
                     self.end(shard, done, advance)
+
+    def complete(self) -> None:
+        """Raise if shards were lost: all others are kept on disk, and the model stays what it was."""
+        if self.lost:
+            self.stock.save()
+            more = f" ({len(self.lost)} shards failed like this)" if len(self.lost) > 1 else ""
+            raise WorkerError(
+                f"{self.lost[0]}{more}; the other shards are kept, and the same command goes on from there"
+            )
+
+    def _lost(self, sentence: str) -> None:
+        self.lost.append(sentence)
+        if len(self.lost) >= MOST_LOST:
+            self.complete()
 
     def _damaged(self, sentence: str) -> None:
         if not self.skip_bad:
             self.stock.save()
             raise DataError(sentence)
         self.found.damaged.append(sentence)
+
+
+def _submitted(executor: Executor, shard: Shard, number: int, orders: Orders) -> Future[Done]:
+    """A shard in the hands of an executor; engines that are gone raise errors of their own, which the future holds."""
+    try:
+        return executor.submit(work, shard, number, orders, expected=shard.stamp())
+    except Exception as error:
+        failed: Future[Done] = Future()
+        failed.set_exception(error)
+        return failed
 
 
 @contextmanager

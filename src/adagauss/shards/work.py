@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from adagauss.errors import AdagaussError
+from adagauss.allocator import memory_is_full
+from adagauss.errors import AdagaussError, DataError
 from adagauss.learner import Learner
 from adagauss.progress import Reporter
 from adagauss.runs.session import PATIENCE, SessionReporter
@@ -50,14 +52,21 @@ class Done:
     """Whether the shard is to blame for the failure, and may be left out."""
 
 
-def work(shard: Shard, number: int, orders: Orders, reporter: Reporter | None = None) -> Done:
-    """Sum one shard; this is what executors are given."""
+def work(
+    shard: Shard, number: int, orders: Orders, reporter: Reporter | None = None, expected: str | None = None
+) -> Done:
+    """Sum one shard; this is what executors are given. ``expected`` is its stamp where somebody waits for the sums."""
     try:
         if orders.threads is not None:
             torch.set_num_threads(orders.threads)
         if reporter is None and orders.session is not None:
             reporter = SessionReporter(orders.session, number, PATIENCE)
         stamp = shard.stamp()
+        if expected is not None and stamp != expected:
+            raise DataError(
+                f"{shard.name}: {socket.gethostname()} finds other files there (size or time of change differs): give "
+                "all machines the same files, in a folder that they share"
+            )
         learner = _learner(orders.features, orders.features.stat().st_mtime_ns, orders.device)
         found = sum_shard(learner, shard, skip_bad=orders.skip_bad, workers=orders.workers, reporter=reporter)
         if shard.stamp() != stamp:
@@ -69,6 +78,10 @@ def work(shard: Shard, number: int, orders: Orders, reporter: Reporter | None = 
         return Done(failure=str(error))
     except OSError as error:
         return Done(failure=f"{error.filename or shard.name}: {error.strerror or error}", damaged=True)
+    except Exception as error:
+        if not memory_is_full(error):
+            raise
+        return Done(failure=f"{shard.name}: the memory is full: give fewer --jobs")
     example = next((f"{name}: {reason}" for name, reason in found.bad.items()), "")
     return Done(path, found.part.images, len(found.bad), example)
 
