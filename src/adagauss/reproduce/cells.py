@@ -11,12 +11,11 @@ from typing import Literal, NamedTuple
 from adagauss.backbones.registry import backbone_info
 from adagauss.data.dataset import ReadOptions, dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.methods import make_method
 from adagauss.reproduce.failures import Failures
 from adagauss.reproduce.plan import Item, Row, Scale, Where
 from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import METRICS_FILE, RunFolder
-from adagauss.runs.grid import shared_recipe
+from adagauss.runs.grid import recipe_of
 from adagauss.runs.results import RunResult
 from adagauss.runtime import RuntimeConfig
 
@@ -151,7 +150,7 @@ def make_cell(row: Row, protocol_name: str, shop: Workshop) -> Cell | Problem:
             row.method,
             protocol.stream,
             settings=settings,
-            recipe=shared_recipe(make_method(row.method)) if shop.scale.recipe == "shared" else None,
+            recipe=recipe_of(row.method, shop.scale.recipe),
             runtime=shop.runtime,
             protocol=protocol,
         )
