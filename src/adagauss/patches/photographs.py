@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,10 @@ CROPS = 2000
 @lru_cache(maxsize=1)
 def photographs() -> tuple[Tensor, ...]:
     """The photographs as (3, H, W) floats on the scale 0..255."""
-    folder = files("sklearn") / "datasets" / "images"
+    spec = find_spec("sklearn")  # its place only: to import it takes longer than all of this
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent / "datasets" / "images"
     found = []
     for name in NAMES:
         try:
