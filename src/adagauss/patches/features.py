@@ -123,7 +123,7 @@ class PatchFeatures(Learned):
 
     def _images_at_once(self) -> int:
         positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.sizes)
-        return max(1, NUMBERS // (positions * FILTERS))
+        return max(1, NUMBERS // (positions * min(FILTERS, self.settings.filters)))
 
     def _block(self, images: Tensor) -> Tensor:
         """Features of some images: all their patches in one matrix, and some filters at a time."""

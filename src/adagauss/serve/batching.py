@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
+
 from adagauss.data.decode import Pixels
 from adagauss.serve.errors import Refusal
 from adagauss.serve.metrics import Metrics
@@ -87,6 +89,8 @@ class Batcher(Generic[Answer]):
             self._waiting -= len(pixels)
 
     def _run(self) -> None:
+        # This thread's own number: for a few pictures a second one mostly waits, and takes a core from everybody else.
+        torch.set_num_threads(1)
         line: deque[_Request[Answer]] = deque()
         while True:
             if not line:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+import torch
 from pydantic import BaseModel, Field
 
 from adagauss.errors import AdagaussError
@@ -199,7 +200,8 @@ class Jobs:
 
 
 def _yield_to_readers() -> None:
-    """Give this thread, and those it starts, a lower priority than those that predict; where the system can."""
+    """Leave a core to those that predict, and give this thread and those it starts a lower priority, where possible."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))
     if hasattr(os, "setpriority"):
         with suppress(OSError):
             own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
