@@ -76,9 +76,9 @@ class Place(NamedTuple):
 class Span:
     """The space that the features of few images span, at any weights of groups of features.
 
-    With SAS = RᵀR and U the weights of the features xS, all that a rule needs of xSU happens in the space of the rows of
-    RU. With LLᵀ = RU²Rᵀ, z = L⁻¹RU²Sx are coordinates in an orthonormal basis of it: lengths and angles are those of xSU,
-    and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
+    With SAS = RᵀR and U the weights of the features xS, all that a rule needs of xSU happens in the space of the rows
+    of RU. With LLᵀ = RU²Rᵀ, z = L⁻¹RU²Sx are coordinates in an orthonormal basis of it: lengths and angles are those of
+    xSU, and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
     """
 
     def __init__(self, sums: FeatureSums, rows: Tensor, scale: Tensor, sizes: Sequence[int]) -> None:
