@@ -187,7 +187,7 @@ def test_shards_that_are_not_to_blame_do_not_stop_the_others(
 
 
 def test_many_lost_shards_end_the_command_early(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
-    paths = [packed(tmp_path / f"{row}.tar", samples(digits, [row])) for row in range(MOST_LOST + 2)]
+    paths = [packed(tmp_path / f"{row}.tar", samples(digits, range(row, row + 1))) for row in range(MOST_LOST + 2)]
     executor = _Dying(1000)
     with pytest.raises(WorkerError, match=rf"{MOST_LOST} shards failed like this"):
         gather(prepared.blank(), paths, tmp_path / "stock", executor=executor, most=1)
