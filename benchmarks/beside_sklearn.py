@@ -1,8 +1,9 @@
 """The classifier beside scikit-learn on the same frozen features: `python -m benchmarks.beside_sklearn [DATASET ...]`.
 
 The classifier is taught five classes at a time and keeps no image; scikit-learn sees all images at once. Both start
-from pixels, and processor seconds are those of everything, teaching and answering. Classes are drawn at random; the
-test images are each dataset's own.
+from pixels, with the same network at the same input size, and processor seconds are those of everything, teaching and
+answering; only importing code is not counted. Classes are drawn at random; the test images are each dataset's own. The
+last column divides the seconds of the classifier by those of the cheaper rival.
 """
 
 from __future__ import annotations
@@ -86,12 +87,22 @@ RIVALS: dict[str, Callable[[], Any]] = {
 }
 
 
-def cells(train: Pixels, test: Pixels) -> Iterator[str]:
+class Result(NamedTuple):
+    """How one classifier did."""
+
+    accuracy: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.accuracy:.1f} ({self.seconds:.1f} s)"
+
+
+def results(train: Pixels, test: Pixels) -> Iterator[Result]:
     """Accuracy and processor seconds of each; all features are extracted once, and count for every rival."""
     for method in METHODS.values():
         started = time.process_time()
         accuracy = taught(method, train, test)
-        yield f"{100 * accuracy:.1f} ({time.process_time() - started:.0f} s)"
+        yield Result(accuracy, time.process_time() - started)
     started = time.process_time()
     first, second = frozen(train, test)
     extracting = time.process_time() - started
@@ -99,7 +110,14 @@ def cells(train: Pixels, test: Pixels) -> Iterator[str]:
         started = time.process_time()
         model = make_pipeline(StandardScaler(), rival()).fit(first, train.targets.numpy())
         accuracy = float(model.score(second, test.targets.numpy()))
-        yield f"{100 * accuracy:.1f} ({extracting + time.process_time() - started:.0f} s)"
+        yield Result(accuracy, extracting + time.process_time() - started)
+
+
+def import_all(train: Pixels) -> None:
+    """Let both sides load their code before anything is timed."""
+    few = Pixels(train.images[:4], torch.arange(4) % 2)
+    frozen(few, few)
+    taught(None, few, few)
 
 
 def main() -> None:
@@ -109,8 +127,8 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=FutureWarning)
     names = [*METHODS, *RIVALS]
-    print("| dataset | classes | train images each | " + " | ".join(names) + " |")
-    print("|---|---|---|" + "---|" * len(names))
+    print("| dataset | classes | train images each | " + " | ".join(names) + " | times the seconds of the cheaper |")
+    print("|---|---|---|" + "---|" * len(names) + "---|")
     for name in options.datasets:
         for size in DATASETS[name]:
             dataset = read(name, SIZES.get(name))
@@ -121,8 +139,11 @@ def main() -> None:
                 pixels(some(part, chosen, number))
                 for part, number in ((dataset.train, size.train), (dataset.test, size.test))
             )
-            line = " | ".join(cells(train, test))
-            print(f"| {name} | {size.classes} | {size.train} | {line} |", flush=True)
+            import_all(train)
+            found = list(results(train, test))
+            ratio = found[0].seconds / min(rival.seconds for rival in found[len(METHODS) :])
+            line = " | ".join(map(str, found))
+            print(f"| {name} | {size.classes} | {size.train} | {line} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

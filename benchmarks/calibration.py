@@ -21,7 +21,7 @@ from adagauss.evidence import Evidence
 from adagauss.evidence.typicality import typicality
 from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.sums import Choice, FeatureSums
+from adagauss.sums import Choice, FeatureSums, Weighing
 
 from .still_features import Part, still_features
 
@@ -91,9 +91,9 @@ def still_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
         judges = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
-        scores, targets = choice.observe(sums, some.features[judges].unsqueeze(0), some.targets[judges])
+        scores, targets = choice.observe(Weighing(sums), some.features[judges].unsqueeze(0), some.targets[judges])
         evidence.observe(scores, targets, typicality(scores))
-    raw = choice.solve(sums)(test.features)
+    raw = choice.solve(Weighing(sums))(test.features)
     unscaled = raw * choice.temperature
     name = f"{dataset}, {method} features, {part.kind}, {tasks} tasks"
     line = row(name, raw, evidence, test.targets, typicality(raw))

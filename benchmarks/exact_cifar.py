@@ -1,8 +1,8 @@
 """Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
 
-The dictionary comes from the first ten classes (``--first``), whatever the number of tasks; every image is looked at
-once, with its mirror image, and then only sums are kept. The ridge's strength is chosen on arriving images, each left
-out in turn.
+The dictionary comes from photographs that belong to no task or, with ``--dictionary-from first_task``, from the first
+ten classes (``--first``), whatever the number of tasks. Every image is looked at once, with its mirror image, and then
+only sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import Choice, FeatureSums, Strength
+from adagauss.sums import Choice, FeatureSums, Strength, Weighing
 
 from .real_data import read
 
@@ -105,8 +105,9 @@ class Exact:
         """λ, judged by the newest images too, and the accuracy over all test images so far."""
         views, targets = self.newest
         judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
-        self.choice.observe(self.sums, views[:, judges], targets[judges])
-        classifier = self.choice.solve(self.sums)
+        weighing = Weighing(self.sums)
+        self.choice.observe(weighing, views[:, judges], targets[judges])
+        classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
         assert isinstance(best, Strength)
         strength = best.images / int(self.sums.images)
@@ -178,7 +179,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--energy", type=float)
     parser.add_argument("--power", type=float)
-    parser.add_argument("--first", type=int, default=10, help="number of classes that the dictionary comes from")
+    parser.add_argument("--dictionary-from", choices=["photographs", "first_task"])
+    parser.add_argument("--first", type=int, default=10, help="classes that the dictionary comes from, if from a task")
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--ask", type=int, default=1, metavar="N", help="choose and test in every Nth task only")
     parser.add_argument("--classes", type=int, default=100)

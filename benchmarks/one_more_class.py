@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from adagauss.sums import Choice, FeatureSums, Strength
+from adagauss.sums import Choice, FeatureSums, Strength, Weighing
 
 IMAGES = 100
 ROUNDS = 3
@@ -31,8 +31,9 @@ def seconds(width: int, classes: int, images: int) -> float:
         now = sums.copy()
         started = time.perf_counter()
         now.add_(features, targets)
-        choice.observe(now, features.unsqueeze(0), targets)
-        choice.solve(now)
+        weighing = Weighing(now)
+        choice.observe(weighing, features.unsqueeze(0), targets)
+        choice.solve(weighing)
         times.append(time.perf_counter() - started)
     return min(times)
 

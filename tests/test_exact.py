@@ -14,7 +14,7 @@ from adagauss.errors import ConfigError
 from adagauss.methods import make_method, methods
 from adagauss.runs import make_config
 from adagauss.runs.protocols import PROTOCOLS
-from adagauss.sums import Choice, FeatureSums
+from adagauss.sums import Choice, Weighing
 from tests.contracts.toy import learner_of, quick_method, toy_tasks
 
 EXACT = [name for name, info in methods().items() if info.family == "exact"]
@@ -27,9 +27,9 @@ def test_arriving_images_judge_when_all_are_in_the_sums(
     compared: list[tuple[int, int]] = []
     observe = Choice.observe
 
-    def spy(self: Choice, sums: FeatureSums, views: Tensor, targets: Tensor, groups: Any = None) -> Any:
-        compared.append((int(sums.images), len(targets)))
-        return observe(self, sums, views, targets, groups)
+    def spy(self: Choice, weighing: Weighing, views: Tensor, targets: Tensor) -> Any:
+        compared.append((int(weighing.sums.images), len(targets)))
+        return observe(self, weighing, views, targets)
 
     monkeypatch.setattr(Choice, "observe", spy)
     learner = learner_of(quick_method("exact", None, **{"classifier.judged": judged}))

@@ -13,8 +13,10 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.patches.dictionary import draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches, windows
 from adagauss.patches.features import DEVIATION_FLOOR
+from adagauss.patches.photographs import photograph_crops
+from adagauss.patches.photographs import photographs as cropped
 
-SMALL = PatchSettings(filters=10, patch_sizes=(3, 4), patches=400, rounds=3)
+SMALL = PatchSettings(filters=10, patch_sizes=(3, 4), patches=400, rounds=3, dictionary_from="first_task")
 
 
 def photographs(count: int = 12, shape: tuple[int, int, int] = (3, 9, 11), seed: int = 0) -> ArrayImages:
@@ -50,8 +52,13 @@ def test_drawn_patches_come_from_the_images_and_from_all_of_them() -> None:
 
 def test_drawn_patches_lie_everywhere_in_an_image() -> None:
     image = torch.arange(36, dtype=torch.uint8).view(1, 1, 6, 6)
-    corners = draw_patches(ArrayImages(image), 5, 200, seeded())[:, 0]
+    corners = draw_patches(ArrayImages(image.expand(50, 1, 6, 6).contiguous()), 5, 200, seeded())[:, 0]
     assert sorted(set(corners.tolist())) == [0, 1, 6, 7]
+
+
+def test_no_image_gives_more_patches_than_it_has_places() -> None:
+    images = ArrayImages(torch.zeros(3, 1, 6, 6, dtype=torch.uint8))
+    assert len(draw_patches(images, 5, 200, seeded())) == 3 * 4
 
 
 def test_contrast_is_normalised_as_defined_and_flat_patches_become_zero() -> None:
@@ -265,3 +272,25 @@ def test_patch_sizes_lie_around_the_usual_one_and_fit_the_images(
     settings = PatchSettings(filters=8, scales=scales, grid=1 if side < 8 else 2)
     assert settings.sizes((3, side, side)) == sizes
     assert PatchFeatures(settings, (3, side, side)).width == 8 * 2 * settings.grid**2
+
+
+def test_a_dictionary_from_photographs_does_not_depend_on_the_images_of_the_task() -> None:
+    everywhere = SMALL.with_changes(dictionary_from="photographs")
+    one, other = (fit_patches(photographs(seed=seed), everywhere, seeded()).state_dict() for seed in (0, 1))
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    one, other = (fit_patches(photographs(seed=seed), SMALL, seeded()).state_dict() for seed in (0, 1))
+    assert not torch.equal(one["directions_3"], other["directions_3"])
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 10), (1, 5, 4), (3, 300, 500), (1, 500, 60)])
+def test_crops_of_photographs_have_the_shape_of_the_images_and_something_on_them(shape: tuple[int, int, int]) -> None:
+    crops = photograph_crops(shape, seeded(), count=12)
+    assert (len(crops), crops.shape) == (12, shape)
+    assert (crops.pixels.float().flatten(1).std(1) > 1).float().mean() > 0.5
+
+
+def test_photographs_that_are_not_installed_are_named_with_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adagauss.patches.photographs.NAMES", ("nowhere.jpg",))
+    cropped.cache_clear()
+    with pytest.raises(DataError, match=r"nowhere\.jpg.*dictionary_from=first_task"):
+        cropped()

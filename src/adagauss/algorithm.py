@@ -52,8 +52,11 @@ def learn_task(
     The images are held by ``now`` and its parts alone, and die with them. Network and drift see the part ``seen``;
     memory and classifier learn from all images, and may first be tried without some that then judge them.
     """
-    network = copy.deepcopy(before.network)
-    previous = before.network.frozen_copy() if before.tasks else None
+    later = method.representation.later is not None
+    # A network that nothing will change is known before and after the task alike: copies would only take time.
+    still = bool(before.tasks) and not later and not method.classifier.changes_network
+    network = before.network if still else copy.deepcopy(before.network)
+    previous = before.network.frozen_copy() if before.tasks and later else None
     of_terms = before.states_below("representation/")
     shared = method.representation.shares(of_terms)
     known, index = tuple(before.classes), len(before.tasks)
@@ -76,7 +79,7 @@ def learn_task(
     old = before.memory
     with report.clock("drift"):
         states["drift"] = before.states.get("drift")
-        if previous is not None and method.representation.later is not None:
+        if previous is not None:
             moved = method.drift.update(old, seen, before.states.get("drift"))
             old, states["drift"] = method.memory.after_drift(old, moved.memory), moved.state
             report.warn(moved.warning, runtime)

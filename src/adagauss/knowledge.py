@@ -51,13 +51,15 @@ class Predictor(nn.Module):
         self.scorer = scorer
         self.calibration = calibration
         self.typical = typical if typical is not None else Typicality()
+        # What no score depends on need not be computed: patches of photographs, mostly, or the network for drawings.
+        self.read = scorer.reads(extractor.groups) if self.typical.weight is None else None
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.calibration(self.scorer(self.extractor.for_prediction(images)))
+        return self.calibration(self.scorer(self.extractor.for_prediction(images, self.read)))
 
     def answers(self, images: Tensor) -> Answers:
         """Scores and typicality."""
-        return self.judge(self.extractor.for_prediction(images))
+        return self.judge(self.extractor.for_prediction(images, self.read))
 
     def judge(self, features: Tensor) -> Answers:
         """The same from features."""
@@ -137,6 +139,10 @@ class Knowledge(nn.Module):
     def features(self, images: Images, runtime: Runtime) -> Tensor:
         """(N, S) features."""
         return extract_features(self.network.extractor, images, runtime, prediction=True)
+
+    def asked(self, images: Images, runtime: Runtime) -> Tensor:
+        """As `features`, for answers of this knowledge only: features that no answer depends on may be zeros."""
+        return extract_features(self.network.extractor, images, runtime, prediction=True, read=self.predictor.read)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""

@@ -186,24 +186,24 @@ class Learner:
     def predict(self, images: Images) -> list[Label]:
         """The most likely class of each image."""
         known = self.knowledge
-        winners = known.scores(known.features(self.of_shape(images), self.runtime)).argmax(1)
+        winners = known.scores(known.asked(self.of_shape(images), self.runtime)).argmax(1)
         return [known.classes[index] for index in winners.tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
         known = self.knowledge
-        scores = known.scores(known.features(self.of_shape(images), self.runtime))
+        scores = known.scores(known.asked(self.of_shape(images), self.runtime))
         return torch.softmax(scores.double(), dim=1)
 
     def predict_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
         known = self.knowledge
-        return known.sets(known.features(self.of_shape(images), self.runtime), coverage)
+        return known.sets(known.asked(self.of_shape(images), self.runtime), coverage)
 
     def unknownness(self, images: Images) -> Tensor:
         """(N,) the share of known images that look less strange: near 1 for images of no known class."""
         known = self.knowledge
-        return known.unknownness(known.features(self.of_shape(images), self.runtime))
+        return known.unknownness(known.asked(self.of_shape(images), self.runtime))
 
     def summary(self) -> list[ClassSummary]:
         """What is known about the answers for each class."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -41,16 +42,18 @@ def extract_features(
     draw: Draw = lambda number: Changes.none(),
     *,
     prediction: bool = False,
+    read: Sequence[bool] | None = None,
 ) -> Tensor:
     """(N, S) features in evaluation mode: the only feature-extraction loop.
 
     Several processes share out the images of every batch, and all get all features; what ``draw`` draws for a batch is
-    for the whole of it. ``prediction`` returns the features used for prediction.
+    for the whole of it. ``prediction`` returns the features used for prediction, in which groups that are not ``read``
+    may be zeros.
     """
     was_training = extractor.training
     extractor.eval()
     rows = []
-    forward = extractor.for_prediction if prediction else extractor
+    forward = partial(extractor.for_prediction, read=read) if prediction else extractor
     bounds = feature_batches(images)
     division = divided_batches(bounds, runtime)
     with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:

@@ -150,7 +150,7 @@ def check_features(one: Extractor, other: Extractor) -> None:
             "these learners cannot be merged: their features differ, because each prepared or trained its network on "
             "its own first task. Make one learner and save it after its first task, let the other start from its "
             "blank() (`adagauss teach OTHER FOLDER --like MODEL`), which has the same features and no classes, and "
-            "teach both; or use a pretrained network that nothing is trained in (exact-pretrained)"
+            "teach both; or use features that depend on no task, the same in every learner (exact, exact-pretrained)"
         )
 
 

@@ -21,7 +21,7 @@ DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
 
 
 def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
-    """One strength and the same unlabelled preparation for all: these are chosen from what comes first."""
+    """One strength for all: it is chosen by the images that come first. Features depend on no image."""
     method = quick_method(name)
     fixed: dict[str, object] = {}
     if "strengths" in type(method.classifier).model_fields:
@@ -31,8 +31,6 @@ def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
     if name == "exact-auto":
         fixed["classifier.group_weights"] = ((1.0, 0.5),)
     learner = learner_of(quick_method(name, None, **fixed))
-    learner.network.extractor.prepare(toy_images().images, torch.Generator().manual_seed(0))
-    learner.network.extractor.trunk.prepare = lambda images, generator: None  # type: ignore[method-assign]
     for classes in division:
         learner.learn(toy_images().of_classes(classes))
     return learner

@@ -14,11 +14,11 @@ from adagauss.cli import tables, terminal
 from adagauss.config import plain
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
-from adagauss.data.stream import StreamConfig
+from adagauss.data.stream import StreamConfig, task_sizes
 from adagauss.errors import ConfigError, NumericalError
 from adagauss.methods import Method, make_method, methods
 from adagauss.runs import RunFolder, RunResult, compare, make_config, metrics
-from adagauss.runs.grid import run_grid, shared_recipe
+from adagauss.runs.grid import recipe_of, run_grid, shared_recipe
 from adagauss.runs.metrics import Metric
 from adagauss.runs.protocols import PROTOCOLS, protocol
 from adagauss.runs.published import Published, published
@@ -42,9 +42,26 @@ def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> No
 
 
 def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
-    full = {name for name in PROTOCOLS if not name.endswith("-cpu")}
-    assert {f"{name}-cpu" for name in full} == PROTOCOLS.keys() - full
-    assert all((chosen.scale == "cpu") == name.endswith("-cpu") for name, chosen in PROTOCOLS.items())
+    full = {name for name in PROTOCOLS if not name.endswith(("-cpu", "-few"))}
+    scratch = {name for name in full if not protocol(name).needs_weights}
+    assert PROTOCOLS.keys() == full | {f"{name}-cpu" for name in full} | {f"{name}-few" for name in scratch}
+    assert all((chosen.scale == "paper") == (name in full) for name, chosen in PROTOCOLS.items())
+
+
+def test_few_classes_are_two_in_every_task_but_a_first_half() -> None:
+    shapes = {"cifar100-10-few": [2] * 10, "cifar100-20-few": [2] * 20, "tiny-half-5-few": [10, 2, 2, 2, 2, 2]}
+    for name, sizes in shapes.items():
+        stream = protocol(name).stream
+        assert stream.classes is not None
+        assert task_sizes(stream.classes, stream.tasks, stream.first) == sizes
+
+
+def test_with_few_classes_only_adagauss_distils_less() -> None:
+    for method in ("adagauss", "lwf", "pass"):
+        own, few = (
+            resolved(method, name).representation.terms["distillation"] for name in ("cifar100-10", "cifar100-10-few")
+        )
+        assert (few != own) == (method == "adagauss")
 
 
 def test_every_benchmark_also_starts_with_half_of_its_classes() -> None:
@@ -132,8 +149,7 @@ def test_the_shared_recipe_reaches_every_method_that_trains(name: str) -> None:
 
 def resolved(method: str, name: str, recipe: str = "own", preset: str | None = None) -> Method:
     chosen = protocol(name)
-    shared = shared_recipe(make_method(method)) if recipe == "shared" else None
-    return make_config(method, chosen.stream, preset=preset, protocol=chosen, recipe=shared).method
+    return make_config(method, chosen.stream, preset=preset, protocol=chosen, recipe=recipe_of(method, recipe)).method
 
 
 def test_what_a_method_is_made_of_survives_every_protocol() -> None:
@@ -142,9 +158,10 @@ def test_what_a_method_is_made_of_survives_every_protocol() -> None:
         assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
 
 
-@pytest.mark.parametrize("name", ["cifar100-10-cpu", "cub-10", "cub-20-cpu"])
-def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: str) -> None:
-    parts = [resolved(method, name, "shared").representation for method in methods()]
+@pytest.mark.parametrize("recipe", ["shared", "brisk"])
+@pytest.mark.parametrize("name", ["cifar100-10-cpu", "cifar100-10-few", "cub-10", "cub-20-cpu"])
+def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: str, recipe: str) -> None:
+    parts = [resolved(method, name, recipe).representation for method in methods()]
     assert len({part.first.model_dump_json() for part in parts if part.first is not None}) == 1
     assert len({part.later.model_dump_json() for part in parts if part.later is not None}) == 1
 

@@ -95,19 +95,21 @@ class Extractor(nn.Module):
         if self.companion is not None:
             self.companion.prepare(images, generator)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
+        """Images to features; groups of features that are not ``read`` may be zeros."""
         # For grey images and a trunk that takes colour, the three-channel mean repeats the grey channel.
-        features: Tensor = self.bottleneck(self.trunk((resized(images, self.input_size) - self.mean) / self.std))
+        pixels = (resized(images, self.input_size) - self.mean) / self.std
+        features: Tensor = self.bottleneck(self.trunk(pixels) if read is None else self.trunk.some(pixels, read))
         return features
 
-    def for_prediction(self, images: Tensor) -> Tensor:
+    def for_prediction(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Features used for prediction: with ``mirror``, the mean over an image and its mirror image.
 
-        Those of a companion follow, by its own rule.
+        Those of a companion follow, by its own rule. Groups of features that are not ``read`` may be zeros.
         """
-        features: Tensor = self(images)
+        features: Tensor = self(images, read)
         if self.mirror:
-            features = (features + self(images.flip(3))) / 2
+            features = (features + self(images.flip(3), read)) / 2
         return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
 
     def end_first_task(self) -> None:

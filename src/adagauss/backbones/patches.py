@@ -1,4 +1,4 @@
-"""Features that stand still: answers of a dictionary of image patches, learned without labels from the first task."""
+"""Features that stand still: answers of a dictionary of image patches, learned once and without labels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PatchTrunk(Trunk):
 
 @register_backbone(
     "patches",
-    summary="a dictionary of whitened patches, learned without labels from the first task and never trained",
+    summary="a dictionary of whitened patches, learned without labels and never trained",
     options=PatchSettings,
 )
 def patches(spec: TrunkSpec) -> Trunk:

@@ -60,6 +60,11 @@ class Trunk(nn.Module):
         """(B, C, H, W) images to (B, width) features."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
+    def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
+        """As `forward`; groups of features that nobody will read may be zeros, if that saves time."""
+        features: Tensor = self(images)
+        return features
+
 
 @dataclass(frozen=True)
 class TrunkSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ from adagauss.patches import PatchSettings
 class StillOptions(Config):
     """What stands side by side."""
 
-    patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=200))
+    patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=200, patches=30_000))
     """1,600 features, about as many as a pretrained network has: the sums of both take 33 MB."""
     pretrained: str | None = "efficientnet_lite0"
     """A backbone that comes with weights, which are never trained; None: the patches alone."""
@@ -73,10 +75,19 @@ class StillTrunk(Trunk):
         self.dictionary.prepare(images, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        parts = [self.dictionary(resized(images, self.dictionary.input_size))]
-        if self.network is not None:
-            parts.append(self._pretrained(images))
+        return self.some(images, (True,) * len(self.groups))
+
+    def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
+        kinds = (self._patches, self._pretrained)
+        parts = [
+            kind(images) if wanted else images.new_zeros(images.shape[0], width)
+            for kind, wanted, width in zip(kinds, read, self.groups, strict=False)
+        ]
         return torch.cat(parts, dim=1)
+
+    def _patches(self, images: Tensor) -> Tensor:
+        features: Tensor = self.dictionary(resized(images, self.dictionary.input_size))
+        return features
 
     def _pretrained(self, images: Tensor) -> Tensor:
         assert self.network is not None

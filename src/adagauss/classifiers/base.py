@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor
@@ -25,6 +25,10 @@ class Scorer(Learned):
     @property
     def power(self) -> float | None:
         """λ of Tukey's transform, if features enter as f^λ."""
+        return None
+
+    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
+        """Which groups of the network's features, of these sizes, change scores; None: all."""
         return None
 
     @property

@@ -23,7 +23,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
@@ -77,6 +77,11 @@ class ExactScorer(Scorer):
     def width(self) -> int:
         """How many features it takes."""
         return len(self.weight) if self.random is None else len(self.random.matrix)
+
+    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
+        if self.random is not None or sum(groups) != len(self.weight):
+            return None
+        return tuple(bool(part.any()) for part in torch.split(self.weight, list(groups)))
 
     @property
     def class_sums(self) -> Tensor:
@@ -141,9 +146,9 @@ class ExactClassifier(Classifier):
     def _fitted(
         self, known: ExactScorer, sums: FeatureSums, views: Tensor, targets: Tensor, network: Network
     ) -> Fitted:
-        groups, choice = self._groups(network), copy.deepcopy(known.choice)
-        left_out = LeftOut(*choice.observe(sums, views, targets, groups))
-        return Fitted(ExactScorer(sums, known.random, choice, choice.solve(sums, groups)), left_out)
+        choice, weighing = copy.deepcopy(known.choice), Weighing(sums, self._groups(network))
+        left_out = LeftOut(*choice.observe(weighing, views, targets))
+        return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         width = self.random_features or network.extractor.size
@@ -161,7 +166,7 @@ class ExactClassifier(Classifier):
         if now.removed is not None:
             take_out(sums, now.removed, self.flips, before.expanded)
         sums.regroup_(now.groups)
-        return ExactScorer(sums, before.random, choice, choice.solve(sums, self._groups(now.network)))
+        return ExactScorer(sums, before.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
 
     def merged(
         self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
@@ -171,7 +176,7 @@ class ExactClassifier(Classifier):
         if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
-        return ExactScorer(sums, one.random, choice, choice.solve(sums, self._groups(now.network)))
+        return ExactScorer(sums, one.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""

@@ -52,7 +52,11 @@ def compare(
     tasks: Annotated[int, typer.Option("--tasks", "-t", min=1, help="Number of tasks.")] = 5,
     protocol: ProtocolName = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="own: each method's own epochs, rates and images; shared: the same.")
+        str,
+        typer.Option(
+            "--recipe",
+            help="own: each method's own epochs, rates and images; shared: the same; brisk: the same, for few epochs.",
+        ),
     ] = "own",
     epochs: Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task, for all.")] = None,
     settings: Settings = None,

@@ -125,7 +125,7 @@ def show_settings(title: str, method: Method, origins: Mapping[str, str]) -> Non
 def protocols() -> None:
     """List the protocols: number of tasks ("50 + 5": 50 classes first, then 5 more tasks), class order, network.
 
-    Each also exists as NAME-cpu, small enough for two CPU cores.
+    Each also exists as NAME-cpu, small enough for two CPU cores; those from scratch also as NAME-few, 2 classes a task.
     """
     from adagauss.runs.protocols import PROTOCOLS
 

@@ -51,7 +51,7 @@ class Asked:
         """Images put to what the learner knows now."""
         knowledge = learner.knowledge
         runtime = Runtime(learner.runtime.config, learner.runtime.seed, reporter)
-        return cls(knowledge, knowledge.features(learner.of_shape(images), runtime))
+        return cls(knowledge, knowledge.asked(learner.of_shape(images), runtime))
 
     @cached_property
     def probabilities(self) -> npt.NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Exact: features that stand still and a ridge regression of everything seen; nothing is trained and nothing drifts.
 
-    task 1: a dictionary of whitened patches of its images, without labels        backbone (patches)
+    once: a dictionary of whitened patches of photographs that belong to no task  backbone (patches)
     every task, with x the pooled answers of the dictionary to an image:
         A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well       classifier (sums)
         λ from arriving images, each left out in turn                             classifier (strength)
@@ -9,7 +9,9 @@
 
 The preset ``large`` has 16,000 features of patches of three sizes, for which the sums take 1 GB; the composition has
 4,000, for 64 MB.
-Given the dictionary and λ, W depends neither on the order of the classes nor on their division into tasks.
+Given λ, W depends neither on the order of the classes nor on their division into tasks. The preset ``first-task`` draws
+the patches from the first task's images instead: better by a point where that has ten classes of 500 images, worse by
+several where it has one.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ UNTRAINED = tuple(
             "backbone.options.scales": 3,
             "classifier.strengths": (30.0, 100.0, 300.0),
             "classifier.judged": 500,
-        }
+        },
+        "first-task": {"backbone.options.dictionary_from": "first_task"},
     },
     fixed=UNTRAINED,
 )

@@ -1,6 +1,6 @@
 """Exact-auto: patches and a pretrained network, both standing still, weighed by images left out in turn.
 
-    task 1: a dictionary of whitened patches, without labels; the pretrained network as it is   backbone (still)
+    once: a dictionary of whitened patches of photographs; the pretrained network as it is      backbone (still)
     every task, with x the features of both kinds, each scaled to weigh alike:
         A ← A + xxᵀ,  C ← [C, Σx of each new class]                                             classifier (sums)
         rule, λ and the weight d of each kind from arriving images, each left out in turn       classifier (choice)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,9 @@ USUAL_SIDE, USUAL_SIZE, LEAST_SIZE = 32, 6, 3
 class PatchSettings(Config):
     """How a dictionary of patches is learned and used."""
 
+    dictionary_from: Literal["photographs", "first_task"] = "photographs"
+    """Images that patches are drawn from: photographs that are the same everywhere, so that features depend on no task,
+    or the first task's, which are about as good where it has some five classes, and better only where it has many."""
     filters: PositiveInt = 2000
     """Directions of all patch sizes together; every one gives two features in each cell of the grid."""
     patch_sizes: tuple[PositiveInt, ...] | None = None
@@ -75,7 +78,7 @@ class PatchFeatures(Learned):
     """Images in 0..1 to pooled answers of a dictionary: nothing in it is trained.
 
     For a patch p and direction d: s = zca(normalise_contrast(p))·d. A feature is the mean of max(0, s − α) or of
-    max(0, −s − α) over the patches of a grid cell, to the power ½, standardised as in the first task.
+    max(0, −s − α) over the patches of a grid cell, to the power ½, standardised over the images of the dictionary.
     """
 
     def __init__(self, settings: PatchSettings, shape: tuple[int, int, int]) -> None:

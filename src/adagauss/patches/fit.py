@@ -1,29 +1,39 @@
-"""Learning a dictionary from the first task's images, in two passes over them."""
+"""Learning a dictionary from photographs or from the first task's images, in two passes over them."""
 
 from __future__ import annotations
 
 import torch
 
-from adagauss.data.images import Images
+from adagauss.data.images import Images, Subset
 from adagauss.errors import DataError
 from adagauss.patches.dictionary import IMAGES, draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches
 from adagauss.patches.features import PatchFeatures, PatchSettings
+from adagauss.patches.photographs import photograph_crops
+
+STANDARD = 256
+"""Crops of photographs that features are standardised by: the classifier has units of its own in any case."""
 
 
 def fit_patches(
     images: Images, settings: PatchSettings, generator: torch.Generator, device: torch.device | str = "cpu"
 ) -> PatchFeatures:
-    """Features whose dictionary (first pass) and standardisation (second pass) come from ``images``."""
+    """Features whose dictionary (first pass) and standardisation (second pass) come from ``images``.
+
+    If the settings say so, crops of photographs take their place: then only the shape of ``images`` counts.
+    """
     if len(images) == 0:
-        raise DataError("a dictionary of patches is learned from the first task's images, and there are none")
-    features = PatchFeatures(settings, images.shape)
+        raise DataError("a dictionary of patches is learned with the first task's images, and there are none")
+    features, shown = PatchFeatures(settings, images.shape), images
+    if settings.dictionary_from == "photographs":
+        images = photograph_crops(images.shape, generator)
+        shown = Subset(images, torch.arange(STANDARD))
     for size, filters in zip(features.sizes, settings.shares(len(features.sizes)), strict=True):
         patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
         whitening = whiten_patches(patches, settings.epsilon, settings.energy)
         directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)
         features.set_dictionary(size, *fold(whitening), directions)
     features.to(device)
-    _standardise(features, images)
+    _standardise(features, shown)
     return features
 
 

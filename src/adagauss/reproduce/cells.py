@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 from adagauss.backbones.registry import backbone_info
 from adagauss.data.dataset import ReadOptions, dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.methods import make_method
 from adagauss.reproduce.failures import Failures
+from adagauss.reproduce.lengths import passes
 from adagauss.reproduce.plan import Item, Row, Scale, Where
 from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import METRICS_FILE, RunFolder
-from adagauss.runs.grid import shared_recipe
+from adagauss.runs.grid import recipe_of
 from adagauss.runs.results import RunResult
 from adagauss.runtime import RuntimeConfig
 
@@ -151,7 +151,7 @@ def make_cell(row: Row, protocol_name: str, shop: Workshop) -> Cell | Problem:
             row.method,
             protocol.stream,
             settings=settings,
-            recipe=shared_recipe(make_method(row.method)) if shop.scale.recipe == "shared" else None,
+            recipe=recipe_of(row.method, shop.scale.recipe),
             runtime=shop.runtime,
             protocol=protocol,
         )
@@ -165,13 +165,16 @@ def make_cell(row: Row, protocol_name: str, shop: Workshop) -> Cell | Problem:
 
 
 def distinct(found: Sequence[Job]) -> list[Cell]:
-    """The runs behind jobs, each once, in the order of work: one seed of everything before the next."""
-    cells: dict[Path, tuple[int, int, Cell]] = {}
+    """The runs behind jobs, each once, in the order of work: one seed of everything before the next, short runs first.
+
+    So most tables and figures can be looked at, with one seed, long before all is done.
+    """
+    cells: dict[Path, tuple[int, int, float, Cell]] = {}
     datasets: dict[str, int] = {}
     ranks: Mapping[int, int] = {seed: rank for rank, seed in enumerate(dict.fromkeys(job.seed for job in found))}
     for job in found:
         if isinstance(job.cell, Cell):
             # Runs on one dataset follow each other, so that it is read once.
             place = datasets.setdefault(job.cell.config.stream.dataset, len(datasets))
-            cells.setdefault(job.cell.folder.path, (ranks[job.seed], place, job.cell))
-    return [cell for _, _, cell in sorted(cells.values(), key=lambda entry: entry[:2])]
+            cells.setdefault(job.cell.folder.path, (ranks[job.seed], place, passes(job.cell.config), job.cell))
+    return [cell for *_, cell in sorted(cells.values(), key=lambda entry: entry[:3])]

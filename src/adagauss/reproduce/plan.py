@@ -36,8 +36,8 @@ SCALES = {
         "cpu",
         "cpu",
         (0, 1, 2),
-        "shared",
-        lambda name: protocol_by_name(f"{name}-cpu"),
+        "brisk",
+        lambda name: protocol_by_name(f"{name}-few"),
         "CPU scale, the same recipe for all methods: compare the order with the paper's, not the numbers",
     ),
 }

@@ -26,8 +26,12 @@ from adagauss.runtime import RuntimeConfig
 from adagauss.settings import flatten
 from adagauss.training import Recipe
 
-RECIPES = ("own", "shared")
-SHARED_RATES = {"first": 0.1, "later": 0.05}
+SHARED_RATES: dict[str, dict[str, float]] = {
+    "shared": {"first": 0.1, "later": 0.05},
+    "brisk": {"first": 0.1, "later": 0.1},
+}
+"""Learning rates of the recipes that all methods share."""
+RECIPES = ("own", *SHARED_RATES)
 
 
 class Grid(NamedTuple):
@@ -39,18 +43,27 @@ class Grid(NamedTuple):
     """Why a method has no results, or not for all seeds."""
 
 
-def shared_recipe(method: Method) -> dict[str, Any]:
-    """The same epochs, optimizer, schedule, clipping, augmentation and first task for every method.
+def shared_recipe(method: Method, name: str = "shared") -> dict[str, Any]:
+    """The same epochs, optimizer, schedule, clipping and augmentation for every method.
 
-    Rotations in the first task only are switched off; rotations in every task are part of a method (PASS) and stay.
+    ``shared`` also makes the first task the same: rotations in that task only are switched off, while rotations in
+    every task are part of a method (PASS) and stay. ``brisk`` is for short schedules: the rate of the first task in
+    every task, as in the paper's text, and each method rotates the first task's images if its authors do.
     """
     recipe = _leaves("augmentation", Augmentation())
-    for stage, rate in SHARED_RATES.items():
+    for stage, rate in SHARED_RATES[name].items():
         if getattr(method.representation, stage) is not None:
             recipe.update(_leaves(f"representation.{stage}", Recipe(learning_rate=rate, clip_norm=1.0)))
-    if getattr(method.representation.label_augmentation, "when", None) == "first":
+    if name == "shared" and getattr(method.representation.label_augmentation, "when", None) == "first":
         recipe["representation.label_augmentation.kind"] = "none"
     return recipe
+
+
+def recipe_of(method: str, name: str) -> dict[str, Any] | None:
+    """The settings of a recipe for a method; None leaves it its own."""
+    if name not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES)
+    return None if name == "own" else shared_recipe(make_method(method), name)
 
 
 def run_grid(
@@ -97,7 +110,7 @@ def run_grid(
                 stream,
                 # Settings of a grid apply only to the methods that have them.
                 settings={key: value for key, value in (settings or {}).items() if key in known[name]},
-                recipe=shared_recipe(make_method(name)) if recipe == "shared" else None,
+                recipe=recipe_of(name, recipe),
                 epochs=epochs,
                 seed=seed,
                 runtime=runtime,

@@ -6,5 +6,17 @@ from adagauss.sums.grouped import GroupSums
 from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
+from adagauss.sums.weighing import Weighing
 
-__all__ = ["Choice", "Discriminant", "FeatureSums", "GroupSums", "Linear", "Ridge", "Rule", "Strength", "oas_shrinkage"]
+__all__ = [
+    "Choice",
+    "Discriminant",
+    "FeatureSums",
+    "GroupSums",
+    "Linear",
+    "Ridge",
+    "Rule",
+    "Strength",
+    "Weighing",
+    "oas_shrinkage",
+]

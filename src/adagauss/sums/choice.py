@@ -13,9 +13,10 @@ from torch import Tensor
 from adagauss.errors import ConfigError, NumericalError
 from adagauss.state import Groups, Learned
 from adagauss.sums.discriminant import Discriminant
-from adagauss.sums.linear import Linear, Rule, unit_deviation
+from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
+from adagauss.sums.weighing import Weighed, Weighing
 from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 
 STRENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -23,8 +24,6 @@ STRENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0)
 TRAILING = 0.5
 """Hits, in units of √(images judged), by which a candidate may trail the best. On held-out training images of CUB,
 TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third more."""
-LEAST_FACTOR = 1e-4
-"""Features weighed less than this, between others, are as good as left out."""
 
 
 class Strength(NamedTuple):
@@ -100,25 +99,23 @@ class Choice(Learned):
         self.require(self.tried.any(), "no candidate is left")
 
     @torch.no_grad()
-    def observe(
-        self, sums: FeatureSums, views: Tensor, targets: Tensor, groups: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def observe(self, weighing: Weighing, views: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Try every candidate that is left on images that are in the sums, each left out in turn.
 
-        ``views`` are (V, N, width) features; ``groups`` the sizes of the groups of features, in their order (None: all
-        are one group). Images that are alone in their class are passed over: without them it is not known. Returned
-        are the scores of the others under the candidate that is now the best, at its temperature, and their targets.
+        ``views`` are (V, N, width) features. Images that are alone in their class are passed over: without them it is
+        not known. Returned are the scores of the others under the candidate that is now the best, at its temperature,
+        and their targets.
         """
+        sums = weighing.sums
         others = sums.counts.cpu()[targets] > len(views)
         views, targets = views[:, others], targets[others]
         if len(targets) == 0:
             return views.new_zeros(0, sums.classes), targets
         found: dict[int, Tensor] = {}
-        for weighed, candidates in self._by_weights(sums, groups):
+        for weighed, candidates in self._by_weights(weighing):
             for index in candidates:
-                rule, shown = self._rule(index, sums), views[:, :, weighed.features]
                 try:
-                    found[index] = rule.left_out(weighed.sums, shown, targets, weighed.scale)
+                    found[index] = weighed.left_out(self._rule(index, sums), views, targets)
                 except NumericalError:
                     # A covariance may have no inverse where a regression does well.
                     self.tried[index] = False
@@ -176,51 +173,19 @@ class Choice(Learned):
             return 1.0
         return best_temperature(self.surprise[best], self.second[best], int(self.images))[0]
 
-    def solve(self, sums: FeatureSums, groups: Sequence[int] | None = None) -> Linear:
+    def solve(self, weighing: Weighing) -> Linear:
         """The scores of the best candidate, divided by the temperature."""
         best = self.best
-        weighed = _Weighed.of(sums, self.weights[best].tolist(), groups)
-        weight, bias = self._rule(best, sums).solve(weighed.sums, weighed.scale).divided_by(self.temperature)
-        full = weight.new_zeros(sums.width, sums.classes)
-        full[weighed.features] = weight
-        return Linear(full, bias)
+        weighed = weighing.at(self.weights[best].tolist())
+        return weighed.solve(self._rule(best, weighing.sums)).divided_by(self.temperature)
 
     def _rule(self, index: int, sums: FeatureSums) -> Rule:
         return self.rules[int(self.rule[index])].rule(int(sums.images))
 
-    def _by_weights(self, sums: FeatureSums, groups: Sequence[int] | None) -> Iterator[tuple[_Weighed, list[int]]]:
+    def _by_weights(self, weighing: Weighing) -> Iterator[tuple[Weighed, list[int]]]:
         """Candidates still tried, those with the same weights together."""
         alike: dict[tuple[float, ...], list[int]] = {}
         for index in self.tried.nonzero().flatten().tolist():
             alike.setdefault(tuple(self.weights[index].tolist()), []).append(index)
         for weights, candidates in alike.items():
-            yield _Weighed.of(sums, weights, groups), candidates
-
-
-class _Weighed(NamedTuple):
-    """The features that take part, their sums, and what they are weighed by."""
-
-    sums: FeatureSums
-    features: slice
-    scale: Tensor
-
-    @classmethod
-    def of(cls, sums: FeatureSums, weights: Sequence[float], groups: Sequence[int] | None) -> _Weighed:
-        """All features at one deviation within classes, times the weight of their group.
-
-        A group weighs by its weight alone, however many features it has; those without weight at either end are left
-        out of the sums.
-        """
-        sizes = [sums.width] if groups is None or len(weights) == 1 else list(groups)
-        if len(sizes) != len(weights):
-            raise ConfigError(f"there are {len(sizes)} groups of features, but weights for {len(weights)}")
-        pairs = zip(weights, sizes, strict=True)
-        weight = torch.cat([torch.full((size,), weight / max(1, size) ** 0.5) for weight, size in pairs])
-        some = weight.nonzero().flatten()
-        if len(some) == 0:
-            raise ConfigError("all groups of features are weighed with nothing: give one a weight")
-        kept = slice(int(some[0]), int(some[-1]) + 1)
-        if kept.stop - kept.start < sums.width:
-            sums = sums.part(kept.start, kept.stop)
-        scale = unit_deviation(sums)
-        return cls(sums, kept, scale * weight[kept].clamp_min(LEAST_FACTOR).to(scale))
+            yield weighing.at(weights), candidates

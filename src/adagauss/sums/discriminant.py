@@ -143,11 +143,11 @@ class _Spread:
         for strip in matrix:
             strip *= torch.outer(self.factors[start : start + len(strip)] / number, self.factors[start:])
             start += len(strip)
-        size = float(diagonal(matrix).mean())
+        size = float(diagonal(matrix).sum()) / sums.features
         if not size > 0:
             raise DataError("no class has two different images, so there is no covariance within classes: add images")
         if shrinkage is None:
-            shrinkage = oas_shrinkage(size * sums.width, square_norm(matrix), sums.width, number)
+            shrinkage = oas_shrinkage(size * sums.features, square_norm(matrix), sums.features, number)
         for strip in matrix:
             strip *= 1 - shrinkage
         add_diagonal(matrix, torch.tensor(shrinkage * size))

@@ -54,16 +54,16 @@ def factors_of(sums: FeatureSums, scale: Tensor | None) -> Tensor:
     return torch.ones_like(sums.total) if scale is None else scale.to(sums.total)
 
 
-def unit_deviation(sums: FeatureSums) -> Tensor:
-    """(width,) factors that bring all features to one deviation within classes.
+def unit_deviation(sums: FeatureSums, features: slice = slice(None)) -> Tensor:
+    """Factors that bring all features, or some, to a deviation of 1 within classes.
 
     The deviations come from the sums, so they are those of everything seen and not of the first task. Where no class
     has two images, the deviations over all images stand in.
     """
-    variance = sums.variance_within()
+    variance = sums.variance_within()[features]
     if not float(variance.sum()) > 0:
-        variance = sums.variance()
-    variance = variance + ROUNDING * sums.mean_square()
+        variance = sums.variance()[features]
+    variance = variance + ROUNDING * sums.mean_square()[features]
     moving = variance[variance > 0]
     usual = moving.median() if len(moving) else variance.new_ones(())
-    return (variance / usual + LEAST_VARIANCE).rsqrt()
+    return (variance + LEAST_VARIANCE * usual).rsqrt()

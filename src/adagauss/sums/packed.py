@@ -61,6 +61,19 @@ def square_norm(matrix: list[Tensor]) -> float:
     return total
 
 
+def some_rows(matrix: list[Tensor], rows: Tensor) -> Tensor:
+    """Whole rows of A, of which what lies below the diagonal blocks is mirrored."""
+    found = matrix[0].new_zeros(len(rows), sum(map(len, matrix)))
+    start = 0
+    for strip in matrix:
+        stop = start + len(strip)
+        here, later = (rows >= start) & (rows < stop), rows >= stop
+        found[here, start:] = strip[rows[here] - start]
+        found[later, start:stop] = strip[:, rows[later] - start].mT
+        start = stop
+    return found
+
+
 def copy_block(matrix: list[Tensor], begin: int, into: list[Tensor]) -> None:
     """Copy the square block of A that begins at row and column ``begin`` into the strips of a matrix of its size."""
     width = sum(map(len, into))

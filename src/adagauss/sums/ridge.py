@@ -90,7 +90,7 @@ class _System:
         if self.number == 0:
             raise DataError("there is nothing to solve yet: add images first")
         squares = factors_of(sums, scale).square()
-        ridge = rule.strength * float((diagonal(sums.strips()).double() * squares).mean())
+        ridge = rule.strength * float((diagonal(sums.strips()).double() * squares).sum()) / sums.features
         if not ridge > 0:
             raise DataError("all features are zero, so nothing can be told apart: check what the features come from")
         self.sums = sums

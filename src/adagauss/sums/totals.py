@@ -77,14 +77,20 @@ class FeatureSums(Learned):
         return len(self.total)
 
     @property
+    def features(self) -> int:
+        """Number of features that a trace is the sum over: the width, unless these are sums over coordinates."""
+        return self.width
+
+    @property
     def classes(self) -> int:
         """Number of classes, including those without images."""
         return len(self.counts)
 
     def copy(self) -> Self:
         """Sums that can be changed without changing these."""
-        copied = type(self)(self.width, self.classes, self.gram.dtype).to(self.gram.device)
-        copied.load_state_dict(self.state_dict())
+        copied = type(self)(0, 0, self.gram.dtype)
+        for name, values in self.named_buffers():
+            setattr(copied, name, values.clone())
         return copied
 
     def blank(self, classes: int) -> Self:

@@ -50,7 +50,7 @@ DISTANCES = Item(
     "Distance of memorised to real statistics",
     "figure on adaptation, and its appendix for CUB-200",
     (ADAGAUSS,),
-    {"paper": (Where("imagenet-subset-10"), Where("cub-10")), "cpu": (Where("cifar100-10"), Where("cub-10", 1))},
+    {"paper": (Where("imagenet-subset-10"), Where("cub-10")), "cpu": (Where("cifar100-10"),)},
     tuple(
         more(
             f"Adapted {name} are nearer to the real ones than after EFC's update of the means (paper: by {by}).",

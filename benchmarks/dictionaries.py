@@ -1,0 +1,94 @@
+"""Where a dictionary of patches should come from: `python -m benchmarks.dictionaries [DATASET ...]`.
+
+Twenty classes at random in tasks of five, at most 40 training images of each to learn from and as many other *training*
+images to judge. The dictionary comes from photographs, from the first task, or from its first class alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor
+
+from adagauss.backbones.patches import SIDE
+from adagauss.backbones.resizing import ResizedImages
+from adagauss.data.images import ArrayImages, Images, Subset
+from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
+from adagauss.sums import Choice, FeatureSums, Strength, Weighing
+
+from .real_data import read
+from .still_features import SIZES
+
+DATASETS = ("cifar100", "tiny", "cub", "omniglot", "digits")
+NOT_MIRRORED = ("omniglot", "digits")
+CLASSES, TASK, IMAGES = 20, 5, 40
+SOURCES = {"photographs": 0, "first task": TASK, "first class": 1}
+"""Classes that the dictionary comes from."""
+
+
+def halves(name: str, seed: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Pixels to learn from and pixels that judge, one tensor per class."""
+    dataset, generator = read(name, SIZES.get(name)), torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(dataset.classes), generator=generator)[:CLASSES].tolist()
+    part = dataset.train.of_classes([dataset.classes[index] for index in order])
+    learned, judging = [], []
+    for target in range(len(order)):
+        places = (part.targets == target).nonzero().flatten()
+        places = places[torch.randperm(len(places), generator=generator)]
+        half = min(IMAGES, len(places) // 2)
+        learned.append(_pixels(Subset(part.images, places[:half])))
+        judging.append(_pixels(Subset(part.images, places[half : 2 * half])))
+    return learned, judging
+
+
+def _pixels(images: Images) -> Tensor:
+    reduced = ResizedImages(images, SIDE if min(images.shape[1:]) > SIDE else None)
+    return reduced.batch(torch.arange(len(reduced)))
+
+
+@torch.inference_mode()
+def views(features: PatchFeatures, pixels: Tensor, mirrored: bool) -> Tensor:
+    """(V, N, width) features of images, and of their mirror images."""
+    shown = [pixels, pixels.flip(3)] if mirrored else [pixels]
+    return torch.stack([features(images.float() / 255) for images in shown]).clone()
+
+
+def accuracy(name: str, source: str, filters: int, seed: int) -> float:
+    learned, judging = halves(name, seed)
+    mirrored = name not in NOT_MIRRORED
+    settings = PatchSettings(filters=filters, dictionary_from="first_task" if SOURCES[source] else "photographs")
+    first = ArrayImages(torch.cat(learned[: SOURCES[source] or 1]))
+    features = fit_patches(first, settings, torch.Generator().manual_seed(seed))
+    sums, choice = FeatureSums(features.width), Choice([Strength(images) for images in (30.0, 100.0, 300.0, 1000.0)])
+    for start in range(0, len(learned), TASK):
+        arriving = [views(features, pixels, mirrored) for pixels in learned[start : start + TASK]]
+        counts = torch.tensor([part.shape[1] for part in arriving])
+        targets = start + torch.arange(len(arriving)).repeat_interleave(counts)
+        shown = torch.cat(arriving, 1)
+        for view in shown:
+            sums.add_(view, targets, start + len(arriving))
+        choice.observe(Weighing(sums), shown, targets)
+    solution = choice.solve(Weighing(sums))
+    hits = [
+        solution(views(features, pixels, mirrored).mean(0)).argmax(1) == target for target, pixels in enumerate(judging)
+    ]
+    return 100 * float(torch.cat(hits).float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("datasets", nargs="*", default=list(DATASETS))
+    parser.add_argument("--filters", type=int, default=200)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    options = parser.parse_args()
+    print("| dataset | " + " | ".join(SOURCES) + " |")
+    print("|---|" + "---|" * len(SOURCES))
+    for name in options.datasets:
+        cells = [[accuracy(name, source, options.filters, seed) for seed in options.seeds] for source in SOURCES]
+        line = " | ".join(", ".join(f"{value:.1f}" for value in found) for found in cells)
+        print(f"| {name} | {line} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Few images in the space that they span: the same scores as from all their features, and less work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from adagauss.sums import Choice, Discriminant, FeatureSums, Ridge, Rule, Strength, Weighing, span
+from adagauss.sums.span import spanning_rows
+from adagauss.sums.weighing import Weighed
+
+GROUPS = (50, 70)
+WIDTH = sum(GROUPS)
+CLASSES = 4
+RULES: list[Rule] = [Ridge(0.3), Ridge(0.3, intercept=True), Discriminant(0.3), Discriminant()]
+
+
+def data(images: int = 24) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(images) % CLASSES
+    means = torch.randn(CLASSES, WIDTH, generator=generator)
+    features = 3 + means[targets] + torch.randn(images, WIDTH, generator=generator, dtype=torch.float64)
+    return features, targets
+
+
+def without_a_space(monkeypatch: pytest.MonkeyPatch, sums: FeatureSums, weights: tuple[float, ...]) -> Weighed:
+    with monkeypatch.context() as changed:
+        changed.setattr(span, "MOST_IMAGES", 0)
+        weighed = Weighing(sums, GROUPS).at(weights)
+    assert weighed.within is None
+    return weighed
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.3, 1.0), (1.0, 0.0), (0.0, 1.0)])
+def test_scores_are_those_of_all_features(
+    monkeypatch: pytest.MonkeyPatch, rule: Rule, weights: tuple[float, ...]
+) -> None:
+    features, targets = data(20)
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    short, whole = Weighing(sums, GROUPS).at(weights), without_a_space(monkeypatch, sums, weights)
+    assert short.within is not None
+    assert short.sums.width <= 20
+    strange = torch.randn(30, WIDTH, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(short.solve(rule)(strange), whole.solve(rule)(strange), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_answers_to_images_left_out_are_those_of_all_features(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
+    features, targets = data(24)
+    mirrored = features + 0.3 * torch.randn(24, WIDTH, generator=torch.Generator().manual_seed(2))
+    sums = FeatureSums(WIDTH).add_(features, targets).add_(mirrored, targets)
+    views = torch.stack([features, mirrored]).float()
+    short, whole = Weighing(sums, GROUPS).at((0.5, 1.0)), without_a_space(monkeypatch, sums, (0.5, 1.0))
+    assert short.within is not None
+    expected = whole.left_out(rule, views, targets)
+    torch.testing.assert_close(short.left_out(rule, views, targets), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_the_rows_that_span_reproduce_the_matrix() -> None:
+    features, targets = data(24)
+    features[5:10] = features[:5]  # the same images again are no new directions
+    sums = FeatureSums(WIDTH).add_(features, targets)
+    scale = torch.linspace(0.5, 2, WIDTH, dtype=torch.float64)
+    rows = spanning_rows(sums.strips(), scale, 24)
+    assert len(rows) == 19
+    expected = (features * scale).mT @ (features * scale)
+    torch.testing.assert_close(rows.mT @ rows, expected, atol=1e-8, rtol=1e-8)
+
+
+def test_groups_that_span_less_than_all_features_do_without_a_space() -> None:
+    features, targets = data(24)
+    features[1::2, : GROUPS[0]] = features[::2, : GROUPS[0]]
+    weighing = Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS)
+    within = [weighing.at(weights).within is not None for weights in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))]
+    assert within == [True, False, True]
+
+
+def test_more_images_than_a_share_of_the_features_have_no_space() -> None:
+    for images, expected in ((48, True), (49, False)):
+        features, targets = data(images)
+        weighed = Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS).at((1.0, 1.0))
+        assert (weighed.within is not None) == expected
+
+
+def test_the_choice_is_the_same_with_and_without_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, targets = data(40)
+    found = []
+    for most in (0, 1024):
+        monkeypatch.setattr(span, "MOST_IMAGES", most)
+        choice = Choice([Strength(10.0, True), Strength(100.0, True), Discriminant(0.3)], ((1.0, 1.0), (0.2, 1.0)))
+        choice.observe(Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS), features.unsqueeze(0), targets)
+        found.append(choice)
+    assert torch.equal(found[0].hits, found[1].hits)
+    assert found[0].best == found[1].best
