@@ -91,6 +91,10 @@ def test_a_page_is_written_from_what_is_there(made: tuple[Workshop, list[Produce
     assert "**Cannot tell.**" in sections["What each part of AdaGauss brings"], "one seed says nothing"
     assert "*AdaGauss is better than PASS and SSRE.*\n  Not measured yet." in sections["Half of the classes first"]
     assert "DS-AL on frozen" not in sections["All claims"], "what was not measured has no verdict"
+    assert "2 of 9 runs are finished" in page, "it says what is missing"
+    for ending in ("tex", "csv"):
+        assert f"(tables/paper/ablation.{ending})" in sections["What each part of AdaGauss brings"]
+        assert "46.1" in (tmp_path / "tables" / "paper" / f"ablation.{ending}").read_text(encoding="utf-8")
     pictures = [line.rpartition("(")[2].rstrip(")") for line in page.splitlines() if line.startswith("![")]
     assert len(pictures) == 2
     assert all((tmp_path / picture).exists() for picture in pictures)
