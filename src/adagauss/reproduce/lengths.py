@@ -17,9 +17,7 @@ def passes(config: RunConfig) -> float:
     stream, representation = config.stream, config.method.representation
     images = IMAGES_PER_CLASS.get(stream.dataset, 100)
     classes = stream.classes or CLASSES.get(stream.dataset, 100)
-    first = stream.sizes[0] if stream.sizes else stream.first or classes / stream.tasks
-    views = representation.label_augmentation
-    mixed = getattr(views, "times", 1)
-    copies = {"first": (4, 1), "always": (4, 4)}.get(getattr(views, "when", ""), (mixed, mixed))
+    begun = stream.sizes[0] if stream.sizes else stream.first or classes / stream.tasks
+    copies = [representation.label_augmentation.copies(first) for first in (True, False)]
     epochs = [recipe.epochs if recipe else 0 for recipe in (representation.first, representation.later)]
-    return images * (first * epochs[0] * copies[0] + (classes - first) * epochs[1] * copies[1])
+    return images * (begun * epochs[0] * copies[0] + (classes - begun) * epochs[1] * copies[1])
