@@ -82,6 +82,13 @@ def test_a_second_call_runs_nothing(made: tuple[Workshop, list[Produced]], monke
     assert (needs.together.runs, needs.together.finished, needs.together.minutes) == (2, 2, 0)
 
 
+def test_what_is_finished_is_drawn_without_running_the_rest(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adagauss.reproduce.producing.run_missing", lambda *_: pytest.fail("it ran"))
+    (made,) = produce(find_items(["batchnorm"]), shop, run=False)
+    assert {problem.kind for problem in made.found[0].problems().values()} == {"missing"}
+    assert any(path.name == "table.tex" for path in made.files)
+
+
 def test_a_page_is_written_from_what_is_there(made: tuple[Workshop, list[Produced]], tmp_path: Path) -> None:
     shop, _ = made
     write_page(find_items([*NAMES, "half"]), shop, tmp_path / "paper.md")
@@ -91,6 +98,10 @@ def test_a_page_is_written_from_what_is_there(made: tuple[Workshop, list[Produce
     assert "**Cannot tell.**" in sections["What each part of AdaGauss brings"], "one seed says nothing"
     assert "*AdaGauss is better than PASS and SSRE.*\n  Not measured yet." in sections["Half of the classes first"]
     assert "DS-AL on frozen" not in sections["All claims"], "what was not measured has no verdict"
+    assert "2 of 9 runs are finished" in page, "it says what is missing"
+    for ending in ("tex", "csv"):
+        assert f"(tables/paper/ablation.{ending})" in sections["What each part of AdaGauss brings"]
+        assert "46.1" in (tmp_path / "tables" / "paper" / f"ablation.{ending}").read_text(encoding="utf-8")
     pictures = [line.rpartition("(")[2].rstrip(")") for line in page.splitlines() if line.startswith("![")]
     assert len(pictures) == 2
     assert all((tmp_path / picture).exists() for picture in pictures)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.backbones.folding import folded
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Moved
 from adagauss.gaussians import ClassGaussians
@@ -33,11 +34,15 @@ class Visit:
 
 
 def visits(folder: RunFolder, config: RunConfig, stream: TaskStream, runtime: Runtime) -> Iterator[Visit]:
-    """Every finished task of a run, from its checkpoints; two networks are in memory at a time."""
+    """Every finished task of a run, from its checkpoints; two networks are in memory at a time.
+
+    Nothing is trained any more, so the networks extract features with their batch norms folded.
+    """
     method = config.method
     before: Knowledge | None = None
     for index in range(folder.finished_tasks()):
         known = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).knowledge
+        known.network.extractor = folded(known.network.extractor)
         previous = before.network.frozen_copy() if before else None
         shared = method.representation.shares(before.states_below("representation/")) if before else {}
         classes = tuple(before.classes) if before else ()

@@ -54,6 +54,10 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Name every run that is missing; run nothing. --page is still written.")
     ] = False,
+    finished: Annotated[
+        bool,
+        typer.Option("--finished", help="Draw what finished runs give, also while others are at work; run nothing."),
+    ] = False,
     weights: Annotated[
         Path | None,
         typer.Option("--weights", help="Weights of ResNet-18, for the fine-grained tables at the paper's scale."),
@@ -101,7 +105,7 @@ def reproduce(
         _list_items(items, shop)
     if dry_run:
         _list_cells(items, shop)
-    made = [] if show_list or dry_run else _made(items, shop, reporter, (jobs, ray, slurm, dask))
+    made = [] if show_list or dry_run else _made(items, shop, reporter, (jobs, ray, slurm, dask), not finished)
     if page is not None and not show_list:
         _write_page(items, shop, page)
     failures = {name: problem for one in made for name, problem in one.failed.items()}
@@ -116,6 +120,7 @@ def _made(
     shop: Workshop,
     reporter: Reporter,
     workers: tuple[int | None, str | None, str | None, str | None],
+    run: bool,
 ) -> list[Produced]:
     from adagauss.reproduce.producing import produce
 
@@ -123,7 +128,7 @@ def _made(
         stoppable(f"finished tasks and runs are kept in {shop.out}: the same command goes on from there"),
         engine(shop.out, *workers, shop.runtime.device) as executor,
     ):
-        made = produce(items, shop, reporter, executor, workers[0])
+        made = produce(items, shop, reporter, executor, workers[0], run=run)
     for one in made:
         _show(one, shop)
     return made

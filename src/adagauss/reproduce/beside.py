@@ -64,4 +64,5 @@ def _panel(axes: Axes, bars: Sequence[Sequence[Spread | BySeed | None]], quantit
                     error_kw={"elinewidth": 0.8},
                 )
     axes.set_xlabel(next(iter(quantities.values())) if len(quantities) == 1 else "accuracy, %", fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
     axes.grid(alpha=0.3, axis="x")

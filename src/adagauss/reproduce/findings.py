@@ -14,7 +14,7 @@ from adagauss.errors import AdagaussError
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.plan import SCALES, Item, Row, Where
 from adagauss.reproduce.rescoring import read_rescored, rescored_file
-from adagauss.runs.environment import ENVIRONMENT
+from adagauss.runs.environment import ENVIRONMENT, code_name
 from adagauss.runs.published import paper_row
 from adagauss.runs.results import RunResult
 
@@ -85,7 +85,7 @@ class Found:
     def code(self) -> str:
         """Version and digest of the code that made the runs."""
         begun = [cell.folder.read_json_or_nothing(ENVIRONMENT) for cells in self.cells.values() for cell in cells]
-        found = sorted({f"adagauss {one.get('adagauss')}, source {one.get('source')}" for one in begun})
+        found = sorted({f"adagauss {code_name(one)}" for one in begun})
         return "; ".join(found) if found else "no finished runs"
 
     def quoted(self, label: str) -> dict[str, Any] | None:

@@ -10,14 +10,14 @@ CLASSES = {"tiny": 200, "cub": 200}
 
 
 def passes(config: RunConfig) -> float:
-    """Images times epochs that a run trains on; four images instead of one where labels are rotated.
+    """Images times epochs that a run trains on; several images instead of one where they are rotated or mixed.
 
     Adapters and classifiers learn from features and are not counted: finished cells show what they add.
     """
     stream, representation = config.stream, config.method.representation
     images = IMAGES_PER_CLASS.get(stream.dataset, 100)
     classes = stream.classes or CLASSES.get(stream.dataset, 100)
-    first = stream.sizes[0] if stream.sizes else stream.first or classes / stream.tasks
-    copies = {"first": (4, 1), "always": (4, 4)}.get(getattr(representation.label_augmentation, "when", ""), (1, 1))
+    begun = stream.sizes[0] if stream.sizes else stream.first or classes / stream.tasks
+    copies = [representation.label_augmentation.copies(first) for first in (True, False)]
     epochs = [recipe.epochs if recipe else 0 for recipe in (representation.first, representation.later)]
-    return images * (first * epochs[0] * copies[0] + (classes - first) * epochs[1] * copies[1])
+    return images * (begun * epochs[0] * copies[0] + (classes - begun) * epochs[1] * copies[1])

@@ -45,12 +45,18 @@ def produce(
     reporter: Reporter | None = None,
     executor: Executor | None = None,
     most: int | None = None,
+    *,
+    run: bool = True,
 ) -> list[Produced]:
-    """Make items, continuing where an earlier call stopped; runs are made here or through an executor."""
+    """Make items, continuing where an earlier call stopped; runs are made here or through an executor.
+
+    Without ``run`` they are made of what is finished.
+    """
     reporter = reporter or Reporter()
     datasets = Datasets(shop.options)
     wanted = jobs(items, shop)
-    run_missing(distinct(wanted), datasets, reporter, executor, most)
+    if run:
+        run_missing(distinct(wanted), datasets, reporter, executor, most)
     rescore_missing(wanted, shop, datasets, reporter)
     made = []
     with reporter.progress("tables and figures", len(items)) as advance:

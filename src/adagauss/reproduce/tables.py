@@ -33,9 +33,17 @@ def _line(found: Found, label: str) -> dict[str, str]:
         values = list(found.values(label, name).values())
         line[title] = str(Spread.of(values, percent=False)) if values else NOTHING
         line[f"paper {title}"] = _printed(quoted, name)
-    problem = found.problems().get(label)
-    line["note"] = f"{problem.kind}: {problem.reason}" if problem else ""
+    line["note"] = _note(found, label)
     return line
+
+
+def _note(found: Found, label: str) -> str:
+    """Why numbers are missing: of some seeds, or of all."""
+    problem = found.problems().get(label)
+    if problem is None:
+        return ""
+    absent, done = len(found.outcomes[label]) - len(found.scores(label)), len(found.scores(label))
+    return f"{f'{absent} seeds ' if done and absent > 1 else '1 seed ' if done else ''}{problem.kind}: {problem.reason}"
 
 
 def _printed(quoted: dict[str, object] | None, name: str) -> str:

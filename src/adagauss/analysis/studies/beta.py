@@ -71,6 +71,7 @@ def beta(groups: Groups) -> Drawing:
     for one, words in zip(axes[1:], LOSSES.values(), strict=True):
         one.set_ylabel(words)
         one.set_xlabel("epoch (its mean), all tasks")
+        one.locator_params(axis="x", integer=True)
         one.grid(alpha=0.3, linewidth=0.6)
         _task_lines(one, next(iter(groups.values()))[0])
     legend(axes[3])

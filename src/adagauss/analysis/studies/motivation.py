@@ -14,7 +14,7 @@ from adagauss.analysis.plotting import new_figure, shown
 from adagauss.analysis.studies.bars import bars
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.distances import has_distances, of_old_classes
-from adagauss.analysis.studies.lines import colour, smaller_labels
+from adagauss.analysis.studies.lines import colour, legend, smaller_labels
 from adagauss.analysis.studies.variants import only
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def motivation(groups: Groups) -> Drawing:
         "it needs runs of two tasks or more that remember covariances",
     )
     label, runs = next(iter(groups.items()))
-    figure = new_figure(13.0, 3.4)
+    figure = new_figure(14.5, 3.4)
     axes = list(figure.subplots(1, 5, width_ratios=(1.3, 1.3, 1.3, 1, 1)))
     _pictures(axes[:3], runs[0])
+    legend(axes[2], "class")
     accuracy = {case: [100 * _accuracy(run, case) for run in runs] for case in CASES}
     divergence = {case: [_divergence(run, case) for run in runs] for case in CASES}
     short = {"frozen": CASES[0], "not adapted": CASES[1], "adapted": CASES[2]}
@@ -79,7 +80,6 @@ def _pictures(axes: list[Axes], run: Measured) -> None:
         one.autoscale_view()
         one.set_aspect("equal", adjustable="datalim")
         smaller_labels(one)
-    axes[0].legend(fontsize=6, loc="best", title="class", title_fontsize=6, handletextpad=0.2, borderpad=0.3)
 
 
 def _of(values: Numbers) -> torch.Tensor:

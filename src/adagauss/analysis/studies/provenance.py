@@ -11,6 +11,7 @@ from adagauss.analysis.plotting import shown
 from adagauss.analysis.studies.base import Groups
 from adagauss.errors import ConfigError
 from adagauss.names import visible
+from adagauss.runs.environment import code_name
 from adagauss.runs.results import ProtocolFacts
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def unfinished(groups: Groups) -> str:
 
 def code_of(groups: Groups) -> str:
     """Version and digest of the code that made the runs; several are told apart."""
-    found = sorted({_code(run) for run in all_runs(groups)})
+    found = sorted({code_name(run.environment) for run in all_runs(groups)})
     if len(found) == 1:
         return f"adagauss {found[0]}"
     told = f": adagauss {'; '.join(found)}" if len(found) <= MOST_CODES else ""
@@ -96,8 +97,9 @@ def seeds_of(groups: Groups) -> str:
 def summary(groups: Groups) -> str:
     """Protocol, scale, seeds and code, in one line."""
     first = all_runs(groups)[0]
+    protocol = protocol_of(first)
     scale = "" if first.config.scale == "cpu" else f", {first.config.scale} scale"
-    return f"{visible(protocol_of(first).title)}{scale}; {seeds_of(groups)}; {code_of(groups)}"
+    return f"{visible(protocol.title)}{scale}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
 
 
 def sign(figure: Figure, title: str, lines: Iterable[str], command: str) -> None:
@@ -126,8 +128,3 @@ def sign(figure: Figure, title: str, lines: Iterable[str], command: str) -> None
 
 def _wrapped(line: str, width: float) -> Sequence[str]:
     return textwrap.wrap(line, max(30, int(width * LETTERS_PER_INCH)), break_on_hyphens=False)
-
-
-def _code(run: Measured) -> str:
-    version, source = run.environment.get("adagauss"), run.environment.get("source")
-    return f"{version}, source {source}" if version and source else "of unknown version"

@@ -40,8 +40,9 @@ def spectrum(groups: Groups) -> Drawing:
             f"{words}: 1/{paper[which]:,.0f}",
             (0.02, 1 / paper[which]),
             xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
+            xytext=(0, -3),  # below the line, where curves that fall from the left have not come yet
             textcoords="offset points",
+            va="top",
             fontsize=7,
             color=colour(6),
         )

@@ -71,7 +71,7 @@ TABLE2 = Item(
     table=("finegrained_mean_std", "finegrained_mean"),
     left_out={
         "cpu": "Not run: thirty images per class teach a new bottleneck on a pretrained network little. What "
-        "CUB-200 gave in 18 minutes a run, AdaGauss far below FeCAM, is in [reproduction.md](reproduction.md)."
+        "CUB-200 gave in 18 minutes a run, AdaGauss far below FeCAM, is in docs/reproduction.md."
     },
 )
 
