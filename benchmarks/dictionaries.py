@@ -16,6 +16,7 @@ from adagauss.backbones.resizing import ResizedImages
 from adagauss.data.images import ArrayImages, Images, Subset
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.sums import Choice, FeatureSums, Strength, Weighing
+from adagauss.sums.choice import STRENGTHS
 
 from .real_data import read
 from .still_features import SIZES
@@ -60,7 +61,7 @@ def accuracy(name: str, source: str, filters: int, seed: int) -> float:
     settings = PatchSettings(filters=filters, dictionary_from="first_task" if SOURCES[source] else "photographs")
     first = ArrayImages(torch.cat(learned[: SOURCES[source] or 1]))
     features = fit_patches(first, settings, torch.Generator().manual_seed(seed))
-    sums, choice = FeatureSums(features.width), Choice([Strength(images) for images in (30.0, 100.0, 300.0, 1000.0)])
+    sums, choice = FeatureSums(features.width), Choice([Strength(images, True) for images in STRENGTHS])
     for start in range(0, len(learned), TASK):
         arriving = [views(features, pixels, mirrored) for pixels in learned[start : start + TASK]]
         counts = torch.tensor([part.shape[1] for part in arriving])

@@ -88,7 +88,7 @@ class Exact:
     def __init__(self, extraction: Extraction, strengths: list[float], judged: int, seed: int) -> None:
         self.extraction = extraction
         self.sums = FeatureSums(extraction.features.width)
-        self.choice = Choice([Strength(images) for images in sorted(strengths)])
+        self.choice = Choice([Strength(images, intercept=True) for images in sorted(strengths)])
         self.judged = judged
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []

@@ -16,10 +16,10 @@ CLASSES = 4
 RULES: list[Rule] = [Ridge(0.3), Ridge(0.3, intercept=True), Discriminant(0.3), Discriminant()]
 
 
-def data(images: int = 24) -> tuple[Tensor, Tensor]:
+def data(images: int = 24, spread: float = 1.0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     targets = torch.arange(images) % CLASSES
-    means = torch.randn(CLASSES, WIDTH, generator=generator)
+    means = spread * torch.randn(CLASSES, WIDTH, generator=generator)
     features = 3 + means[targets] + torch.randn(images, WIDTH, generator=generator, dtype=torch.float64)
     return features, targets
 
@@ -63,7 +63,8 @@ def test_the_rows_that_span_reproduce_the_matrix() -> None:
     features[5:10] = features[:5]  # the same images again are no new directions
     sums = FeatureSums(WIDTH).add_(features, targets)
     scale = torch.linspace(0.5, 2, WIDTH, dtype=torch.float64)
-    rows = spanning_rows(sums.strips(), scale, 24)
+    rows = spanning_rows(sums.strips(), scale, 24, moving=24.0)
+    assert rows is not None
     assert len(rows) == 19
     expected = (features * scale).mT @ (features * scale)
     torch.testing.assert_close(rows.mT @ rows, expected, atol=1e-8, rtol=1e-8)
@@ -85,12 +86,25 @@ def test_more_images_than_a_share_of_the_features_have_no_space() -> None:
 
 
 def test_the_choice_is_the_same_with_and_without_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, targets = data(40)
+    features, targets = data(40, spread=0.2)
     found = []
     for most in (0, 1024):
         monkeypatch.setattr(span, "MOST_IMAGES", most)
         choice = Choice([Strength(10.0, True), Strength(100.0, True), Discriminant(0.3)], ((1.0, 1.0), (0.2, 1.0)))
         choice.observe(Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS), features.unsqueeze(0), targets)
         found.append(choice)
+    assert 0 < float(found[0].hits.min()) < float(found[0].hits.max()) < 40
     assert torch.equal(found[0].hits, found[1].hits)
+    torch.testing.assert_close(found[0].surprise, found[1].surprise, rtol=1e-3, atol=1e-3)
     assert found[0].best == found[1].best
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0, 300.0])
+@pytest.mark.parametrize("rule", RULES[1:])
+def test_float32_features_far_from_zero_are_answered_well_or_without_a_space(rule: Rule, offset: float) -> None:
+    features, targets = data(40)
+    shown = (features + offset).float()
+    weighed = Weighing(FeatureSums(WIDTH).add_(shown, targets), GROUPS).at((1.0, 1.0))
+    assert (weighed.within is not None) == (offset < 300)
+    scores = weighed.left_out(rule, shown.unsqueeze(0), targets)
+    assert (scores.argmax(1) == targets).float().mean() > 0.9

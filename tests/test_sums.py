@@ -31,9 +31,9 @@ def data(number: int = 60, seed: int = 0, width: int = WIDTH, classes: int = CLA
 def one_shot(features: Tensor, targets: Tensor, strength: float, classes: int, intercept: bool = False) -> Linear:
     """Ridge regression over all rows at once, in float64."""
     X, Y = features.double(), F.one_hot(targets, classes).double()
-    shift = strength * (X.T @ X).diagonal().mean() * torch.eye(X.shape[1])
     mean_x, mean_y = (X.mean(0), Y.mean(0)) if intercept else (torch.zeros(X.shape[1]).double(), torch.zeros(classes))
     centred = X - mean_x
+    shift = strength * (centred.T @ centred).diagonal().mean() * torch.eye(X.shape[1])
     weight = torch.linalg.solve(centred.T @ centred + shift, centred.T @ (Y - mean_y))
     return Linear(weight, mean_y - mean_x @ weight)
 
@@ -227,7 +227,7 @@ def test_an_image_left_out_of_a_ridge_scores_as_if_never_seen(views: int, weighe
     for image in range(0, 30, 7):
         rest = without(sums, shown, targets, image)
         # λ is relative to the mean diagonal; the penalty itself stays as it is when an image leaves.
-        ratio = float((whole(sums).diagonal() * squares).sum() / (whole(rest).diagonal() * squares).sum())
+        ratio = float((moving(sums, intercept) * squares).sum() / (moving(rest, intercept) * squares).sum())
         expected = Ridge(0.05 * ratio, intercept).solve(rest, scale)(shown[:, image]).mean(0)
         torch.testing.assert_close(found[image], expected.double(), atol=1e-3, rtol=1e-3)
 
@@ -253,6 +253,12 @@ def test_an_image_left_out_of_discriminant_analysis_scores_as_if_never_seen(view
         if priors:
             scores = scores + (sums.counts.double() / sums.counts.sum()).log()
         torch.testing.assert_close(differences(found[[image]]), differences(scores.mean(0, True)), atol=1e-3, rtol=1e-4)
+
+
+def moving(sums: FeatureSums, intercept: bool) -> Tensor:
+    """The diagonal that λ is relative to."""
+    number = int(sums.images)
+    return whole(sums).diagonal() - (number * (sums.total / number).square() if intercept else 0)
 
 
 def whole(sums: FeatureSums) -> Tensor:
@@ -375,7 +381,7 @@ def test_nothing_can_be_solved_from_nothing() -> None:
         Discriminant(0.1).solve(FeatureSums(WIDTH))
     with pytest.raises(ConfigError, match="positive"):
         Ridge(0).solve(FeatureSums(WIDTH).add_(*data()))
-    with pytest.raises(DataError, match="zero"):
+    with pytest.raises(DataError, match="constant"):
         Ridge(0.1).solve(FeatureSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)))
 
 
@@ -458,3 +464,24 @@ def test_features_that_never_move_do_not_spoil_the_others() -> None:
         choice = Choice([rule]) if isinstance(rule, Discriminant) else Choice([Strength(10.0, intercept=True)])
         choice.observe(Weighing(sums), features.unsqueeze(0), targets)
         assert (choice.solve(Weighing(sums))(features).argmax(1) == targets).all(), rule
+
+
+@pytest.mark.parametrize("rule", [Strength(100.0, True), Discriminant(0.3)])
+def test_features_that_never_move_do_no_harm(rule: Strength | Discriminant) -> None:
+    features, targets = data(400, width=100)
+    still = torch.cat([features, torch.full((400, 30), -1.5)], 1)
+    solution = Choice([rule]).solve(Weighing(FeatureSums(130).add_(still[:200], targets[:200])))
+    assert (solution(still[200:]).argmax(1) == targets[200:]).float().mean() > 0.95
+
+
+def test_where_forgetting_leaves_no_covariance_a_regression_answers() -> None:
+    features, targets = data(24)
+    kept = torch.cat([features, features[:2] + 1])
+    labels = torch.cat([targets, torch.tensor([CLASSES, CLASSES + 1])])
+    sums = FeatureSums(WIDTH).add_(kept, labels)
+    choice = Choice([Strength(10.0, True), Discriminant(0.3)])
+    choice.hits[1], choice.images = 20, torch.tensor(20)
+    sums.remove_(features, targets)
+    sums.regroup_(((CLASSES,), (CLASSES + 1,)))
+    solution = choice.solve(Weighing(sums))
+    assert solution.weight.abs().max() < 100

@@ -14,8 +14,9 @@ from adagauss.methods import Method, methods
 from adagauss.state import Learned
 from adagauss.sums import FeatureSums
 
-SIZES = {"c": "C", "s": "S", "e": "E", "w": "W"}
-"""Letters of `Learned.axes` as sizes in formulas: classes, features, expanded features, weights of the network."""
+SIZES = {"c": "C", "s": "S", "e": "E", "w": "W", "q": "Q"}
+"""Letters of `Learned.axes` as sizes in formulas: classes, features, expanded features, weights of the network, pairs
+of classes that were taken for each other."""
 
 
 @dataclass(frozen=True)

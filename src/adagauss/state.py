@@ -49,7 +49,8 @@ class Learned(nn.Module):
     axes: ClassVar[Mapping[str, str]] = {}
     """Axes of the saved buffers, a letter each, and none for a single number: equal letters have equal sizes.
 
-    ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network.
+    ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
+    the packed half of a matrix of expanded features, ``q`` for pairs of classes.
     """
     keeps: ClassVar[str] = ""
     """What is kept of images, in words."""

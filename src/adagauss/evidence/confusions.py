@@ -18,7 +18,7 @@ class Confusions(Learned):
     images of C classes take 12·min(n, C²) bytes at the most, where a table takes 4·C².
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"true": "p", "taken": "p", "counts": "p"}
+    axes: ClassVar[Mapping[str, str]] = {"true": "q", "taken": "q", "counts": "q"}
     keeps: ClassVar[str] = "how many images of each class were taken for which"
 
     def __init__(self) -> None:

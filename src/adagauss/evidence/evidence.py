@@ -124,8 +124,9 @@ class Evidence(Learned):
         if left_out:
             self._clear(seen[self.fitted[seen]])
         self.fitted[seen] = not left_out
-        self.among[seen] = scores.shape[1]
-        self.images += torch.bincount(targets, minlength=self.classes)
+        arrived = torch.bincount(targets, minlength=self.classes)
+        self.among[seen] = _mean_number(self.among, self.images, scores.shape[1], arrived)[seen]
+        self.images += arrived
         found = [surprises(scores, targets), surprises(scores, targets, relative=True)]
         self.surprise.index_add_(0, targets, torch.cat([right for right, _ in found], 1))
         self.second.index_add_(0, targets, torch.cat([second for _, second in found], 1))
@@ -229,9 +230,13 @@ class Evidence(Learned):
         both.load_state_dict(self.state_dict())
         both._grow(max(self.classes, 1 + max(columns, default=-1)))
         places = torch.tensor(columns, dtype=torch.long, device=both.images.device)
+        here = both.images.device
+        both.among[places] = _mean_number(
+            both.among[places], both.images[places], other.among.to(here), other.images.to(here)
+        )
         for name, _, _ in _ROWS:
-            mine, theirs = both.get_buffer(name), other.get_buffer(name).to(both.images.device)
-            mine[places] = torch.maximum(mine[places], theirs) if name == "among" else mine[places] + theirs
+            if name != "among":
+                both.get_buffer(name)[places] += other.get_buffer(name).to(here)
         both.confusions = self.confusions.merged(other.confusions, columns)
         return both
 
@@ -272,6 +277,12 @@ _ROWS = (
 def _gaps(scores: Tensor, targets: Tensor) -> Tensor:
     """How far the right class is below the best."""
     return scores.amax(1) - scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+
+
+def _mean_number(numbers: Tensor, images: Tensor, more: Tensor | int, more_images: Tensor) -> Tensor:
+    """The mean number of classes over both lots of images: a few new ones must not make the old ones new."""
+    total = numbers * images + more * more_images
+    return (total / (images + more_images).clamp_min(1)).round().long()
 
 
 def _count(table: Tensor, rows: Tensor, columns: Tensor) -> None:

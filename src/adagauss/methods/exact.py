@@ -4,7 +4,7 @@
     every task, with x the pooled answers of the dictionary to an image:
         A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well       classifier (sums)
         λ from arriving images, each left out in turn                             classifier (strength)
-        W = (A + λ·mean(diag A)·I)⁻¹C                                             classifier (one factorisation)
+        W = (A + λ·mean(diag A)·I)⁻¹C, A and C about the means                    classifier (one factorisation)
     predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
 
 The preset ``large`` has 16,000 features of patches of three sizes, for which the sums take 1 GB; the composition has
@@ -54,7 +54,7 @@ def exact() -> Method:
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=ExactRidge(flips=True),
+        classifier=ExactRidge(flips=True, intercept=True),
     )
 
 

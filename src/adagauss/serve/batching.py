@@ -56,6 +56,7 @@ class Batcher(Generic[Answer]):
         self._together = together
         self._most = waiting
         self._waiting = 0
+        self._stopped = False
         self._metrics = metrics
         self._thread = threading.Thread(target=self._run, name="classify", daemon=True)
 
@@ -65,11 +66,14 @@ class Batcher(Generic[Answer]):
 
     def stop(self) -> None:
         """End the thread after what is in line."""
+        self._stopped = True
         self._queue.put(None)
         self._thread.join(timeout=10)
 
     async def ask(self, model: Classifies[Answer], pixels: list[Pixels], unknown: float | None) -> list[Answer]:
         """The answers of this model for some pictures, in order."""
+        if self._stopped:
+            raise Refusal(503, "the server is being stopped: try again when it is back", 5.0)
         if self._waiting + len(pixels) > self._most:
             raise Refusal(503, "too many pictures are waiting to be classified: try again", 1.0)
         loop = asyncio.get_running_loop()
@@ -92,18 +96,16 @@ class Batcher(Generic[Answer]):
         # This thread's own number: for a few pictures a second one mostly waits, and takes a core from everybody else.
         torch.set_num_threads(1)
         line: deque[_Request[Answer]] = deque()
-        while True:
-            if not line:
+        ended = False
+        while line or not ended:
+            while not ended and (not line or not self._queue.empty()):
                 request = self._queue.get()
                 if request is None:
-                    return
-                line.append(request)
-            while not self._queue.empty():
-                request = self._queue.get()
-                if request is None:
-                    return
-                line.append(request)
-            self._classify(_batch(line, self._together))
+                    ended = True
+                else:
+                    line.append(request)
+            if line:
+                self._classify(_batch(line, self._together))
 
     def _classify(self, batch: list[_Request[Answer]]) -> None:
         pixels = [picture for request in batch for picture in request.pixels]

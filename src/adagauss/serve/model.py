@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from adagauss.data.decode import Pixels
 from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.images import Label
-from adagauss.errors import DataError, UnsupportedError
+from adagauss.errors import AdagaussError, DataError, UnsupportedError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.progress import Reporter
 from adagauss.serve.limits import Limits
@@ -210,6 +210,8 @@ def _reason(attempt: Callable[[], object]) -> str:
         attempt()
     except UnsupportedError as error:
         return str(error)
+    except AdagaussError:
+        return ""  # a matter of this class, and no reason that holds for others
     return ""
 
 

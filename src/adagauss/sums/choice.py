@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from adagauss.errors import ConfigError, NumericalError
+from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.state import Groups, Learned
 from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule
@@ -152,11 +152,10 @@ class Choice(Learned):
         """
         if int(self.images) == 0:
             # Classes of single images leave nothing to compare on: the middle of the regressions is no extreme.
-            ridges = [index for index, rule in enumerate(self.rule.tolist()) if isinstance(self.rules[rule], Strength)]
+            ridges = [index for index in range(len(self.rule)) if self._is_regression(index)]
             return ridges[len(ridges) // 2] if ridges else 0
-        tried: list[int] = self.tried.nonzero().flatten().tolist()
         likeliest: dict[type, int] = {}
-        for index in sorted(tried, key=lambda index: float(self.surprise[index].min())):
+        for index in self._likeliest():
             likeliest.setdefault(type(self.rules[int(self.rule[index])]), index)
         return max(likeliest.values(), key=lambda index: float(self.hits[index]))
 
@@ -168,16 +167,38 @@ class Choice(Learned):
     @property
     def temperature(self) -> float:
         """At which the best candidate's scores are most truthful as probabilities; 1 where nothing was judged."""
-        best = self.best
+        return self._temperature(self.best)
+
+    def _temperature(self, index: int) -> float:
         if int(self.images) == 0:
             return 1.0
-        return best_temperature(self.surprise[best], self.second[best], int(self.images))[0]
+        return best_temperature(self.surprise[index], self.second[index], int(self.images))[0]
 
     def solve(self, weighing: Weighing) -> Linear:
-        """The scores of the best candidate, divided by the temperature."""
+        """The scores of the best candidate, divided by the temperature.
+
+        Where classes were forgotten, too little may be left for a covariance: then the best regression takes over.
+        """
         best = self.best
-        weighed = weighing.at(self.weights[best].tolist())
-        return weighed.solve(self._rule(best, weighing.sums)).divided_by(self.temperature)
+        try:
+            return self._solved(best, weighing)
+        except (DataError, NumericalError):
+            regressions = [index for index in self._likeliest() if self._is_regression(index)]
+            if not regressions or regressions[0] == best:
+                raise
+            return self._solved(regressions[0], weighing)
+
+    def _solved(self, index: int, weighing: Weighing) -> Linear:
+        weighed = weighing.at(self.weights[index].tolist())
+        return weighed.solve(self._rule(index, weighing.sums)).divided_by(self._temperature(index))
+
+    def _is_regression(self, index: int) -> bool:
+        return isinstance(self.rules[int(self.rule[index])], Strength)
+
+    def _likeliest(self) -> list[int]:
+        """Candidates still tried, those to which the right classes were least surprising first."""
+        tried: list[int] = self.tried.nonzero().flatten().tolist()
+        return sorted(tried, key=lambda index: float(self.surprise[index].min()))
 
     def _rule(self, index: int, sums: FeatureSums) -> Rule:
         return self.rules[int(self.rule[index])].rule(int(sums.images))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums.linear import Linear, factors_of
+from adagauss.sums.linear import ROUNDING, Linear, factors_of
 from adagauss.sums.packed import (
     add_diagonal,
     add_products,
@@ -144,7 +144,8 @@ class _Spread:
             strip *= torch.outer(self.factors[start : start + len(strip)] / number, self.factors[start:])
             start += len(strip)
         size = float(diagonal(matrix).sum()) / sums.features
-        if not size > 0:
+        whole = float((sums.mean_square() * self.factors.square()).sum()) / sums.features
+        if not size > ROUNDING * whole:
             raise DataError("no class has two different images, so there is no covariance within classes: add images")
         if shrinkage is None:
             shrinkage = oas_shrinkage(size * sums.features, square_norm(matrix), sums.features, number)

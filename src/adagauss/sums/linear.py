@@ -13,6 +13,8 @@ LEAST_VARIANCE = 1e-4
 """Added to variances, relative to the usual one: features that hardly move are not blown up."""
 ROUNDING = 1e-6
 """Added to variances, relative to the mean square of the feature: products of float32 features are not more exact."""
+STILL_FACTOR = 1e-3
+"""Of a feature that never moves, in units of the usual one: what is left of it is rounding."""
 
 
 class Linear(NamedTuple):
@@ -58,12 +60,14 @@ def unit_deviation(sums: FeatureSums, features: slice = slice(None)) -> Tensor:
     """Factors that bring all features, or some, to a deviation of 1 within classes.
 
     The deviations come from the sums, so they are those of everything seen and not of the first task. Where no class
-    has two images, the deviations over all images stand in.
+    has two images, the deviations over all images stand in. A feature that is the same in all images, such as that of a
+    colour which no image has, counts almost nothing.
     """
-    variance = sums.variance_within()[features]
+    variance, overall = sums.variance_within()[features], sums.variance()[features]
     if not float(variance.sum()) > 0:
-        variance = sums.variance()[features]
-    variance = variance + ROUNDING * sums.mean_square()[features]
-    moving = variance[variance > 0]
-    usual = moving.median() if len(moving) else variance.new_ones(())
-    return (variance + LEAST_VARIANCE * usual).rsqrt()
+        variance = overall
+    rounding = ROUNDING * sums.mean_square()[features]
+    moves = overall > rounding
+    variance = variance + rounding
+    usual = variance[moves].median() if bool(moves.any()) else variance.new_ones(())
+    return torch.where(moves, (variance + LEAST_VARIANCE * usual).rsqrt(), STILL_FACTOR * usual.rsqrt())

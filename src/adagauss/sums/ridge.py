@@ -33,10 +33,11 @@ LEAST_FREEDOM = 1e-5
 class Ridge:
     """W = (A + ρI)⁻¹C with ρ = λ·mean(diag A): the regression of all one-hot labels on all features ever seen.
 
+    With an intercept A and C are about the means: A − n·mmᵀ and C − m·countsᵀ with m the mean feature.
+
     Args:
         strength: λ, in units of the mean diagonal of A. A weight d of a feature is a penalty ρ/d² of its own.
-        intercept: regress centred labels on centred features: A − n·mmᵀ and C − m·countsᵀ with m the mean feature,
-            and b = (counts/n) − mW.
+        intercept: regress centred labels on centred features, and b = (counts/n) − mW.
     """
 
     strength: float
@@ -89,14 +90,16 @@ class _System:
         self.number = int(sums.counts.sum())
         if self.number == 0:
             raise DataError("there is nothing to solve yet: add images first")
+        self.mean = sums.total / self.number if rule.intercept else torch.zeros_like(sums.total)
         squares = factors_of(sums, scale).square()
-        ridge = rule.strength * float((diagonal(sums.strips()).double() * squares).sum()) / sums.features
+        # A constant in the features must not make the ridge stronger where it does not count otherwise.
+        about = (diagonal(sums.strips()).double() - self.number * self.mean.square()).clamp_min(0)
+        ridge = rule.strength * float((about * squares).sum()) / sums.features
         if not ridge > 0:
-            raise DataError("all features are zero, so nothing can be told apart: check what the features come from")
+            raise DataError("all features are constant, so nothing can be told apart: check what they come from")
         self.sums = sums
         self.intercept = rule.intercept
         self.shift = ridge / squares
-        self.mean = sums.total / self.number if rule.intercept else torch.zeros_like(sums.total)
         self.right = torch.addr(sums.cross, self.mean, sums.counts.double(), alpha=-1)
 
     def linear(self, weight: Tensor) -> Linear:

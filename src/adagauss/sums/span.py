@@ -22,19 +22,25 @@ ALIKE = 1e-3
 """What is left of features that were taken up together, relative to the most: directions with less wait."""
 NOTHING = 1e-6
 """What is left of a feature, relative to the mean of all, that is rounding."""
+FAR_FROM_ZERO = 1e4
+"""Mean square of features, in units of their variance, of which sums of float32 products are too rough for this."""
+MOST_LEFT = 1e-3
+"""The same, that may be left of a feature in the end: with more, sums of float32 products are not exact enough."""
 LEAST_PIVOT = 1e-10
 """Share of a direction that others must not explain: features of the weighed groups alone may span less than all do."""
 
 
-def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int) -> Tensor:
-    """R of at most ``most`` rows with RᵀR = SAS, S = diag(scale).
+def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int, moving: float) -> Tensor | None:
+    """R of at most ``most`` rows with RᵀR = SAS, S = diag(scale); None where it would take more.
+
+    ``moving`` is the mean of how much the scaled features move, summed over images: what is left is compared with it.
 
     A Cholesky factorisation that takes up the features of which most is left, some at a time, and stops where nothing
     is left but rounding. It reads only the rows of A that it takes up: 2·width·rank² operations, and not width³/3.
     """
     space, number = scale.new_empty(most, len(scale)), 0
     left = diagonal(matrix).double() * scale.square()
-    least = NOTHING * float(left.mean())
+    least = NOTHING * moving
     while number < most:
         found = space[:number]
         chosen = left.topk(min(PIVOTS, len(left), most - number)).indices
@@ -48,15 +54,13 @@ def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int) -> Tensor:
         last = number + int(strong.sum())
         new = torch.mm((vectors[:, strong] / values[strong].sqrt()).mT, rows, out=space[number:last])
         left, number = left - new.square().sum(0), last
-    return space[:number]
+    return space[:number] if float(left.amax()) <= MOST_LEFT * moving else None
 
 
 class Coordinates(FeatureSums):
     """Sums over coordinates of features."""
 
-    def __init__(self, width: int, classes: int, features: int) -> None:
-        super().__init__(width, classes)
-        self.of_features = features
+    of_features = 0
 
     @property
     def features(self) -> int:
@@ -95,8 +99,11 @@ class Span:
         images = int(sums.images)
         if not 0 < images <= min(MOST_IMAGES, SHARE * sums.width):
             return None
-        rows = spanning_rows(sums.strips(), scale, images)
-        return cls(sums, rows, scale, sizes) if len(rows) else None
+        moving = float((sums.variance() * scale.square()).mean())
+        if float((sums.mean_square() * scale.square()).mean()) > FAR_FROM_ZERO * moving:
+            return None
+        rows = spanning_rows(sums.strips(), scale, images, moving * images)
+        return cls(sums, rows, scale, sizes) if rows is not None and len(rows) else None
 
     def at(self, weights: Sequence[float], features: int) -> Place | None:
         """The coordinates for a weight of each group, which weigh so many features; None where precision is lost."""
@@ -105,7 +112,8 @@ class Span:
         lower, info = torch.linalg.cholesky_ex(gram)
         if int(info) != 0 or bool((lower.diagonal().square() < LEAST_PIVOT * gram.diagonal()).any()):
             return None
-        sums = Coordinates(len(lower), self.sums.classes, features).to(lower.device)
+        sums = Coordinates(len(lower), self.sums.classes).to(lower.device)
+        sums.of_features = features
         matrix = lower.mT @ lower
         start = 0
         for strip in sums.strips():
