@@ -114,6 +114,17 @@ def test_evidence_among_few_classes_fades() -> None:
     assert evidence.temperature == pytest.approx(2.0, rel=0.12)
 
 
+def test_one_new_image_does_not_make_old_evidence_new() -> None:
+    evidence = Evidence()
+    generator = torch.Generator().manual_seed(0)
+    evidence.observe(torch.randn(500, 2, generator=generator, dtype=torch.float64), torch.zeros(500, dtype=torch.long))
+    before = evidence.among.clone()
+    evidence.observe(torch.randn(1, 12, generator=generator, dtype=torch.float64), torch.zeros(1, dtype=torch.long))
+    assert int(evidence.among[0]) == int(before[0]) == 2
+    evidence.observe(torch.randn(500, 12, generator=generator, dtype=torch.float64), torch.zeros(500, dtype=torch.long))
+    assert int(evidence.among[0]) == 7
+
+
 def test_a_summary_counts_images_hits_and_confusions() -> None:
     evidence = Evidence()
     evidence.count(torch.tensor([0] * 8 + [1] * 4), 3)

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from adagauss.progress import Reporter
 from adagauss.serve.batching import Batcher
+from adagauss.serve.errors import Refusal
 from adagauss.serve.jobs import Job, JobReporter
 from adagauss.serve.limits import Limits
 from adagauss.serve.metrics import Metrics
@@ -192,6 +193,34 @@ def test_a_long_request_goes_in_pieces_between_which_others_come() -> None:
     assert long == list(range(12))
     assert short == [99]
     assert all(size <= 4 for size, _ in model.batches)
+
+
+def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
+            begun.set()
+            go_on.wait(10)
+            return super().classify(pixels, unknown)
+
+    batcher: Batcher[int] = Batcher(100, Metrics(), together=1)
+    batcher.start()
+
+    async def stopped_meanwhile() -> list[list[int]]:
+        model = Slow()
+        waiting = [asyncio.create_task(batcher.ask(model, [picture(value)], None)) for value in range(3)]
+        await asyncio.to_thread(begun.wait, 10)
+        ending = asyncio.create_task(asyncio.to_thread(batcher.stop))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Refusal, match="stopped"):
+            await batcher.ask(model, [picture(9)], None)
+        go_on.set()
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        await ending
+        return answers
+
+    assert asyncio.run(stopped_meanwhile()) == [[0], [1], [2]]
 
 
 def test_an_error_reaches_everybody_who_asked() -> None:
