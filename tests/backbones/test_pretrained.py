@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from adagauss import plugins
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
+from adagauss.backbones.efficientnet_lite import EfficientNetLite
 from adagauss.backbones.extras import find_blocks, parts_that_learn
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.weights import read_weights
@@ -118,9 +119,14 @@ def test_efficientnet_lite_brings_normalisation_and_size(lite: Extractor) -> Non
 def test_efficientnet_lite_sees_many_images_as_it_sees_few(lite: Extractor, monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.rand(7, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     seen: list[int] = []
-    part = type(lite.trunk)._features
+    part = EfficientNetLite._features
+
+    def noted(trunk: EfficientNetLite, some: Tensor) -> Tensor:
+        seen.append(len(some))
+        return part(trunk, some)
+
     monkeypatch.setattr("adagauss.backbones.efficientnet_lite.PIXELS", 3 * 64 * 64)
-    monkeypatch.setattr(type(lite.trunk), "_features", lambda trunk, some: seen.append(len(some)) or part(trunk, some))
+    monkeypatch.setattr(EfficientNetLite, "_features", noted)
     lite.eval()
     whole = lite(images)  # a training sees its batch as a whole
     with torch.no_grad():
