@@ -35,9 +35,9 @@ def words(effort: str = "good", method: str | None = None, backbone: str | None 
 def test_only_the_last_of_the_best_trains(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BackboneInfo, "available", installed)
     for effort, trains in {"quick": [False], "good": [False], "best": [False, False, True]}.items():
-        assert [method.trains for method in words(effort).methods(PIXELS).values()] == trains
-    usual, _, trained = words("best").methods(PIXELS).values()
-    assert usual == next(iter(words("good").methods(PIXELS).values())), "the usual method is among those tried"
+        assert [method.trains for method in words(effort).methods(photographs=False).values()] == trains
+    usual, _, trained = words("best").methods(photographs=False).values()
+    assert usual == next(iter(words("good").methods(photographs=False).values())), "the usual method is among those tried"
     assert trained.backbone.companion == usual.backbone
     assert isinstance(trained.classifier, Together)
     assert trained.classifier.still == usual.classifier
@@ -45,10 +45,10 @@ def test_only_the_last_of_the_best_trains(installed: bool, monkeypatch: pytest.M
 
 def test_effort_speaks_for_itself() -> None:
     with pytest.raises(ConfigError, match="did you mean 'quick'"):
-        words("quik").methods(PIXELS)
+        words("quik").methods(photographs=False)
     for wrong in (words("best", method="adagauss"), words("quick", backbone="convnet")):
         with pytest.raises(ConfigError, match="chooses the method itself"):
-            wrong.methods(PIXELS)
+            wrong.methods(photographs=False)
 
 
 def test_quick_learns_without_a_pretrained_network(monkeypatch: pytest.MonkeyPatch) -> None:

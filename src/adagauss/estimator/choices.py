@@ -6,8 +6,9 @@ import json
 import operator
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ class Words:
     epochs: int | None
     backbone: str | None
 
-    def methods(self, images: ImagesLike) -> dict[str, Method]:
-        """The method that is meant, for such images; several if the effort is to try them."""
+    def methods(self, photographs: bool) -> dict[str, Method]:
+        """The method that is meant, for photographs or bare numbers; several if the effort is to try them."""
         meant = efforts()
         if self.effort not in meant:
             raise unknown_name("effort", self.effort, meant)
@@ -76,7 +77,6 @@ class Words:
             raise ConfigError(
                 f"effort={self.effort!r} chooses the method itself: leave method, preset and backbone out, or effort"
             )
-        photographs = are_photographs(images)
         layers = trait_layers([Trait.PHOTOGRAPHS]) if photographs else []
         found = {
             title: self._method(name or self.method or default_method(), [*layers, Layer("effort", settings)])
@@ -109,10 +109,20 @@ def trained_beside(usual: Method, layers: list[Layer]) -> Method:
     )
 
 
-def are_photographs(images: ImagesLike) -> bool:
-    """Whether they are files or pictures, rather than bare numbers."""
-    some = images[0] if isinstance(images, Sequence) and len(images) and not isinstance(images, str) else images
-    return isinstance(some, str | os.PathLike | Image.Image)
+def told_apart(images: ImagesLike) -> tuple[ImagesLike, bool]:
+    """The images, and whether they are files or pictures rather than bare numbers.
+
+    >>> shown, photographs = told_apart(Image.new("RGB", (2, 2)) for _ in range(3))
+    >>> photographs, len(list(shown))
+    (True, 3)
+    """
+    some: object = images
+    if isinstance(images, Iterator):
+        begun = list(islice(images, 1))  # what was taken from it to look at is put before the rest again
+        some, images = (begun or [None])[0], chain(begun, images)
+    elif isinstance(images, Sequence | np.ndarray) and len(images) and not isinstance(images, str):
+        some = images[0]
+    return images, isinstance(some, str | os.PathLike | Image.Image)
 
 
 def whole(name: str, value: object, least: int | None = None) -> int:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from adagauss.data.images import Label
 from adagauss.errors import DataError
 from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
-from adagauss.estimator.choices import Words, json_ready, progress_reporter, whole
+from adagauss.estimator.choices import Words, json_ready, progress_reporter, told_apart, whole
 from adagauss.estimator.labels import LabelsLike, check_one_kind, images_of_classes, labelled_images, plain_labels
 from adagauss.estimator.together import learn_with
 from adagauss.estimator.trials import best_method
@@ -235,7 +235,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     @property
     def classes_(self) -> Array:
         """The classes learned so far, sorted; the columns of `predict_proba`."""
-        return sorted_classes(self.learner_.knowledge)[1]
+        learner: Learner = self.learner_ if hasattr(self, "learner_") else self._fitted()
+        return sorted_classes(learner.knowledge)[1]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learner_") and bool(self.learner_.classes)
@@ -247,9 +248,10 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
     def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
+        images, photographs = told_apart(images)
         if learner is None:  # settings are checked before images are read
             words = Words(self.method, self.preset, self.effort, self.settings, self.epochs, self.backbone)
-            methods = words.methods(images)
+            methods = words.methods(photographs)
         data = labelled_images(images, labels, self._wanted(learner))
         if learner is None:
             reporter = self._reporter()
