@@ -37,7 +37,9 @@ def test_only_the_last_of_the_best_trains(installed: bool, monkeypatch: pytest.M
     for effort, trains in {"quick": [False], "good": [False], "best": [False, False, True]}.items():
         assert [method.trains for method in words(effort).methods(photographs=False).values()] == trains
     usual, _, trained = words("best").methods(photographs=False).values()
-    assert usual == next(iter(words("good").methods(photographs=False).values())), "the usual method is among those tried"
+    assert usual == next(iter(words("good").methods(photographs=False).values())), (
+        "the usual method is among those tried"
+    )
     assert trained.backbone.companion == usual.backbone
     assert isinstance(trained.classifier, Together)
     assert trained.classifier.still == usual.classifier

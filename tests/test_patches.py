@@ -222,7 +222,7 @@ def test_constant_images_are_refused() -> None:
 
 
 def test_no_images_are_refused() -> None:
-    with pytest.raises(DataError, match="first task"):
+    with pytest.raises(DataError, match="no images"):
         draw_patches(ArrayImagesLike(), 3, 10, seeded())
     with pytest.raises(DataError, match="first task"):
         fit_patches(ArrayImagesLike(), SMALL, seeded())

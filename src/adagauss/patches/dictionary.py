@@ -40,7 +40,7 @@ def draw_patches(images: Images, size: int, count: int, generator: torch.Generat
     No image gives more patches than it has places: they would only be the same ones again.
     """
     if len(images) == 0:
-        raise DataError("patches are drawn from the first task's images, and there are none: give one image at least")
+        raise DataError("there are no images to draw patches from: give one image at least")
     _, height, width = images.shape
     check_fits(size, height, width)
     order = torch.randperm(len(images), generator=generator)[:count]
@@ -92,7 +92,7 @@ def whiten_patches(patches: Tensor, epsilon: float, energy: float = 1.0) -> Whit
     values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
     if not float(values[0]) > 1e-8:
         raise DataError(
-            "all patches of the first task's images look alike, so there is nothing to build a dictionary from: "
+            "all patches of the images look alike, so there is nothing to build a dictionary from: "
             "give images with some contrast"
         )
     share = (values / (values + epsilon)).cumsum(0)
