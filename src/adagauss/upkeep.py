@@ -148,7 +148,7 @@ def check_features(one: Extractor, other: Extractor) -> None:
     if not same or one.input_facts() != other.input_facts():
         raise DataError(
             "these learners cannot be merged: their features differ, because each trained its network on its own first "
-            "task, or because settings, image sizes or seeds differ. Make one learner and save it after its first task, "
+            "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
             "let the other start from its blank() (`adagauss teach OTHER FOLDER --like MODEL`), which has the "
             "same features and no classes, and teach both; or use features that depend on no task (exact, exact-auto) "
             "with the same settings and image size"
