@@ -20,7 +20,7 @@ from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.runs.environment import DATA
 from adagauss.runs.folder import RunFolder
 
-VERSION = 1
+VERSION = 2
 """Of the definitions: what was measured with other ones is measured again."""
 Tables = dict[str, Tensor]
 

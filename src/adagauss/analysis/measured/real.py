@@ -21,11 +21,12 @@ from adagauss.analysis.measured.testing import (
 from adagauss.analysis.visits import Visit, visits
 from adagauss.backbones import Extractor
 from adagauss.data.augment import Changes
-from adagauss.data.images import Images
+from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import packed_size
+from adagauss.memory import GaussianMemory, Memory
 from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
@@ -38,6 +39,8 @@ DRAWN = 6
 BANKS_AT_ONCE = 8
 """Copies of all covariances that are in memory at a time, at the most."""
 WHOLE = "whole"
+ENOUGH = 8
+"""Images of a class of an earlier task for each feature: n of them know a covariance of S features to about √(S/n)."""
 
 
 def measure_real(folder: RunFolder, config: RunConfig, stream: TaskStream, reporter: Reporter) -> Tables:
@@ -66,7 +69,8 @@ def measure_real(folder: RunFolder, config: RunConfig, stream: TaskStream, repor
                 _check(config, size, classes, runtime)
                 tables = _empty(count, classes, size)
             newest = visit.now.features()
-            real, tasks = statistics(visit.now.network.extractor, stream, index, config, runtime, newest)
+            counted = visit.known.memory.select(visit.now.classes) if _as_measured(config.method.memory) else None
+            real, tasks = statistics(visit.now.network.extractor, stream, index, config, runtime, newest, counted)
             known = len(real)
             tables["real.spectra"][index, :known] = class_spectra(real)
             tables["real.task_spectra"][index, : index + 1] = class_spectra(tasks)
@@ -84,13 +88,15 @@ def statistics(
     config: RunConfig,
     runtime: Runtime,
     known: Tensor | None = None,
+    counted: ClassGaussians | None = None,
 ) -> tuple[ClassGaussians, ClassGaussians]:
     """Gaussians of the classes seen up to a task, and of the whole tasks, from the features of one task at a time.
 
     If the memory counts mirror images, so do these: both views of the images of the newest task, as the memory has just
     counted them, and every other image mirrored in earlier tasks. That is half the work, and hardly another estimate,
-    since a network sees an image and its mirror image alike. ``known`` are features of the newest task, if they were
-    computed already.
+    since a network sees an image and its mirror image alike. Of the classes of earlier tasks, which every later network
+    sees again, `ENOUGH` images per feature are taken. ``known`` are features of the newest task, if they were computed
+    already, and ``counted`` its statistics, if the memory has them as they are.
     """
     real, tasks = (ClassGaussians(extractor.size, device=runtime.device) for _ in range(2))
     mirroring = bool(getattr(config.method.memory, "flips", False))
@@ -99,13 +105,38 @@ def statistics(
         if newest and known is not None:
             features = known
         else:
+            train = train if newest else some_of_each(train, ENOUGH * extractor.size)
             draw = alternately_mirrored if mirroring and not newest else _plain
             features = extract_features(extractor, train.images, runtime, draw)
-        real.add(features, train.labels)
         tasks.add(features, [number] * len(features))
+        if newest and counted is not None:
+            real.merge(counted)
+            continue
+        real.add(features, train.labels)
         if mirroring and newest:
             real.add(extract_features(extractor, train.images, runtime, _mirrored), train.labels)
     return real.select(stream.seen(index)), tasks
+
+
+def some_of_each(images: LabelledImages, most: int) -> LabelledImages:
+    """At most so many images of each class, evenly spread over all of its images."""
+    if int(images.counts().max()) <= most:
+        return images
+    rows = [torch.nonzero(images.targets == target).flatten() for target in range(len(images.classes))]
+    chosen = [own[torch.linspace(0, len(own) - 1, min(most, len(own))).round().long()] for own in rows]
+    places = torch.cat(chosen)
+    return LabelledImages(Subset(images.images, places), images.targets[places], images.classes)
+
+
+def _as_measured(memory: Memory) -> bool:
+    """Whether the memory has the statistics of the newest classes as they would be measured here."""
+    return (
+        isinstance(memory, GaussianMemory)
+        and memory.covariance == "full"
+        and not memory.augmented
+        and memory.tukey is None
+        and memory.shrinkage == memory.off_diagonal_shrinkage == 0
+    )
 
 
 def alternately_mirrored(number: int) -> Changes:

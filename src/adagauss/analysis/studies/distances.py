@@ -51,7 +51,7 @@ def distances(groups: Groups) -> Drawing:
                 )
     paper = in_figures("Fig. adaptation distances")
     for one, quantity in zip(axes, PANELS, strict=True):
-        one.set_ylabel(f"{PANELS[quantity]}, mean over old classes")
+        one.set_ylabel(f"{PANELS[quantity]},\nmean over old classes")
         task_axis(one, longest(groups) - 1, "after task", 2)
         if quantity == "kl":
             one.set_yscale("log")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adagauss.reproduce.curves import Plotted, at_least, first, last, more
-from adagauss.reproduce.items.places import OTHER_DATA, SUBSET, Places
+from adagauss.reproduce.items.places import OTHER_DATA, OTHER_WEIGHTS, SUBSET, Places
 from adagauss.reproduce.items.rows import (
     ADAGAUSS,
     COLLAPSING,
@@ -31,7 +31,7 @@ STRENGTH = Item(
         ),
     ),
     study="strength",
-    left_out=OTHER_DATA,
+    left_out={"cpu": f"{OTHER_DATA['cpu']} {OTHER_WEIGHTS}"},
     alias="fig2",
 )
 
@@ -136,6 +136,6 @@ RANKS_BY_DISTILLATION = Item(
         ),
     ),
     study="ranks-by-distillation",
-    left_out=OTHER_DATA,
+    left_out={"cpu": f"{OTHER_DATA['cpu']} {OTHER_WEIGHTS}"},
 )
 COLLAPSE = (STRENGTH, RANKS, MAHALANOBIS, SPECTRUM, RANKS_BY_DISTILLATION)

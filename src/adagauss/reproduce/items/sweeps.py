@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adagauss.reproduce.claims import above
 from adagauss.reproduce.curves import Plotted, more
-from adagauss.reproduce.items.places import CIFAR, OTHER_DATA, SUBSET
+from adagauss.reproduce.items.places import CIFAR, OTHER_DATA, OTHER_WEIGHTS, SUBSET
 from adagauss.reproduce.items.rows import ADAGAUSS, COLLAPSING, DISTILLED
 from adagauss.reproduce.plan import Item, Row, Where
 
@@ -57,7 +57,7 @@ DISTILLATION = Item(
         ),
     ),
     study="distillation",
-    left_out={"cpu": "Only CIFAR-100."},
+    left_out={"cpu": f"Only CIFAR-100. {OTHER_WEIGHTS}"},
 )
 
 BETAS = (0.1, 1, 10, 100)

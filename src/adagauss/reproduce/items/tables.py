@@ -251,6 +251,10 @@ TIME = Item(
     ),
     table=("time_complexity",),
     times=True,
+    left_out={
+        "cpu": "Wall clock of one thread, on a machine that may have had other work: read "
+        "the times as orders of magnitude."
+    },
 )
 
 TABLES = (TABLE1, TABLE2, HALF_FIRST, BACKBONES, BATCH_NORM, ABLATION, TIME)
