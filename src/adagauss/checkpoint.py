@@ -167,7 +167,7 @@ def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
     prefix = file.read(8)
     length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
     if not 2 <= length <= min(MAX_HEADER, size - 8):
-        raise CheckpointError(f"{path} is truncated, or not a saved learner or run: {_remedy(path, kind)}")
+        raise CheckpointError(f"{path} is damaged, or not a file of adagauss: {_remedy(path, kind)}")
     return prefix + file.read(length), size - 8 - length
 
 

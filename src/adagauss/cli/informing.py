@@ -135,7 +135,9 @@ def class_lines(classifier: Model, everything: bool) -> list[str]:
         (
             one.label,
             one.images,
-            "" if one.expected_accuracy is None else f"{100 * one.expected_accuracy:.0f}",
+            ""
+            if one.expected_accuracy is None
+            else f"{100 * one.expected_accuracy:.0f}" + ("*" if one.among < len(summaries) else ""),
             ", ".join(f"{label} {100 * share:.0f} %" for label, share in one.confused_with[:2]),
         )
         for one in shown
@@ -144,4 +146,6 @@ def class_lines(classifier: Model, everything: bool) -> list[str]:
     lines = ["", *terminal.lines(heads, rows, right=(1, 2))]
     if len(shown) < len(summaries):
         lines.append(f"... and {len(summaries) - len(shown)} more (--all)")
+    if any(one.expected_accuracy is not None and one.among < len(summaries) for one in shown):
+        lines.append("* measured when fewer classes were known; adagauss evaluate measures it today")
     return lines

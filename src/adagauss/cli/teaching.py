@@ -139,6 +139,8 @@ def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]
         return Counter({class_name: len(image_files(folder))})
     folders = folders_in(folder)
     if not folders:
+        if not any(folder.iterdir()):
+            raise DataError(f"{folder} is empty: put a folder of images into it for each class")
         raise DataError(
             f"{folder} holds no class folders: name the class of all its images with --class NAME, or put those of "
             "each class into a folder named after it"

@@ -33,6 +33,8 @@ class ClassSummary:
     """Share of its images that were recognised while left out, when they came; None where none was left out."""
     confused_with: tuple[tuple[object, float], ...]
     """The classes that most of its images were taken for, and the share."""
+    among: int = 0
+    """How many classes were known then, as a mean over its images: among more, fewer are recognised."""
 
 
 class Evidence(Learned):
@@ -197,10 +199,11 @@ class Evidence(Learned):
             self.images.tolist(),
             self.fitted.tolist(),
             self.confusions.rows(self.classes),
+            self.among.tolist(),
             strict=True,
         )
         found = []
-        for column, (label, (learned, images, fitted, taken)) in enumerate(zip(labels, rows, strict=True)):
+        for column, (label, (learned, images, fitted, taken, among)) in enumerate(zip(labels, rows, strict=True)):
             hits = taken.pop(column, 0)
             others = sorted(taken, key=lambda other: -taken[other])
             found.append(
@@ -209,6 +212,7 @@ class Evidence(Learned):
                     learned,
                     hits / images if images and not fitted else None,
                     tuple((labels[other], taken[other] / images) for other in others[:NEAREST]),
+                    among,
                 )
             )
         return found
