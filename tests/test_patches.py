@@ -52,13 +52,8 @@ def test_drawn_patches_come_from_the_images_and_from_all_of_them() -> None:
 
 def test_drawn_patches_lie_everywhere_in_an_image() -> None:
     image = torch.arange(36, dtype=torch.uint8).view(1, 1, 6, 6)
-    corners = draw_patches(ArrayImages(image.expand(50, 1, 6, 6).contiguous()), 5, 200, seeded())[:, 0]
+    corners = draw_patches(ArrayImages(image), 5, 200, seeded())[:, 0]
     assert sorted(set(corners.tolist())) == [0, 1, 6, 7]
-
-
-def test_no_image_gives_more_patches_than_it_has_places() -> None:
-    images = ArrayImages(torch.zeros(3, 1, 6, 6, dtype=torch.uint8))
-    assert len(draw_patches(images, 5, 200, seeded())) == 3 * 4
 
 
 def test_contrast_is_normalised_as_defined_and_flat_patches_become_zero() -> None:

@@ -35,16 +35,13 @@ def windows(pixels: Tensor, size: int, stride: int = 1) -> Tensor:
 
 
 def draw_patches(images: Images, size: int, count: int, generator: torch.Generator) -> Tensor:
-    """About ``count`` patches at random places: the same number from each image, one at least from those drawn.
-
-    No image gives more patches than it has places: they would only be the same ones again.
-    """
+    """About ``count`` patches at random places: the same number from each image, one at least from those drawn."""
     if len(images) == 0:
         raise DataError("there are no images to draw patches from: give one image at least")
     _, height, width = images.shape
     check_fits(size, height, width)
     order = torch.randperm(len(images), generator=generator)[:count]
-    each = min(-(-count // len(order)), (height - size + 1) * (width - size + 1))
+    each = -(-count // len(order))
     drawn = []
     for some in torch.split(order, IMAGES):
         view = windows(images.batch(some), size)
