@@ -10,6 +10,7 @@ from pathlib import Path
 from adagauss.analysis.studies.base import find_study
 from adagauss.atomic import write_atomically
 from adagauss.reproduce.cells import Cell, Workshop, distinct, jobs
+from adagauss.reproduce.claims import Verdict
 from adagauss.reproduce.findings import Found, figure_file, findings
 from adagauss.reproduce.items.beyond import BEYOND
 from adagauss.reproduce.plan import Item
@@ -61,21 +62,26 @@ def _summary(items: Sequence[Item], found: Sequence[Found]) -> str:
                 "item": f"[{item.title}](#{_anchor(item)})",
                 "claim": claim.text,
                 "benchmark": one.benchmark,
-                "verdict": word,
+                "verdict": f"{verdict.word} ({_evidence(verdict)})",
             }
             for item in items
             for one in found
             if one.item is item and (item.paper == BEYOND) == beyond
             for claim in item.claims
-            if (word := claim.check(one).word) != "not measured"
+            if (verdict := claim.check(one)).word != "not measured"
         ]
         if not rows and beyond:
             continue
-        counts = Counter(row["verdict"] for row in rows)
+        counts = Counter(row["verdict"].partition(" (")[0] for row in rows)
         counted = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in counts.most_common())}."
         heading = "##" if not beyond else "###"
         parts.append(f"{heading} {title}\n\n" + (f"{counted}\n\n{markdown(rows).rstrip()}" if rows else UNMEASURED))
     return "\n\n".join(parts)
+
+
+def _evidence(verdict: Verdict) -> str:
+    """What the seeds say: the last part of a reason."""
+    return verdict.reason.rpartition("; ")[2]
 
 
 def _section(item: Item, found: Sequence[Found], shop: Workshop, beside: Path) -> str:

@@ -40,11 +40,11 @@ def spectrum(groups: Groups) -> Drawing:
             f"{words}: 1/{paper[which]:,.0f}",
             (0.02, 1 / paper[which]),
             xycoords=("axes fraction", "data"),
-            xytext=(0, -3),  # below the line, where curves that fall from the left have not come yet
+            xytext=(0, 3),
             textcoords="offset points",
-            va="top",
             fontsize=7,
             color=colour(6),
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6},  # curves cross it
         )
         rows.append({"group": "paper", "quantity": f"largest / smallest, {which}", "value": paper[which]})
     size = max(len(mean_spectrum(runs[0])) for runs in groups.values())

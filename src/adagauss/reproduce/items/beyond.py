@@ -14,6 +14,7 @@ from adagauss.reproduce.plan import Item, Row
 
 BEYOND = "beyond the paper"
 LWF, FECAM = "LwF", "FeCAM"
+ON_NEWEST = "share of errors that fall on the newest task"
 
 
 def _item(study: str, title: str, rows: Sequence[Row], *claims: Claim) -> Item:
@@ -40,7 +41,13 @@ BEYOND_PAPER = (
             "LwF takes more of the old images that it gets wrong for the newest task than AdaGauss does.",
             LWF,
             ADAGAUSS,
-            quantity="share of errors that fall on the newest task",
+            quantity=ON_NEWEST,
+        ),
+        _compared(
+            "Without anti-collapse, more of the old images that are got wrong are taken for the newest task.",
+            COLLAPSING,
+            ADAGAUSS,
+            quantity=ON_NEWEST,
         ),
     ),
     _item(
