@@ -40,8 +40,8 @@ cycle), batches of 64, gradients clipped to norm 1, crops and flips; a method wh
 first task does so here too. AdaGauss distils with λ = 2 instead of 10, and analytic classifiers expand features 16
 times, as in their papers.
 
-Scale and λ were chosen on held-out training images, never on test images, until families came in the paper's order;
-[reproduction.md](reproduction.md#how-the-scale-of-the-paper-s-claims-was-chosen) has all trials. So that order was
+Scale and λ were chosen on held-out training images, never on test images, until AdaGauss came first as in the paper;
+[reproduction.md](reproduction.md#how-the-scale-of-the-paper-s-claims-was-chosen) has the trials. So that order was
 looked for. What this page can say is whether it also holds for test images and other seeds, and whether the rest of
 the claims, which nobody looked at while choosing, hold at such a scale.
 """
