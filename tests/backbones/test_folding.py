@@ -17,10 +17,11 @@ def network(name: str, **settings: object) -> Extractor:
     extractor = build_extractor(config, (3, 32, 32), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     for module in extractor.modules():
         if isinstance(module, nn.BatchNorm2d):
-            for values in (module.running_var, module.weight):
-                nn.init.uniform_(values, 0.5, 2.0)
-            for values in (module.running_mean, module.bias):
-                nn.init.normal_(values)
+            for name, values in [*module.named_parameters(), *module.named_buffers()]:
+                if name in ("running_var", "weight"):
+                    nn.init.uniform_(values, 0.5, 2.0)
+                elif name in ("running_mean", "bias"):
+                    nn.init.normal_(values)
     return extractor.eval()
 
 

@@ -20,7 +20,7 @@ def folded(extractor: Extractor) -> Extractor:
         return extractor
     found = copy.deepcopy(extractor).eval()
     try:
-        found.trunk = fuse(found.trunk)
+        found.trunk = fuse(found.trunk)  # type: ignore[assignment]  # a traced module in the place of a trunk
     except Exception:  # a trunk whose path depends on its input cannot be traced, and each fails in its own way
         return extractor
     return found

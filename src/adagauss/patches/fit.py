@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from functools import lru_cache
+
 import torch
 
 from adagauss.data.images import Images, Subset
@@ -23,17 +26,32 @@ def fit_patches(
     """
     if len(images) == 0:
         raise DataError("a dictionary of patches is learned with the first task's images, and there are none")
-    features, shown = PatchFeatures(settings, images.shape), images
     if settings.dictionary_from == "photographs":
-        images = photograph_crops(images.shape, generator)
-        shown = Subset(images, torch.arange(STANDARD))
+        state = generator.get_state().numpy().tobytes()
+        return copy.deepcopy(_of_photographs(settings, images.shape, state)).to(device)
+    features = _learned(images, settings, generator).to(device)
+    _standardise(features, images)
+    return features
+
+
+@lru_cache(maxsize=8)
+def _of_photographs(settings: PatchSettings, shape: tuple[int, int, int], state: bytes) -> PatchFeatures:
+    """The features of photographs, which are the same for all learners with the same settings and random numbers."""
+    generator = torch.Generator().set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    crops = photograph_crops(shape, generator)
+    features = _learned(crops, settings, generator)
+    _standardise(features, Subset(crops, torch.arange(STANDARD)))
+    return features
+
+
+def _learned(images: Images, settings: PatchSettings, generator: torch.Generator) -> PatchFeatures:
+    """Features with the dictionary of some images, not standardised yet."""
+    features = PatchFeatures(settings, images.shape)
     for size, filters in zip(features.sizes, settings.shares(len(features.sizes)), strict=True):
         patches = normalise_contrast(draw_patches(images, size, settings.patches, generator))
         whitening = whiten_patches(patches, settings.epsilon, settings.energy)
         directions = signed_kmeans(whitening(patches), filters, settings.rounds, generator)
         features.set_dictionary(size, *fold(whitening), directions)
-    features.to(device)
-    _standardise(features, shown)
     return features
 
 
