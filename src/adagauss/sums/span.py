@@ -57,16 +57,6 @@ def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int, moving: float)
     return space[:number] if float(left.amax()) <= MOST_LEFT * moving else None
 
 
-class Coordinates(FeatureSums):
-    """Sums over coordinates of features."""
-
-    of_features = 0
-
-    @property
-    def features(self) -> int:
-        return self.of_features
-
-
 class Place(NamedTuple):
     """Coordinates for one weight of each group of features, and the sums in them."""
 
@@ -112,8 +102,8 @@ class Span:
         lower, info = torch.linalg.cholesky_ex(gram)
         if int(info) != 0 or bool((lower.diagonal().square() < LEAST_PIVOT * gram.diagonal()).any()):
             return None
-        sums = Coordinates(len(lower), self.sums.classes).to(lower.device)
-        sums.of_features = features
+        sums = FeatureSums(len(lower), self.sums.classes).to(lower.device)
+        sums.coordinates_of = features
         matrix = lower.mT @ lower
         start = 0
         for strip in sums.strips():

@@ -37,6 +37,9 @@ class FeatureSums(Learned):
         "the sum of the features of each class"
     )
 
+    coordinates_of: int | None = None
+    """Number of features, where these are sums over their coordinates in a smaller space; never saved."""
+
     def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
         self.register_buffer("gram", torch.zeros(packed_numbers(width), dtype=dtype))
@@ -79,7 +82,7 @@ class FeatureSums(Learned):
     @property
     def features(self) -> int:
         """Number of features that a trace is the sum over: the width, unless these are sums over coordinates."""
-        return self.width
+        return self.width if self.coordinates_of is None else self.coordinates_of
 
     @property
     def classes(self) -> int:
