@@ -40,19 +40,27 @@ def export_onnx(learner: Learner, path: Path | str) -> None:
     typicality below which a picture shows no known class; the ``format``, and ``facts`` about the learner. The file is
     replaced atomically.
     """
-    onnx = _imported()
     learner.knowledge.scorer  # noqa: B018  # raises if nothing has been learned
-    program = _program(DeployedPredictor(learner))
+    with learner.runtime.reporter.progress("exporting", 3) as advance:
+        onnx = _imported()
+        advance("translating the network")
+        program = _program(DeployedPredictor(learner))
+        advance("checking the file")
+        _write(program, Path(path), metadata(learner), onnx)
+        advance()
+
+
+def _write(program: Any, path: Path, facts: dict[str, Any], onnx: Any) -> None:
     size = sum(value.const_value.nbytes for value in program.model.graph.initializers.values() if value.const_value)
     if size > MOST_BYTES:
         raise CheckpointError(
             f"{path}: an ONNX file holds at most 2 GB, and this learner needs {size / 1e9:.1f} GB: use fewer features"
         )
-    for key, value in metadata(learner).items():
+    for key, value in facts.items():
         program.model.metadata_props[key] = json.dumps(value)
     model = program.model_proto
     onnx.checker.check_model(model, full_check=True)
-    write_atomically(Path(path), model.SerializeToString())
+    write_atomically(path, model.SerializeToString())
 
 
 def metadata(learner: Learner) -> dict[str, Any]:

@@ -152,6 +152,20 @@ def test_json_lines_hold_every_answer(adagauss: Command, birds: Path) -> None:
     for answer in answers:
         assert answer["class"] == answer["top"][0]["class"]
         assert answer["probability"] == answer["top"][0]["probability"] >= answer["top"][1]["probability"]
+        assert "unknown" not in answer
+
+
+def test_an_unknown_image_has_no_class_and_no_probability_of_it(adagauss: Command, birds: Path) -> None:
+    # All images but the most typical one are strange at this rate.
+    lines = adagauss("predict", birds, "unseen", "--json", "--unknown", "0.99", "--quiet").out.splitlines()
+    answers = [json.loads(line) for line in lines]
+    for answer in answers:
+        assert answer["unknown"] == (answer["class"] is None) == (answer["probability"] is None)
+        assert answer["top"][0]["probability"] > 0
+    assert any(answer["unknown"] for answer in answers)
+    table = adagauss("predict", birds, "unseen", "--csv", "--unknown", "0.99", "--quiet").out
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["probability"] == "" for row in rows] == [answer["unknown"] for answer in answers]
 
 
 def test_csv_has_a_heading_and_a_line_per_image(adagauss: Command, birds: Path) -> None:

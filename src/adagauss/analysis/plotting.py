@@ -55,9 +55,9 @@ def save_figure(figure: Figure, path: Path) -> None:
     write_atomically(path, drawn.getvalue())
 
 
-def shown(name: object, width: int = LONGEST_NAME) -> str:
+def shown(name: object, width: int = LONGEST_NAME, *, keep_end: bool = False) -> str:
     """A name for a figure: cut to a width, and with escaped dollar signs, between which formulas are typeset."""
-    return clipped(name, width).replace("$", r"\$")
+    return clipped(name, width, keep_end=keep_end).replace("$", r"\$")
 
 
 def set_title(axes: Axes, text: str) -> None:

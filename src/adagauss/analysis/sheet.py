@@ -32,5 +32,5 @@ def contact_sheet(judged: Sequence[Judged], title: str) -> Figure:
         axes.imshow(np.moveaxis(decode_image(Path(one.name), SIDE, 3, None), 0, 2))
         answer = f"{shown(one.answer, CAPTION)} {100 * one.probability:.0f} %"
         truth = f"is {shown(one.truth, CAPTION - 3)}"
-        axes.set_title(f"{answer}\n{truth}\n{shown(Path(one.name).name, CAPTION)}", fontsize=7)
+        axes.set_title(f"{answer}\n{truth}\n{shown(Path(one.name).name, CAPTION, keep_end=True)}", fontsize=7)
     return figure

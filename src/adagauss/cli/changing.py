@@ -58,7 +58,7 @@ def forget(
         classifier.forget(*labels, images=images)
         save(classifier, model, "forget", begun, classes=len(labels))
     left = terminal.counted(len(classifier.learner_.classes), "class", "classes")
-    typer.echo(visible(f"Forgot {', '.join(classes)}; {model} now knows {left}."))
+    typer.echo(visible(f"Forgot {', '.join(map(repr, classes))}; {model} now knows {left}."))
 
 
 def rename(

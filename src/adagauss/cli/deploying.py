@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adagauss.cli.options import ReadableModel
+from adagauss.cli.options import Quiet, ReadableModel
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.names import visible
@@ -29,6 +29,7 @@ def register(app: typer.Typer, panel: str) -> None:
 def export(
     model: ReadableModel,
     out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="File to write.")],
+    quiet: Quiet = False,
 ) -> None:
     """Write a model as one ONNX file, with the preparation of images inside: it needs only onnxruntime to run."""
     from adagauss.cli.model import open_model, size
@@ -36,7 +37,7 @@ def export(
     if out.suffix != ".onnx":
         raise ConfigError(f"{out} should end in .onnx, which other programs go by")
     with stoppable(f"{out} was not written"):
-        classifier = open_model(model, quiet=True)
+        classifier = open_model(model, quiet=quiet)
         classifier.export(out)
     typer.echo(
         visible(f"Wrote {out} ({size(out)}): {len(classifier.learner_.classes)} classes, named in its metadata.")

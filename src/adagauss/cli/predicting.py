@@ -112,7 +112,7 @@ def predict(
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         files = image_paths(paths)
         classes = classifier.learner_.classes
-        writers: dict[bool, Writer] = {as_json: json_lines, as_csv: csv_lines}
+        writers: dict[bool, Writer] = {as_json: json_lines(told=unknown is not None), as_csv: csv_lines}
         write = writers.get(True) or table_of(files, classes, min(top, len(classes)))
         for start in range(0, len(files), AT_ONCE):
             answers = classifier.classify(files[start : start + AT_ONCE], top=top, unknown=unknown)
@@ -147,12 +147,25 @@ def _standard_input() -> list[str]:
     return [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line.strip()]
 
 
-def json_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
-    """One object per image; names are exact, with everything that is not plain ASCII escaped."""
-    for answer in answers:
-        best = [{"class": label, "probability": round(share, 6)} for label, share in answer.top]
-        facts = {"image": answer.name, "class": answer.label, "probability": round(answer.probability, 6), "top": best}
-        yield json.dumps(facts)
+def json_lines(*, told: bool) -> Writer:
+    """One object per image; names are exact, with everything that is not plain ASCII escaped.
+
+    With ``told``, each says whether its image is unknown; an unknown image has no class, hence no probability of it.
+    """
+
+    def lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
+        for answer in answers:
+            strange = answer.label is None
+            facts = {
+                "image": answer.name,
+                "class": answer.label,
+                "probability": None if strange else round(answer.probability, 6),
+                **({"unknown": strange} if told else {}),
+                "top": [{"class": label, "probability": round(share, 6)} for label, share in answer.top],
+            }
+            yield json.dumps(facts)
+
+    return lines
 
 
 def csv_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
@@ -161,8 +174,9 @@ def csv_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
         more = [f"{name}_{place}" for place in range(2, len(answers[0].top) + 1) for name in ("class", "probability")]
         yield _csv_row(["image", "class", "probability", *more])
     for answer in answers:
-        cells: list[object] = [answer.name, UNKNOWN if answer.label is None else answer.label]
-        cells.append(f"{answer.probability:.6f}")
+        strange = answer.label is None
+        cells: list[object] = [answer.name, UNKNOWN if strange else answer.label]
+        cells.append("" if strange else f"{answer.probability:.6f}")
         for label, share in answer.top[1:]:
             cells += [label, f"{share:.6f}"]
         yield _csv_row(cells)

@@ -222,7 +222,9 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def export(self, path: Path | str) -> None:
         """Write an ONNX file that predicts without this library; see `adagauss.export.export_onnx` (extra ``onnx``)."""
-        export_onnx(self._fitted(), path)
+        learner = self._fitted()
+        with self._reporting(learner):
+            export_onnx(learner, path)
 
     @classmethod
     def load(cls, path: Path | str, device: str = "auto") -> Self:
