@@ -21,9 +21,7 @@ from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.export import centre, export_onnx, grey
 from adagauss.learner import Learner
-from adagauss.methods import methods
-from tests.contracts.test_export import KINDS
-from tests.contracts.toy import same, scores, state, taught, toy_images, toy_learner
+from tests.contracts.toy import LEARNING, quick_method, same, scores, state, taught, toy_images, toy_learner
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -60,11 +58,17 @@ def check_answers(learner: Learner, path: Path) -> None:
         assert np.mean(best == expected.argmax(1)) > 0.99
 
 
-CASES = [
-    *("acil", "adagauss-linear", "adagauss-still", "dsal", "fecam", "sdc"),
-    *(name for name, info in methods().items() if info.family == "exact"),
-]
-"""Every kind of scorer, and every exact method: their features may be averaged over mirror images."""
+OTHERS: dict[str, tuple[str, dict[str, object]]] = {
+    "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
+    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
+}
+"""Classifiers that no method has by default."""
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
+    **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
+    **OTHERS,
+}
+CASES = ("acil", "adagauss-linear", "adagauss-still", "circle", "dsal", "exact-auto", "fecam", "ranpac", "sdc")
+"""Every kind of scorer."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -91,7 +91,7 @@ def test_a_run_that_is_really_stopped_goes_on_as_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
-    words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "40", "--out", "out"]
+    words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "20", "--out", "out"]
     environment = {**os.environ, "COLUMNS": "200"}
     with interruptible([*program, *words], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         while running.poll() is None and not (tmp_path / "out" / "config.yaml").exists():

@@ -1,24 +1,13 @@
-"""Extractor and scorer of every method can be taken apart from Python: `torch.export` with any number of images."""
+"""Extractors can be taken apart from Python: `torch.export` with any number of images; for scorers see test_onnx.py."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from adagauss.config import Part
 from adagauss.learner import Learner
 from adagauss.methods import methods
-from tests.contracts.toy import LEARNING, quick_method, taught, toy_images
-
-OTHERS: dict[str, tuple[str, dict[str, object]]] = {
-    "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
-    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
-}
-"""Classifiers that no method has by default."""
-KINDS: dict[str, tuple[str, dict[str, object]]] = {
-    **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
-    **OTHERS,
-}
+from tests.contracts.toy import taught, toy_images
 
 
 def check_export(learner: Learner) -> None:
@@ -30,15 +19,9 @@ def check_export(learner: Learner) -> None:
         torch.testing.assert_close(exported(images[:number]), predictor(images[:number]))
 
 
-@pytest.mark.parametrize("kind", sorted(Part.kinds("classifier")))
-def test_a_classifier_exports_with_any_number_of_images(kind: str) -> None:
-    name, settings = KINDS[kind]
-    check_export(taught(name, 2, None, **settings))
-
-
 @pytest.mark.parametrize("name", [name for name, info in methods().items() if info.family == "exact"])
 def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str) -> None:
-    learner = taught(name, 2, None)
+    learner = taught(name, 2, None, **{"backbone.mirror": True})
     check_export(learner)
     pixels = toy_images(test=True).images
     scores = learner.knowledge.predictor(pixels.batch(torch.arange(len(pixels))).float() / 255)

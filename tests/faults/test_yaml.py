@@ -36,7 +36,7 @@ HARMFUL = {
     "a sixty with a tag": ('!!int "1' + ":1" * 100_000 + '"', "more than 100 characters"),
     "digits": ("9" * 200_000, "more than 100 characters"),
     "length": ("# " + "x" * MAX_BYTES, "longer than 256 KiB"),
-    "many values": ("[" + "1," * 30_000 + "1]", "stands for more than"),
+    "many values": ("[" + "1," * 20_000 + "1]", "stands for more than"),
     "a call": ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
     "an undefined alias": ("*a", "undefined alias"),
     "a key twice": ("classifier.tied: 0.5\nclassifier.tied: 0.1", "given twice in line 2"),

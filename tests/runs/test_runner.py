@@ -105,31 +105,30 @@ def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path
     assert "started with other code (0123456789" in other.heard[0]
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "snapshots/task-1-training.safetensors",
-        "tasks/01/learner.safetensors",
-        "tasks/01/evaluation.safetensors",
-        "snapshots/task-2-training.safetensors",
-        "snapshots/task-2-adapter.safetensors",
-        "tasks/02/learner.safetensors",
-        "snapshots/task-3-training.safetensors",
-    ],
+MOMENTS = (
+    "snapshots/task-1-training.safetensors",
+    "tasks/01/learner.safetensors",
+    "tasks/01/evaluation.safetensors",
+    "snapshots/task-2-training.safetensors",
+    "snapshots/task-2-adapter.safetensors",
+    "tasks/02/learner.safetensors",
+    "snapshots/task-3-training.safetensors",
 )
-def test_a_run_killed_at_any_moment_resumes_to_the_same_numbers(
-    moment: str, tmp_path: Path, uninterrupted: Path
-) -> None:
-    """Killed as soon as a file appears: within a training, within an adapter's, between tasks."""
+"""Within a training, within an adapter's, and between tasks."""
+
+
+def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path, uninterrupted: Path) -> None:
     folder = RunFolder(tmp_path / "killed")
     folder.path.mkdir()
     folder.write_config(_plain(quick_config()))
-    child = started(resume_with_snapshots, folder.path)
-    while child.is_alive() and not (folder.path / moment).exists():
-        time.sleep(0.001)
-    child.kill()
-    child.join()
-    assert folder.finished_tasks() < 3, "the child finished before it could be killed"
+    for moment in MOMENTS:
+        child = started(resume_with_snapshots, folder.path)
+        while child.is_alive() and not (folder.path / moment).exists():
+            time.sleep(0.001)
+        child.kill()
+        child.join()
+        assert (folder.path / moment).exists(), f"the child ended before {moment}"
+        assert folder.finished_tasks() < 3, "the child finished before it could be killed"
     assert comparable(run(quick_config(), folder.path, resume=True)) == metrics_of(uninterrupted)
     mine, theirs = (load_tensors(RunFolder(p).checkpoint(2), "learner")[0] for p in (folder.path, uninterrupted))
     assert mine.keys() == theirs.keys()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
+from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages, existing_model
 from adagauss.errors import CheckpointError, DataError, unknown_name
 from adagauss.names import visible
 
@@ -88,7 +88,10 @@ def rename(
 
 def merge(
     model: ModelArgument,
-    other: Annotated[Path, typer.Argument(metavar="OTHER", help="File of another model, with the same features.")],
+    other: Annotated[
+        Path,
+        typer.Argument(metavar="OTHER", help="File of another model, with the same features.", callback=existing_model),
+    ],
     into: Annotated[Path, typer.Option("--into", metavar="OUT", help="File for both; MODEL itself may be given.")],
     quiet: Quiet = False,
 ) -> None:

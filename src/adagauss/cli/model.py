@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from adagauss.cli.options import existing_model
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, DataError
 from adagauss.estimator import IncrementalClassifier
@@ -30,9 +31,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Mo
     """The classifier in a file, or the newest one of a run folder."""
     from adagauss.runs import RunFolder
 
-    if not path.exists():
-        raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
-    if path.is_dir() and not (path / "config.yaml").exists():
+    if existing_model(path).is_dir() and not (path / "config.yaml").exists():
         raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
     model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
     model.set_params(skip_bad=skip_bad, verbose=not quiet)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.errors import ConfigError
+from adagauss.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from adagauss.progress import Reporter
     from adagauss.runs.protocols import Protocol
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
-ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
+
+def existing_model(path: Path) -> Path:
+    """The path, if something is there: said at once, before anything heavy is imported."""
+    if not path.exists():
+        raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
+    return path
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.", callback=existing_model)]
+ReadableModel = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.", callback=existing_model)
+]
 DataRoot = Annotated[
     Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
 ]

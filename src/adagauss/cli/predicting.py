@@ -109,8 +109,8 @@ def predict(
     if unknown is not None and not 0 < unknown < 1:
         raise ConfigError(f"--unknown takes a rate of false alarms between 0 and 1, e.g. 0.05; got {unknown:g}")
     with stoppable("answers printed so far are right; a prediction changes nothing"):
-        classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         files = image_paths(paths)
+        classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         classes = classifier.learner_.classes
         writers: dict[bool, Writer] = {as_json: json_lines(told=unknown is not None), as_csv: csv_lines}
         write = writers.get(True) or table_of(files, classes, min(top, len(classes)))

@@ -83,9 +83,9 @@ def teach(
 
     begun = signature(model)
     with changing(model):
+        counted = _counted(folder, class_name, nested)
         classifier = _opened(context, model, bool(begun))
         known = set(classifier.learner_.classes) if begun else set()
-        counted = _counted(folder, class_name, nested)
         started = perf_counter()
         classifier.partial_fit(folder, class_name)
         seconds = perf_counter() - started
