@@ -372,7 +372,7 @@ class Counting(Reporter):
 
 def test_progress_moves_while_features_are_extracted_and_within_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Counting()
-    monkeypatch.setattr("adagauss.estimator.classifier.progress_reporter", lambda verbose: counting)
+    monkeypatch.setattr("adagauss.estimator.plain.progress_reporter", lambda verbose: counting)
     images = np.kron(task(0, 1)[0][:40], np.ones((1, 28, 28), np.uint8))
     labels = task(0, 1)[1][:40]
     exact = IncrementalClassifier("exact", settings={"backbone.options.filters": 2}).fit(images, labels)

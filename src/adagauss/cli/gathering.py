@@ -130,7 +130,7 @@ def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> M
             )
         return opened
     classifier = fresh.partial_fit(*first_pictures(shards)).blank()
-    parameters = json_ready(classifier.get_params(deep=False))
+    parameters = json_ready(classifier.parameters())
     classifier.learner_.save(folder / FEATURES, about={"estimator": parameters})
     return classifier
 

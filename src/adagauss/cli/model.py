@@ -12,7 +12,7 @@ from typing import Any
 from adagauss.cli.options import existing_model
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, DataError
-from adagauss.estimator import IncrementalClassifier
+from adagauss.estimator import PlainClassifier
 from adagauss.inputs import Wanted
 from adagauss.learner import Learner
 
@@ -20,7 +20,7 @@ HISTORY = "history"
 """Where a file keeps when it was changed, and by which command; no names, which a user may want forgotten."""
 
 
-class Model(IncrementalClassifier):
+class Model(PlainClassifier):
     """A classifier whose errors name options of the command line."""
 
     def _wanted(self, learner: Learner | None) -> Wanted:
@@ -34,7 +34,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Mo
     if existing_model(path).is_dir() and not (path / "config.yaml").exists():
         raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
     model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
-    model.set_params(skip_bad=skip_bad, verbose=not quiet)
+    model.skip_bad, model.verbose = skip_bad, not quiet
     return model
 
 

@@ -1,40 +1,15 @@
-"""The estimator: it reads what users give, and leaves learning and predicting to a `Learner`."""
+"""The estimator: `PlainClassifier` as a citizen of scikit-learn, with its tags, parameters and clones."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
-from adagauss.data.images import Label
-from adagauss.errors import DataError
-from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
-from adagauss.estimator.choices import Words, json_ready, progress_reporter, told_apart, whole
-from adagauss.estimator.labels import LabelsLike, check_one_kind, images_of_classes, labelled_images, plain_labels
-from adagauss.estimator.together import learn_with
-from adagauss.estimator.trials import best_method
-from adagauss.evidence import ClassSummary
-from adagauss.export import export_onnx
-from adagauss.inputs import ImagesLike, Wanted, pixel_statistics, read_images
-from adagauss.learner import Learner
-from adagauss.methods import Method
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.saved import constructor_facts
-
-Array = npt.NDArray[Any]
-
-UNFITTED = "this %(name)s knows no classes yet: teach it some with partial_fit (or fit, which starts anew) first"
+from adagauss.estimator.plain import PlainClassifier
 
 
-class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
+class IncrementalClassifier(PlainClassifier, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # it has no types
     """Learns image classes task by task, keeping no image of the tasks before.
 
     Images are the path of a file or a folder, PIL images, arrays or tensors of any common layout, or lists and
@@ -70,6 +45,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Attributes:
         learner_: the `Learner` at work.
 
+    >>> import numpy as np
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits().images / 16, load_digits().target
     >>> classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 50})
@@ -82,164 +58,6 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     True
     """
 
-    def __init__(
-        self,
-        method: str | None = None,
-        preset: str | None = None,
-        *,
-        effort: str = "good",
-        settings: Mapping[str, Any] | None = None,
-        epochs: int | None = None,
-        backbone: str | None = None,
-        image_size: int | None = None,
-        skip_bad: bool = False,
-        seed: int = 0,
-        device: str = "auto",
-        devices: int = 1,
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.preset = preset
-        self.effort = effort
-        self.settings = settings
-        self.epochs = epochs
-        self.backbone = backbone
-        self.image_size = image_size
-        self.skip_bad = skip_bad
-        self.seed = seed
-        self.device = device
-        self.devices = devices
-        self.verbose = verbose
-
-    def fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
-        """Start anew with one task; what was learned before is forgotten."""
-        return self._learn(None, images, labels)
-
-    def partial_fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
-        """Learn new classes, or more images of known ones, or both; on any error the classifier stays as it was."""
-        return self._learn(getattr(self, "learner_", None), images, labels)
-
-    def predict(self, images: ImagesLike, unknown: Unknown = None) -> Array:
-        """The class of each image; of a folder, of all images in it and below, sorted by path.
-
-        With ``unknown``, None stands for "none of the classes I know": True says so of 5 % of images whose class is
-        known, a number between 0 and 1 of this share. The array then holds objects.
-        """
-        return self._ask(images)[1].labels(unknown)
-
-    def predict_proba(self, images: ImagesLike) -> npt.NDArray[np.float64]:
-        """(N, C) class probabilities, columns as in ``classes_``."""
-        return self._ask(images)[1].probabilities
-
-    def predict_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
-        """For each image, the classes among which the right one is with this probability, likeliest first."""
-        asked = self._ask(images)[1]
-        return asked.knowledge.sets(asked.features, coverage)
-
-    def classify(self, images: ImagesLike, top: int = 3, unknown: Unknown = None) -> list[Prediction]:
-        """One answer per image: its name, the most probable class, and the ``top`` classes with probabilities.
-
-        With ``unknown``, as in `predict`, the label of an image of no known class is None.
-        """
-        top = whole("top", top, least=1)
-        names, asked = self._ask(images)
-        return asked.predictions(names, top, unknown)
-
-    def unknownness(self, images: ImagesLike) -> npt.NDArray[np.float64]:
-        """(N,) how strange each image is: the share of images of known classes that look less strange."""
-        asked = self._ask(images)[1]
-        return np.asarray(asked.knowledge.unknownness(asked.features).cpu().numpy(), dtype=np.float64)
-
-    def summary(self) -> list[ClassSummary]:
-        """Of each class: images learned, share recognised while left out, and what they were taken for."""
-        known = self._fitted().knowledge
-        found = known.evidence.summary(known.classes)
-        return [found[column] for column in sorted_classes(known)[0]]
-
-    def forget(self, *classes: Label, images: Any = None) -> Self:
-        """Forget classes. What each method keeps of them, and what ``images`` of them change: see `Learner.forget`.
-
-        Args:
-            classes: the labels.
-            images: their images again, in a folder with a folder for each class, or as a mapping from each class to its
-                images; for one class, also its images alone.
-        """
-        learner = self._fitted()
-        data = None if images is None else images_of_classes(classes, images, self._wanted(learner))
-        with self._reporting(learner):
-            learner.forget(classes, data)
-        return self
-
-    def rename(self, old: Label, new: Label) -> Self:
-        """Call a class otherwise."""
-        learner = self._fitted()
-        check_one_kind([*learner.classes, *plain_labels([new])])
-        learner.rename(old, new)
-        return self
-
-    def merge_classes(self, into: Label, *others: Label) -> Self:
-        """Make one class of several; ``into`` is one of them or a new name."""
-        learner = self._fitted()
-        check_one_kind([*learner.classes, *plain_labels([into])])
-        learner.merge_classes(into, others)
-        return self
-
-    def merge(self, other: IncrementalClassifier) -> Self:
-        """Take in what another classifier with the same features knows; it stays as it is. See `Learner.merge`."""
-        learner = self._fitted()
-        if not isinstance(other, IncrementalClassifier):
-            raise DataError(f"only an IncrementalClassifier can be merged, not {type(other).__name__}")
-        check_one_kind([*learner.classes, *other._fitted().classes])
-        learner.merge(other.learner_)
-        return self
-
-    def blank(self) -> Self:
-        """Another classifier with the same features that knows no class: to be taught elsewhere, and merged."""
-        other = type(self)(**self.get_params(deep=False))
-        other.learner_ = self._fitted().blank()
-        return other
-
-    def score(
-        self, images: ImagesLike, labels: LabelsLike | None = None, sample_weight: npt.ArrayLike | None = None
-    ) -> float:
-        """Share of images whose class is predicted rightly."""
-        learner = self._fitted()
-        data = labelled_images(images, labels, self._wanted(learner))
-        known = set(learner.classes)
-        unknown = [label for label in data.classes if label not in known]
-        if unknown:
-            raise DataError(f"class {unknown[0]!r} was never taught, so no prediction of it can be right: leave it out")
-        guesses = Asked.of(learner, data.images, self._reporter()).labels(None).tolist()
-        hits = [guess == truth for guess, truth in zip(guesses, data.labels, strict=True)]
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return float(np.average(hits, weights=weights))
-
-    def save(self, path: Path | str) -> None:
-        """Write all that is needed to predict and to go on learning into one file; no image is in it."""
-        parameters = json_ready(self.get_params(deep=False))
-        learner = self._fitted()
-        learner.save(path, about={**learner.about, "estimator": parameters})
-
-    def export(self, path: Path | str) -> None:
-        """Write an ONNX file that predicts without this library; see `adagauss.export.export_onnx` (extra ``onnx``)."""
-        learner = self._fitted()
-        with self._reporting(learner):
-            export_onnx(learner, path)
-
-    @classmethod
-    def load(cls, path: Path | str, device: str = "auto") -> Self:
-        """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`."""
-        known = constructor_facts(Path(path), cls._get_param_names())
-        classifier = cls(**{**known, "device": device, "devices": 1})
-        classifier.learner_ = Learner.load(path, classifier._runtime())
-        return classifier
-
-    @property
-    def classes_(self) -> Array:
-        """The classes learned so far, sorted; the columns of `predict_proba`."""
-        learner: Learner = self.learner_ if hasattr(self, "learner_") else self._fitted()
-        return sorted_classes(learner.knowledge)[1]
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learner_") and bool(self.learner_.classes)
 
@@ -248,56 +66,3 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
         return tags
-
-    def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
-        images, photographs = told_apart(images)
-        if learner is None:  # settings are checked before images are read
-            words = Words(self.method, self.preset, self.effort, self.settings, self.epochs, self.backbone)
-            methods = words.methods(photographs)
-        data = labelled_images(images, labels, self._wanted(learner))
-        if learner is None:
-            reporter = self._reporter()
-            statistics = pixel_statistics(data.images, reporter)
-
-            def learner_of(method: Method) -> Learner:
-                return Learner(method, data.images.shape, *statistics, self._runtime())
-
-            learner = learner_of(best_method(methods, data, learner_of, reporter))
-        check_one_kind([*learner.classes, *data.classes])
-        with self._reporting(learner):
-            report = learn_with(whole("devices", self.devices, least=1), learner, data)
-        if not self.verbose:  # a reporter has shown them otherwise
-            for text in report.warnings:
-                warnings.warn(text, stacklevel=3)
-        self.learner_ = learner
-        return self
-
-    def _fitted(self) -> Learner:
-        check_is_fitted(self, msg=UNFITTED)
-        return self.learner_
-
-    def _ask(self, images: ImagesLike) -> tuple[tuple[str, ...], Asked]:
-        """Names of images, and the images put to what is known now."""
-        learner = self._fitted()
-        read = read_images(images, self._wanted(learner))
-        return read.names, Asked.of(learner, read.images, self._reporter())
-
-    def _wanted(self, learner: Learner | None) -> Wanted:
-        size = None if self.image_size is None else whole("image_size", self.image_size, least=1)
-        shape = None if learner is None else learner.shape
-        return Wanted(shape, size, skip_bad=self.skip_bad, reporter=self._reporter())
-
-    def _runtime(self) -> Runtime:
-        return Runtime(RuntimeConfig.of({"device": self.device}), whole("seed", self.seed))
-
-    def _reporter(self) -> Reporter:
-        return progress_reporter(self.verbose)
-
-    @contextmanager
-    def _reporting(self, learner: Learner) -> Iterator[None]:
-        """Shows progress meanwhile; a terminal is not kept, so that the classifier can be pickled."""
-        learner.runtime.reporter = self._reporter()
-        try:
-            yield
-        finally:
-            learner.runtime.reporter = Reporter()

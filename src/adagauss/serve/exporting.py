@@ -67,10 +67,10 @@ async def _export(model: Path, target: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Export a saved classifier: ``python -m adagauss.serve.exporting MODEL OUT.onnx``."""
-    from adagauss.estimator import IncrementalClassifier
+    from adagauss.estimator import PlainClassifier
 
     try:
-        IncrementalClassifier.load(arguments[0], device="cpu").export(arguments[1])
+        PlainClassifier.load(arguments[0], device="cpu").export(arguments[1])
     except (AdagaussError, ImportError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

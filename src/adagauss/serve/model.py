@@ -17,7 +17,7 @@ from adagauss.data.decode import Pixels
 from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, DataError, UnsupportedError
-from adagauss.estimator import IncrementalClassifier
+from adagauss.estimator import PlainClassifier
 from adagauss.progress import Reporter
 from adagauss.serve.limits import Limits
 
@@ -50,7 +50,7 @@ class KnownClass(BaseModel):
     """Classes that its pictures are most often taken for, and how often."""
 
 
-class Watched(IncrementalClassifier):
+class Watched(PlainClassifier):
     """A classifier whose progress somebody watches."""
 
     watcher: Reporter = Reporter()
