@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 
 from adagauss.errors import ConfigError
+from adagauss.parallel.launching import _end_with
 from adagauss.workers import WorkerProcesses
 
 DEADLINE = 240.0
@@ -88,6 +89,32 @@ def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_
     assert until(lambda: gone(pid))
     with FileLock(tmp_path / "lock", timeout=10):
         pass
+
+
+def attended(folder: str, parent: int) -> None:
+    (Path(folder) / "pid").write_text(str(os.getpid()), encoding="ascii")
+    _end_with(parent)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_process_that_learns_with_others_ends_after_the_one_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import multiprocessing, os, signal\n"
+        "from tests.test_workers import attended\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        f"    context.Process(target=attended, args=({str(tmp_path)!r}, os.getpid())).start()\n"
+    )
+    (tmp_path / "parent.py").write_text(code, encoding="utf-8")
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
+    try:
+        assert until((tmp_path / "pid").exists)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert until(lambda: gone(int((tmp_path / "pid").read_text(encoding="ascii"))))
 
 
 def test_no_processes_are_refused() -> None:

@@ -59,6 +59,29 @@ def make_cells(out: Path, *names: str) -> list[Cell]:
     return [Cell(name, config, out / name) for name in names]
 
 
+def test_workers_write_into_the_folder_that_was_meant_whatever_theirs_is(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(Here):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            with monkeypatch.context() as patch:
+                patch.chdir(tmp_path / "elsewhere")
+                return super().submit(fn, *args, **kwargs)
+
+    for name in ("here", "elsewhere"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    ((cell, outcome),) = run_cells(make_cells(Path("out"), "one"), Path("out"), digits, executor=Elsewhere())
+    assert outcome.result is not None
+    assert cell.folder == Path("out/one")
+    assert (tmp_path / "here/out/one/metrics.json").exists()
+
+
+def test_a_seed_that_is_given_twice_is_run_and_counted_once(tmp_path: Path) -> None:
+    grid = run_grid("frozen", [0, 0], STREAM, tmp_path, epochs=1)
+    assert len(grid.results["frozen"]) == 1
+
+
 def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, list[RunResult]], tmp_path: Path) -> None:
     out = io.StringIO()
     with ThreadPoolExecutor(2) as executor:

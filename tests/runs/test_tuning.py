@@ -20,7 +20,7 @@ from adagauss.runs import RunConfig, make_config
 from adagauss.runs import cells as cells_module
 from adagauss.runs.ranges import Range
 from adagauss.runs.rehearsal import Rehearsal
-from adagauss.runs.tuning import COMPLETE, FAILED, PRUNED, Search, tune
+from adagauss.runs.tuning import COMPLETE, FAILED, FREE_TRIALS, MOST_FAULTS, PRUNED, UNFINISHED, Search, tune
 
 STREAM = StreamConfig(dataset="digits", tasks=5, class_order=(3, 1, 4, 0, 5, 9, 2, 6, 8, 7))
 TIED = Range.parse("classifier.tied=0..1.0")
@@ -224,6 +224,44 @@ def test_a_lost_machine_says_nothing_about_settings(
         tune(search, digits, tmp_path, trials=1)
     use(monkeypatch, FakeRun())
     assert tune(search, digits, tmp_path, trials=1).best.state == COMPLETE
+
+
+def test_faults_of_machines_leave_trials_open_and_end_the_search_early(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty = {"trial-0001", "trial-0002"}
+
+    class Faulty(FakeRun):
+        def __call__(self, config: RunConfig, folder: Path, *, until: int, **_: Any) -> Any:
+            if folder.name in faulty:
+                raise DataError("node 7 reads other data")
+            return super().__call__(config, folder, until=until)
+
+    use(monkeypatch, Faulty())
+    tuned = tune(search, digits, tmp_path, trials=4)
+    assert [one.state for one in tuned.trials] == [COMPLETE, COMPLETE, UNFINISHED, UNFINISHED]
+    assert {one.reason for one in tuned.trials[2:]} == {"node 7 reads other data"}
+    faulty.update(f"trial-{number:04d}" for number in range(4, 99))
+    assert len(tune(search, digits, tmp_path, trials=99).trials) == 4 + MOST_FAULTS - 2
+    faulty.clear()
+    assert {one.state for one in tune(search, digits, tmp_path, trials=12).trials} <= {COMPLETE, PRUNED}
+
+
+def test_a_trial_is_judged_by_its_accuracy_after_as_many_tasks_not_by_its_best(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+
+    class Falling(FakeRun):
+        def __call__(self, config: RunConfig, folder: Path, *, until: int, **_: Any) -> Any:
+            late = int(folder.name[-4:]) >= FREE_TRIALS
+            return _Result(([0.95, 0.1, 0.1] if late else [0.9, 0.7, 0.6])[:until])
+
+    use(monkeypatch, Falling())
+    long = Search("fecam", (TIED,), Rehearsal(StreamConfig(dataset="digits", sizes=(2, 1, 1), classes=4), tasks=3))
+    tuned = tune(long, digits, tmp_path, trials=FREE_TRIALS + 1)
+    assert [one.state for one in tuned.trials] == [COMPLETE] * FREE_TRIALS + [PRUNED]
+    assert tuned.trials[-1].accuracy == 0.1
 
 
 def test_another_question_in_the_same_folder_is_refused(

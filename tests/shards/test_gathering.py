@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.progress import Reporter
 from adagauss.runs.executors import open_executor
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.gathering import MOST_LOST
@@ -216,6 +217,71 @@ def test_a_machine_that_finds_other_files_says_so(tmp_path: Path, digits: Digits
 
     with pytest.raises(WorkerError, match=r"a\.tar: .* finds other files there"):
         gather(prepared.blank(), [path], tmp_path / "stock", executor=Elsewhere(0))
+
+
+def test_a_machine_that_lacks_the_files_does_not_make_them_damaged(
+    tmp_path: Path, digits: Digits, prepared: Learner
+) -> None:
+    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
+
+    class Without(_Dying):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            path.rename(tmp_path / "hidden")
+            try:
+                return super().submit(fn, *args, **kwargs)
+            finally:
+                (tmp_path / "hidden").rename(path)
+
+    with pytest.raises(WorkerError, match="cannot read it"):
+        gather(prepared.blank(), [path], tmp_path / "stock", executor=Without(0), skip_bad=True)
+
+
+def test_shards_whose_workers_gave_up_are_handed_out_again(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    class Stopped(_Dying):
+        calls = 0
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            self.calls += 1
+            if self.calls > 3:
+                return super().submit(fn, *args, **kwargs)
+            future: Future[Any] = Future()
+            future.set_result(Done(failure="nobody waits", abandoned=True))
+            return future
+
+    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    assert gather(prepared.blank(), [path], tmp_path / "stock", executor=Stopped(0)).images == 30
+
+
+def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adagauss.shards.stock.FOLD", 1)
+    one = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    copy = tmp_path / "b.tar"
+    copy.write_bytes(one.read_bytes())
+
+    with ThreadPoolExecutor(1) as executor:
+        found = gather(prepared.blank(), [one, copy], tmp_path / "stock", executor=executor, most=2)
+    assert (found.shards, found.known, found.images) == (1, 1, 30)
+
+
+def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+    first = packed(tmp_path / "a.tar", samples(digits, range(30)))
+    second = packed(tmp_path / "b.tar", samples(digits, range(30, 60)))
+    gather(prepared.blank(), [first], tmp_path / "stock")
+    heard: list[str] = []
+    reporter = Reporter()
+    reporter.message = heard.append  # type: ignore[method-assign]
+    gather(prepared.blank(), [second], tmp_path / "stock", reporter=reporter)
+    assert "1 more finished by an earlier command" in heard[0]
+
+
+def test_class_folders_beside_shard_files_are_refused(tmp_path: Path, digits: Digits) -> None:
+    packed(tmp_path / "a.tar", samples(digits, range(3)))
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "1.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"a\.tar beside them"):
+        find_shards([tmp_path])
 
 
 @pytest.mark.parametrize("engine", ["jobs", "ray"])

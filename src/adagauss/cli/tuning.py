@@ -102,7 +102,7 @@ def tune(
     from adagauss.data.dataset import load_dataset
     from adagauss.runs.ranges import Range
     from adagauss.runs.rehearsal import Rehearsal
-    from adagauss.runs.tuning import Search
+    from adagauss.runs.tuning import UNFINISHED, Search
     from adagauss.runs.tuning import tune as search_settings
     from adagauss.runtime import RuntimeConfig
 
@@ -148,6 +148,9 @@ def tune(
     write_atomically(out / "best.yaml", yaml.safe_dump(dict(best)).encode("utf-8"))
     typer.echo(visible(f"Best settings, also in {out / 'best.yaml'} (for --config):"))
     typer.echo(visible(_words(best, "--set ")))
+    if any(one.state == UNFINISHED for one in tuned.trials):
+        typer.secho("Some trials are unfinished: the same command goes on with them.", fg="yellow", err=True)
+        raise typer.Exit(2)
 
 
 def _words(settings: Mapping[str, Any], before: str = "") -> str:

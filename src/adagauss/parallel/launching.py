@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ Work = Callable[..., object]
 
 GRACE = 2.0
 """Seconds that a process which has lost another leaves it to be named as the cause."""
+BETWEEN_LOOKS = 1.0
+"""Seconds between two looks whether the process that started others is still there."""
 LOST = ("gloo", "connection", "timed out", "timeout", "nccl", "socket")
 """Words in torch's errors about another process that does not answer."""
 KEPT = "all have stopped; what was saved until then is kept"
@@ -175,8 +178,10 @@ class _Part:
 
     def __init__(self, work: Work, batch_norm: BatchNorm, folder: Path, arguments: tuple[Any, ...]) -> None:
         self.work, self.batch_norm, self.folder, self.arguments = work, batch_norm, folder, arguments
+        self.parent = os.getpid()
 
     def __call__(self, fabric: Fabric) -> None:
+        threading.Thread(target=_end_with, args=(self.parent,), name="parent", daemon=True).start()
         try:
             with explained():
                 self.work(Processes(fabric, self.batch_norm), *self.arguments)
@@ -186,6 +191,13 @@ class _Part:
             said = json.dumps([type(error).__name__, str(error)])
             (self.folder / str(fabric.global_rank)).write_text(said, encoding="utf-8")
             sys.exit(2)
+
+
+def _end_with(parent: int) -> None:
+    """End this process after the one that started it: torch's own signal for that is lost where SIGINT is ignored."""
+    while os.getppid() == parent:
+        time.sleep(BETWEEN_LOOKS)
+    os._exit(1)
 
 
 def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Exception) -> NoReturn:

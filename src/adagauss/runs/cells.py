@@ -95,6 +95,7 @@ def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> O
         if memory_is_full(error):
             return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
         with suppress(OSError):
+            cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
         found = f"unexpected error ({type(error).__name__}: {error})"
         return Outcome(failure=WorkerError(f"{found}; {cell.folder / TRACEBACK} shows where"))

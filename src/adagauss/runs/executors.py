@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -110,6 +111,8 @@ class DaskExecutor(Executor):
             self._client = distributed.Client(where, timeout=ANSWER_SECONDS, set_as_default=False)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             raise _unreachable("--dask", address, error) from error
+        if not self._client.scheduler_info()["workers"]:
+            warnings.warn(f"no worker has joined {address} yet: runs wait until one does", stacklevel=2)
         self._inner = self._client.get_executor(pure=False, retries=0)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -103,7 +103,7 @@ def run_grid(
     dataset = load_dataset(stream.dataset, options)
     cells: list[Cell] = []
     failures: dict[str, AdagaussError] = {}
-    for name, seed in product(names, seeds):
+    for name, seed in product(names, dict.fromkeys(seeds)):
         try:
             config = make_config(
                 name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -154,7 +154,9 @@ class _Crew:
                 break
             number = next(self.numbers)
             try:
-                future: Future[Outcome] = self.executor.submit(work, cell, number, self.orders)
+                # Workers may have another current folder.
+                theirs = replace(cell, folder=cell.folder.absolute())
+                future: Future[Outcome] = self.executor.submit(work, theirs, number, self.orders)
             except Exception as error:  # engines raise errors of their own if they are gone
                 future = Future()
                 future.set_exception(error)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
-from adagauss.errors import AdagaussError, CheckpointError, ConfigError, WorkerError
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
 from adagauss.plugins import import_extra
 from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell, Outcome
@@ -28,7 +29,9 @@ NAME = "adagauss"
 QUESTION, REASON = "question", "reason"
 FREE_TRIALS = 5
 """Trials before any is stopped early: a median of fewer says little."""
-COMPLETE, PRUNED, FAILED = "complete", "stopped early", "failed"
+MOST_FAULTS = 8
+"""Trials that may end through the fault of a machine before no new ones are begun."""
+COMPLETE, PRUNED, UNFINISHED, FAILED = "complete", "stopped early", "unfinished", "failed"
 
 
 @dataclass(frozen=True)
@@ -147,12 +150,14 @@ class _Study:
         self._state = optuna.trial.TrialState
         self._space = {one.key: one.distribution() for one in search.ranges}
         self._failure: AdagaussError | None = None
-        pruner = optuna.pruners.MedianPruner(FREE_TRIALS) if prune else optuna.pruners.NopPruner()
+        self._prune = prune
+        self._faults: dict[int, AdagaussError] = {}
+        """Why a trial stopped that goes on when the search does."""
         try:
             backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
             self._study = optuna.create_study(
-                storage=storage, study_name=NAME, direction="maximize", pruner=pruner, load_if_exists=True
+                storage=storage, study_name=NAME, direction="maximize", load_if_exists=True
             )
             before = self._study.user_attrs.get(QUESTION)
         except (ValueError, KeyError, TypeError, OSError) as error:
@@ -173,7 +178,7 @@ class _Study:
         for frozen in self._study.get_trials(states=(self._state.RUNNING,)):
             if (cell := self._cell(self._optuna.trial.Trial(self._study, frozen._trial_id))) is not None:
                 yield cell
-        while len(self._study.get_trials(deepcopy=False)) < self._wanted:
+        while len(self._study.get_trials(deepcopy=False)) < self._wanted and len(self._faults) < MOST_FAULTS:
             number = len(self._study.get_trials(deepcopy=False))
             # Seeded for each trial, so that a search that is resumed does not draw again what it drew first.
             seed = derive_seed(self._search.rehearsal.seed, "trial", number) % 2**32
@@ -199,9 +204,10 @@ class _Study:
         if outcome.result is None:
             assert outcome.failure is not None
             self._failure = outcome.failure
-            # A machine that is gone says nothing about settings: the trial goes on when the search does.
-            if not isinstance(outcome.failure, WorkerError):
+            if isinstance(outcome.failure, ConfigError | NumericalError):
                 self._end(number, self._state.FAIL, outcome.failure)
+            else:  # a machine that is gone, full or has other data says nothing about settings
+                self._faults[number] = outcome.failure
             return None
         accuracy = outcome.result.details.accuracy[-1]
         trial = self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
@@ -209,11 +215,20 @@ class _Study:
         trial.report(accuracy, reached)
         if reached >= self._search.rehearsal.tasks:
             self._study.tell(number, accuracy)
-        elif trial.should_prune():
+        elif self._prune and self._trails(accuracy, reached):
             self._study.tell(number, state=self._state.PRUNED)
         else:
             return replace(cell, until=reached + 1)
         return None
+
+    def _trails(self, accuracy: float, reached: int) -> bool:
+        """Whether an accuracy lies below the median of the finished trials after as many tasks.
+
+        Not Optuna's own rule, which takes the best accuracy after any task so far: the first task's, as a rule.
+        """
+        finished = self._study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
+        others = [one.intermediate_values[reached] for one in finished]
+        return len(others) >= FREE_TRIALS and accuracy < median(others)
 
     def _end(self, number: int, state: Any, reason: AdagaussError) -> None:
         self._failure = reason
@@ -228,15 +243,15 @@ class _Study:
 
     def outcome(self) -> Tuned:
         """All trials, those that were judged whole first, the best first."""
-        names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED}
+        names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED, self._state.RUNNING: UNFINISHED}
         found = []
         for one in self._study.get_trials():
             values = list(one.intermediate_values.values())
             state = names.get(one.state, FAILED)
-            reason = one.user_attrs.get(REASON, "")
+            reason = str(self._faults.get(one.number, "")) or one.user_attrs.get(REASON, "")
             settings = self._settings(one.params) if one.params else {}
             found.append(Tried(one.number, state, settings, values[-1] if values else None, reason))
-        order = (COMPLETE, PRUNED, FAILED)
+        order = (COMPLETE, PRUNED, UNFINISHED, FAILED)
         found.sort(key=lambda one: (order.index(one.state), -(one.accuracy or 0.0), one.number))
         if not found or found[0].state != COMPLETE:
             raise self._failure or ConfigError("no trial was finished: ask for more with --trials")

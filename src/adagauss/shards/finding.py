@@ -90,10 +90,15 @@ def _below(path: Path) -> Iterator[Shard]:
         yield Shard(path, kind)
         return
     files = [(file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := _kind(file)) is not None]
+    pieces = [(folder, -(-len(image_files(folder)) // PIECE)) for folder in folders_in(path)]
+    if files and any(number for _, number in pieces):
+        raise DataError(
+            f"{path} holds class folders with images, and {files[0][0].name} beside them: give each kind a folder "
+            "of its own, or name the files"
+        )
     if files:
         yield from (Shard(file, kind) for file, kind in files)
         return
-    pieces = [(folder, -(-len(image_files(folder)) // PIECE)) for folder in folders_in(path)]
     if not any(number for _, number in pieces):
         raise DataError(f"{path} holds neither class folders with images nor {', '.join(KINDS)} files")
     yield from (Shard(folder, "folder", piece) for folder, number in pieces for piece in range(number))

@@ -85,6 +85,10 @@ def gather(
         nothing = nothing_gathered(learner.method, learner.knowledge, learner.runtime)
         found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
         assert found.stock is not None
+        if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):
+            reporter.message(
+                f"{earlier} more finished by an earlier command, waiting in {folder}, will be in the model, too"
+            )
         crew = _Crew(found, found.stock, in_model, skip_bad, then)
         waiting = crew.unfinished(shards)
         with reporter.progress("shards", len(waiting)) as advance:
@@ -198,6 +202,9 @@ class _Crew:
                             failure=f"{shard.name}: its worker ended {begun} times ({type(error).__name__}): it was "
                             "killed, or the memory is full; give fewer --jobs"
                         )
+                    if done.abandoned:  # this process was stopped for so long that its workers gave up
+                        waiting.append((shard, begun))
+                        continue
                     self.end(shard, done, advance)
 
     def complete(self) -> None:

@@ -96,6 +96,8 @@ class Stock:
 
     def take(self, path: Path) -> bool:
         """Add the sums of a shard; False if its images are in the sums already, as another shard."""
+        if not path.exists() and path.stem.removeprefix(PART) in digests(self.finished):
+            return False  # a copy of a shard whose sums have been added up, and their file removed, in the meantime
         part, finished = read(path)
         try:
             check_one_kind([*self.beside, *self.total.labels, *part.labels])

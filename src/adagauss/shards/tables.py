@@ -92,6 +92,8 @@ def array_examples(path: Path) -> Iterator[Example]:
             labels = [plain_label(label) for label in given]
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
+            if "pickle" in reason:  # numpy would have the user trust the file
+                reason = "it holds no arrays of plain numbers"
             raise ShardError(
                 f"{path} cannot be read ({reason}): it must hold the arrays images and labels; fetch it again, or skip "
                 "it with --skip-bad"

@@ -13,7 +13,7 @@ from adagauss.allocator import memory_is_full
 from adagauss.errors import AdagaussError, DataError
 from adagauss.learner import Learner
 from adagauss.progress import Reporter
-from adagauss.runs.session import PATIENCE, SessionReporter
+from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard
@@ -50,6 +50,8 @@ class Done:
     failure: str = ""
     damaged: bool = False
     """Whether the shard is to blame for the failure, and may be left out."""
+    abandoned: bool = False
+    """Whether it only stopped because nobody seemed to wait for it."""
 
 
 def work(
@@ -61,12 +63,7 @@ def work(
             torch.set_num_threads(orders.threads)
         if reporter is None and orders.session is not None:
             reporter = SessionReporter(orders.session, number, PATIENCE)
-        stamp = shard.stamp()
-        if expected is not None and stamp != expected:
-            raise DataError(
-                f"{shard.name}: {socket.gethostname()} finds other files there (size or time of change differs): give "
-                "all machines the same files, in a folder that they share"
-            )
+        stamp = _stamp(shard, expected)
         learner = _learner(orders.features, orders.features.stat().st_mtime_ns, orders.device)
         found = sum_shard(learner, shard, skip_bad=orders.skip_bad, workers=orders.workers, reporter=reporter)
         if shard.stamp() != stamp:
@@ -74,6 +71,8 @@ def work(
         path = write_part(orders.folder, found.part, shard, stamp, found.digest)
     except ShardError as error:
         return Done(failure=str(error), damaged=True)
+    except AbandonedError as error:
+        return Done(failure=str(error), abandoned=True)
     except AdagaussError as error:
         return Done(failure=str(error))
     except OSError as error:
@@ -84,6 +83,23 @@ def work(
         return Done(failure=f"{shard.name}: the memory is full: give fewer --jobs")
     example = next((f"{name}: {reason}" for name, reason in found.bad.items()), "")
     return Done(path, found.part.images, len(found.bad), example)
+
+
+def _stamp(shard: Shard, expected: str | None) -> str:
+    """The stamp of a shard as this machine sees it, which must be that of the process that waits."""
+    try:
+        stamp = shard.stamp()
+        reason = "finds other files there (size or time of change differs)"
+    except OSError as error:
+        if expected is None:
+            raise
+        stamp, reason = "", f"cannot read it ({error.strerror or error})"
+    if expected is not None and stamp != expected:
+        raise DataError(
+            f"{shard.name}: {socket.gethostname()} {reason}: give all machines the same files, in a folder that they "
+            "share"
+        )
+    return stamp
 
 
 @lru_cache(maxsize=1)
