@@ -270,9 +270,12 @@ def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits
     second = packed(tmp_path / "b.tar", samples(digits, range(30, 60)))
     gather(prepared.blank(), [first], tmp_path / "stock")
     heard: list[str] = []
-    reporter = Reporter()
-    reporter.message = heard.append  # type: ignore[method-assign]
-    gather(prepared.blank(), [second], tmp_path / "stock", reporter=reporter)
+
+    class Listening(Reporter):
+        def message(self, text: str) -> None:
+            heard.append(text)
+
+    gather(prepared.blank(), [second], tmp_path / "stock", reporter=Listening())
     assert "1 more finished by an earlier command" in heard[0]
 
 
