@@ -166,6 +166,31 @@ def test_an_unknown_image_has_no_class_and_no_probability_of_it(adagauss: Comman
     table = adagauss("predict", birds, "unseen", "--csv", "--unknown", "0.99", "--quiet").out
     rows = list(csv.DictReader(io.StringIO(table)))
     assert [row["probability"] == "" for row in rows] == [answer["unknown"] for answer in answers]
+    both = adagauss("predict", birds, "unseen", "--csv", "--unknown", "0.99", "--top", "2", "--quiet").out
+    likeliest = [answer["top"][0]["class"] for answer in answers]
+    for row, label in zip(csv.DictReader(io.StringIO(both)), likeliest, strict=True):
+        assert row["class_2" if row["class"] == "unknown" else "class"] == label
+
+
+def test_skipped_images_do_not_count_as_taught(adagauss: Command, birds: Path) -> None:
+    Path("more/owl").mkdir(parents=True)
+    for name in ("100.png", "101.png"):
+        Path("more/owl", name).write_bytes(Path("unseen/owl", name).read_bytes())
+    Path("more/owl/bad.png").write_bytes(b"no image")
+    outcome = adagauss("teach", birds, "more", "--skip-bad", "--quiet")
+    assert "Taught 1 class from 2 images (1 skipped)" in outcome.out
+    assert "classes 1, images 2" in adagauss("info", birds).out
+
+
+def test_names_are_found_however_their_accents_are_written(adagauss: Command, birds: Path) -> None:
+    assert adagauss("rename", birds, "owl", "e\u0301cole").code == 0
+    assert adagauss("rename", birds, "\u00e9cole", "owl").code == 0
+    same = adagauss("rename", birds, "owl", "owl")
+    assert same.code == 2
+    assert "its name already" in same.said
+    twice = adagauss("forget", birds, "owl", "owl")
+    assert "Forgot 'owl'; " in twice.out
+    assert "forget; classes 1" in adagauss("info", birds).out
 
 
 def test_csv_has_a_heading_and_a_line_per_image(adagauss: Command, birds: Path) -> None:

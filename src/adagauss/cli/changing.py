@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,6 +55,7 @@ def forget(
     begun = signature(model)
     with changing(model):
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+        classes = list(dict.fromkeys(classes))
         labels = [known_label(name, classifier.learner_.classes) for name in classes]
         classifier.forget(*labels, images=images)
         save(classifier, model, "forget", begun, classes=len(labels))
@@ -76,6 +78,8 @@ def rename(
         classifier = open_model(model, quiet=quiet)
         known = classifier.learner_.classes
         label = known_label(old, known)
+        if new == str(label):
+            raise DataError(f"{new!r} is its name already: nothing was changed")
         if join:
             classifier.merge_classes(known_label(new, known), label)
         else:
@@ -127,8 +131,14 @@ def label_like(label: Any, name: str) -> Any:
 
 
 def known_label(name: str, classes: list[Any]) -> Any:
-    """The class of this name; of numbers, the one that is written so."""
+    """The class of this name; of numbers, the one that is written so.
+
+    Accents may be letters of their own, as in the names of folders made on a Mac, or part of the letter below.
+    """
     names = {str(label): label for label in classes}
-    if name not in names:
-        raise unknown_name("class", name, names)
-    return names[name]
+    composed = {unicodedata.normalize("NFC", text): label for text, label in names.items()}
+    if name in names:
+        return names[name]
+    if unicodedata.normalize("NFC", name) in composed:
+        return composed[unicodedata.normalize("NFC", name)]
+    raise unknown_name("class", name, names)

@@ -112,6 +112,9 @@ def predict(
         files = image_paths(paths)
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         classes = classifier.learner_.classes
+        if len(classes) == 1:
+            note = f"{model} knows one class, which is always the answer, strangers or not: teach it another one"
+            typer.secho(visible(f"adagauss: {note}"), fg="yellow", err=True)
         writers: dict[bool, Writer] = {as_json: json_lines(told=unknown is not None), as_csv: csv_lines}
         write = writers.get(True) or table_of(files, classes, min(top, len(classes)))
         for start in range(0, len(files), AT_ONCE):
@@ -169,7 +172,7 @@ def json_lines(*, told: bool) -> Writer:
 
 
 def csv_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
-    """A heading, and one line per image; further classes of ``--top`` in further columns."""
+    """A heading, and one line per image; more of ``--top`` in further columns, for unknown images all of them."""
     if first:
         more = [f"{name}_{place}" for place in range(2, len(answers[0].top) + 1) for name in ("class", "probability")]
         yield _csv_row(["image", "class", "probability", *more])
@@ -177,7 +180,7 @@ def csv_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
         strange = answer.label is None
         cells: list[object] = [answer.name, UNKNOWN if strange else answer.label]
         cells.append("" if strange else f"{answer.probability:.6f}")
-        for label, share in answer.top[1:]:
+        for label, share in answer.top[1:] if not strange else answer.top[:-1]:
             cells += [label, f"{share:.6f}"]
         yield _csv_row(cells)
 

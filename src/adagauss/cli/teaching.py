@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from time import perf_counter
@@ -79,18 +80,19 @@ def teach(
 
     No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
     """
-    from adagauss.cli.model import changing, save, signature, size
+    from adagauss.cli.model import changing, save, signature
 
     begun = signature(model)
     with changing(model):
         counted = _counted(folder, class_name, nested)
         classifier = _opened(context, model, bool(begun))
-        known = set(classifier.learner_.classes) if begun else set()
+        before = _images(classifier) if begun else Counter()
         started = perf_counter()
         classifier.partial_fit(folder, class_name)
         seconds = perf_counter() - started
-        save(classifier, model, "teach", begun, classes=len(counted), images=sum(counted.values()))
-    _report(classifier, model, counted, known, seconds, size(model))
+        taught = _images(classifier) - before
+        save(classifier, model, "teach", begun, classes=len(taught), images=taught.total())
+    _report(classifier, model, taught, counted.total() - taught.total(), set(before), seconds)
 
 
 def _opened(context: typer.Context, model: Path, begun: bool) -> Model:
@@ -154,14 +156,21 @@ def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]
     return Counter({path.name: len(files) for path, files in members.items()})
 
 
+def _images(classifier: Model) -> Counter[object]:
+    """How many images of each class a model has learned."""
+    return Counter({one.label: one.images for one in classifier.summary()})
+
+
 def _report(
-    classifier: Model, model: Path, counted: Counter[str], known: set[object], seconds: float, size: str
+    classifier: Model, model: Path, taught: Counter[object], skipped: int, known: set[object], seconds: float
 ) -> None:
-    images = sum(counted.values())
-    what, number = terminal.counted(len(counted), "class", "classes"), terminal.counted(images, "image")
-    typer.echo(visible(f"Taught {what} from {number} in {seconds:.1f} s:"))
+    from adagauss.cli.model import size
+
+    what, number = terminal.counted(len(taught), "class", "classes"), terminal.counted(taught.total(), "image")
+    left_out = f" ({skipped} skipped)" if skipped else ""
+    typer.echo(visible(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))
     rows = [
-        (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in counted.items()
+        (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in taught.items()
     ]
     shown = rows if len(rows) <= MOST_LINES else rows[: MOST_LINES - 1]
     for line in terminal.lines(("  class", "images", ""), shown, right=(1,)):
@@ -169,8 +178,8 @@ def _report(
     if len(shown) < len(rows):
         typer.echo(f"  ... and {len(rows) - len(shown)} more")
     total = terminal.counted(len(classifier.learner_.classes), "class", "classes")
-    typer.echo(visible(f"{model} now knows {total} ({size}; no image is in it)."))
+    typer.echo(visible(f"{model} now knows {total} ({size(model)}; no image is in it)."))
     if len(classifier.learner_.classes) == 1:
         typer.echo("Next: teach another class; one alone is always the answer.")
     else:
-        typer.echo(visible(f"Next: adagauss predict {model} PHOTOS"))
+        typer.echo(visible(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS"))
