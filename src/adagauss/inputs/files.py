@@ -108,11 +108,7 @@ def images_in(folder: Path) -> list[Path]:
     found, others = image_files(folder), Counter(_other_pictures(folder))
     named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     if not found:
-        held = (
-            f", only files that are not read ({named}): convert them to JPEG or PNG"
-            if others
-            else ": fill it"
-        )
+        held = f", only files that are not read ({named}): convert them to JPEG or PNG" if others else ": fill it"
         raise DataError(f"{folder} holds no images{held}")
     if others:
         logger.warning("%s: files that are not read (%s) are left out; convert them to JPEG or PNG", folder, named)
