@@ -10,7 +10,7 @@ import pytest
 
 from adagauss.errors import NumericalError
 from adagauss.progress import Reporter
-from adagauss.reproduce import Workshop, find_items
+from adagauss.reproduce import SCALES, Workshop, find_items
 from adagauss.reproduce.cells import Cell, Job, Problem, distinct, jobs
 from adagauss.reproduce.findings import findings
 from adagauss.reproduce.overview import overview
@@ -87,6 +87,12 @@ def test_what_is_finished_is_drawn_without_running_the_rest(shop: Workshop, monk
     (made,) = produce(find_items(["batchnorm"]), shop, run=False)
     assert {problem.kind for problem in made.found[0].problems().values()} == {"missing"}
     assert any(path.name == "table.tex" for path in made.files)
+
+
+def test_an_item_with_no_runs_at_a_scale_has_no_files_and_is_no_error(tmp_path: Path) -> None:
+    (produced,) = produce(find_items(["table2"]), Workshop(SCALES["cpu"], tmp_path))
+    assert produced.files == []
+    assert produced.found == ()
 
 
 def test_a_page_is_written_from_what_is_there(made: tuple[Workshop, list[Produced]], tmp_path: Path) -> None:

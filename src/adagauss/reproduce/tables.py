@@ -60,9 +60,10 @@ def caption(item: Item, found: Sequence[Found], shop: Workshop, command: str) ->
 
 
 def write_table(item: Item, found: Sequence[Found], shop: Workshop, command: str) -> list[Path]:
-    """Write the table of an item in every format; returns the files."""
-    rows, words = table_rows(found), caption(item, found, shop, command)
-    files = []
+    """Write the table of an item in every format; returns the files, none if this scale has nothing to show."""
+    rows, words, files = table_rows(found), caption(item, found, shop, command), list[Path]()
+    if not rows:
+        return files
     for ending, written in FORMATS.items():
         path = shop.place(item) / f"table.{ending}"
         write_atomically(path, written(rows, words).encode("utf-8", "backslashreplace"))
