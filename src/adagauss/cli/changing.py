@@ -50,6 +50,7 @@ def forget(
     `docs/privacy.md` says what else may remain of a class, by method. With --images (one folder per class, or the
     images of the one class), the sums of exact methods are then as if it had never been taught.
     """
+    existing_model(model)
     from adagauss.cli.model import changing, open_model, save, signature
 
     begun = signature(model)
@@ -71,6 +72,7 @@ def rename(
     quiet: Quiet = False,
 ) -> None:
     """Call a class otherwise, or join it to another one."""
+    existing_model(model)
     from adagauss.cli.model import changing, open_model, save, signature
 
     begun = signature(model)
@@ -94,7 +96,7 @@ def merge(
     model: ModelArgument,
     other: Annotated[
         Path,
-        typer.Argument(metavar="OTHER", help="File of another model, with the same features.", callback=existing_model),
+        typer.Argument(metavar="OTHER", help="File of another model, with the same features."),
     ],
     into: Annotated[Path, typer.Option("--into", metavar="OUT", help="File for both; MODEL itself may be given.")],
     quiet: Quiet = False,
@@ -103,6 +105,8 @@ def merge(
 
     Both must have the same method and the same features: a pretrained network, or one that both started from.
     """
+    for one in (model, other):
+        existing_model(one)
     from adagauss.cli.model import changing, open_model, save, signature, size
 
     begun = signature(into)

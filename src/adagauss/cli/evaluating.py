@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
+from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages, existing_model
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import DataError
 from adagauss.names import visible
@@ -51,6 +51,7 @@ def evaluate(
 
     The images should be ones that the model was not taught. Folders of other classes are left out, and said.
     """
+    existing_model(model)
     from adagauss.cli.model import open_model
 
     with stoppable("an evaluation changes nothing"):

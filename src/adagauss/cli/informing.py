@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import ReadableModel
+from adagauss.cli.options import ReadableModel, existing_model
 from adagauss.names import clipped, visible
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def info(
     all_classes: Annotated[bool, typer.Option("--all", help="List every class, however many there are.")] = False,
 ) -> None:
     """Show what a model knows of each class, what it keeps to the byte, and when it was changed."""
+    existing_model(model)
     from adagauss.cli.model import open_model
 
     classifier = open_model(model, quiet=True)

@@ -24,10 +24,8 @@ def existing_model(path: Path) -> Path:
     return path
 
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.", callback=existing_model)]
-ReadableModel = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.", callback=existing_model)
-]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
+ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
 DataRoot = Annotated[
     Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
 ]

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from adagauss.cli import terminal
-from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
+from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages, existing_model
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
 from adagauss.names import clipped, columns, visible
@@ -102,6 +102,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Name the class of each image, with its probability."""
+    existing_model(model)
     from adagauss.cli.model import open_model
 
     if as_json and as_csv:
