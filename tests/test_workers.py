@@ -69,6 +69,19 @@ def test_one_that_is_killed_does_not_break_the_others(two: WorkerProcesses, tmp_
     assert until(lambda: gone(pid)), "stopping does not wait for the work"
 
 
+def child_of_a_killed(code: str, folder: Path) -> int:
+    """The process that `code` started and that wrote its number to `folder`, after `code`'s own process is killed."""
+    (folder / "parent.py").write_text(code, encoding="utf-8")
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    parent = subprocess.Popen([sys.executable, folder / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
+    try:
+        assert until((folder / "pid").exists)
+    finally:
+        parent.kill()
+        parent.wait()
+    return int((folder / "pid").read_text(encoding="ascii"))
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_path: Path) -> None:
     code = (
@@ -76,16 +89,7 @@ def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_
         "from tests.test_workers import hold\n"
         f"if __name__ == '__main__': WorkerProcesses(1).submit(hold, {str(tmp_path)!r}).result()\n"
     )
-    (tmp_path / "parent.py").write_text(code, encoding="utf-8")
-    root = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(root), *sys.path])
-    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
-    try:
-        assert until((tmp_path / "pid").exists)
-    finally:
-        parent.kill()
-        parent.wait()
-    pid = int((tmp_path / "pid").read_text(encoding="ascii"))
+    pid = child_of_a_killed(code, tmp_path)
     assert until(lambda: gone(pid))
     with FileLock(tmp_path / "lock", timeout=10):
         pass
@@ -106,15 +110,8 @@ def test_a_process_that_learns_with_others_ends_after_the_one_that_started_it(tm
         "    context = multiprocessing.get_context('spawn')\n"
         f"    context.Process(target=attended, args=({str(tmp_path)!r}, os.getpid())).start()\n"
     )
-    (tmp_path / "parent.py").write_text(code, encoding="utf-8")
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    parent = subprocess.Popen([sys.executable, tmp_path / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
-    try:
-        assert until((tmp_path / "pid").exists)
-    finally:
-        parent.kill()
-        parent.wait()
-    assert until(lambda: gone(int((tmp_path / "pid").read_text(encoding="ascii"))))
+    pid = child_of_a_killed(code, tmp_path)
+    assert until(lambda: gone(pid))
 
 
 def test_no_processes_are_refused() -> None:

@@ -270,7 +270,7 @@ def test_evaluate_as_json_agrees_with_predict(adagauss: Command, birds: Path) ->
 def test_two_programs_do_not_overwrite_each_other(
     adagauss: Command, photographs: Photographs, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from adagauss.cli.model import Model
+    from adagauss.cli.classifier import Model
 
     photographs(Path("more"), ("tit",))
     learn = Model.partial_fit

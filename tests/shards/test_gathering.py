@@ -276,7 +276,7 @@ def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits
             heard.append(text)
 
     gather(prepared.blank(), [second], tmp_path / "stock", reporter=Listening())
-    assert "1 more finished by an earlier command" in heard[0]
+    assert "shards of an earlier command (1)" in heard[0]
 
 
 def test_class_folders_beside_shard_files_are_refused(tmp_path: Path, digits: Digits) -> None:

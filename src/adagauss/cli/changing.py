@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages, existing_model
+from adagauss.cli.model import changing, open_model, save, signature, size
+from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
 from adagauss.errors import CheckpointError, DataError, unknown_name
 from adagauss.names import visible
 
@@ -50,9 +51,6 @@ def forget(
     `docs/privacy.md` says what else may remain of a class, by method. With --images (one folder per class, or the
     images of the one class), the sums of exact methods are then as if it had never been taught.
     """
-    existing_model(model)
-    from adagauss.cli.model import changing, open_model, save, signature
-
     begun = signature(model)
     with changing(model):
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
@@ -72,9 +70,6 @@ def rename(
     quiet: Quiet = False,
 ) -> None:
     """Call a class otherwise, or join it to another one."""
-    existing_model(model)
-    from adagauss.cli.model import changing, open_model, save, signature
-
     begun = signature(model)
     with changing(model):
         classifier = open_model(model, quiet=quiet)
@@ -94,10 +89,7 @@ def rename(
 
 def merge(
     model: ModelArgument,
-    other: Annotated[
-        Path,
-        typer.Argument(metavar="OTHER", help="File of another model, with the same features."),
-    ],
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="File of another model, with the same features.")],
     into: Annotated[Path, typer.Option("--into", metavar="OUT", help="File for both; MODEL itself may be given.")],
     quiet: Quiet = False,
 ) -> None:
@@ -105,10 +97,6 @@ def merge(
 
     Both must have the same method and the same features: a pretrained network, or one that both started from.
     """
-    for one in (model, other):
-        existing_model(one)
-    from adagauss.cli.model import changing, open_model, save, signature, size
-
     begun = signature(into)
     if begun and into.resolve() != model.resolve():
         raise CheckpointError(f"{into} is there already: choose another file for --into, or remove it")
@@ -141,8 +129,7 @@ def known_label(name: str, classes: list[Any]) -> Any:
     """
     names = {str(label): label for label in classes}
     composed = {unicodedata.normalize("NFC", text): label for text, label in names.items()}
-    if name in names:
-        return names[name]
-    if unicodedata.normalize("NFC", name) in composed:
-        return composed[unicodedata.normalize("NFC", name)]
+    for known, wanted in ((names, name), (composed, unicodedata.normalize("NFC", name))):
+        if wanted in known:
+            return known[wanted]
     raise unknown_name("class", name, names)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from adagauss.cli.options import Quiet, ReadableModel, existing_model
+from adagauss.cli.model import open_model, size
+from adagauss.cli.options import Quiet, ReadableModel
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.names import visible
@@ -32,9 +33,6 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write a model as one ONNX file, with the preparation of images inside: it needs only onnxruntime to run."""
-    existing_model(model)
-    from adagauss.cli.model import open_model, size
-
     if out.suffix != ".onnx":
         raise ConfigError(f"{out} should end in .onnx, which other programs go by")
     with stoppable(f"{out} was not written"):

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages, existing_model
+from adagauss.cli.model import open_model
+from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import DataError
 from adagauss.names import visible
 
 if TYPE_CHECKING:
     from adagauss.analysis.judging import Judged
-    from adagauss.cli.model import Model
+    from adagauss.cli.classifier import Model
 
 EXAMPLES = """**Examples:**
 
@@ -51,9 +52,6 @@ def evaluate(
 
     The images should be ones that the model was not taught. Folders of other classes are left out, and said.
     """
-    existing_model(model)
-    from adagauss.cli.model import open_model
-
     with stoppable("an evaluation changes nothing"):
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         files, strange = _files_of(folder, classifier)

@@ -10,12 +10,13 @@ import typer
 
 from adagauss.cli import terminal
 from adagauss.cli.engines import DaskAddress, RayAddress, SlurmPartition, engine
+from adagauss.cli.model import open_model, save, signature
 from adagauss.cli.options import Device, Quiet, Settings, given_options, make_reporter, parse_settings
 from adagauss.errors import ConfigError
 from adagauss.names import visible
 
 if TYPE_CHECKING:
-    from adagauss.cli.model import Model
+    from adagauss.cli.classifier import Model
     from adagauss.shards import Gathering
 
 EXAMPLES = """**Examples:**
@@ -70,7 +71,6 @@ def gather(
     The result is that of `teach` with all images at once. Finished shards are kept in the folder MODEL.gather until
     MODEL is replaced in the end: the same command goes on after an interruption, and takes in each shard once.
     """
-    from adagauss.cli.model import save, signature
     from adagauss.cli.stopping import stoppable
     from adagauss.shards import gather as gather_shards
 
@@ -98,7 +98,7 @@ def gather(
 
 def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> Model:
     """The model in the file, one that an earlier command has begun, or a new one."""
-    from adagauss.cli.model import Model, open_model
+    from adagauss.cli.classifier import Model
     from adagauss.estimator import default_method
     from adagauss.estimator.choices import json_ready
     from adagauss.shards import find_shards

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.options import ReadableModel, existing_model
+from adagauss.cli.model import changes_of, open_model
+from adagauss.cli.options import ReadableModel
 from adagauss.names import clipped, visible
 
 if TYPE_CHECKING:
-    from adagauss.cli.model import Model
+    from adagauss.cli.classifier import Model
     from adagauss.learner import Learner
 
 EXAMPLES = """**Examples:**
@@ -37,9 +38,6 @@ def info(
     all_classes: Annotated[bool, typer.Option("--all", help="List every class, however many there are.")] = False,
 ) -> None:
     """Show what a model knows of each class, what it keeps to the byte, and when it was changed."""
-    existing_model(model)
-    from adagauss.cli.model import open_model
-
     classifier = open_model(model, quiet=True)
     if settings:
         from adagauss.cli.listing import show_settings
@@ -56,8 +54,6 @@ def info(
 
 def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     """What is shown above the classes."""
-    from adagauss.cli.model import changes_of
-
     learner = classifier.learner_
     method = learner.method
     yield "model", clipped(path, terminal.width() - 9, keep_end=True)

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adagauss.cli.options import existing_model
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, DataError
-from adagauss.estimator import PlainClassifier
-from adagauss.inputs import Wanted
-from adagauss.learner import Learner
+
+if TYPE_CHECKING:
+    from adagauss.cli.classifier import Model
 
 HISTORY = "history"
 """Where a file keeps when it was changed, and by which command; no names, which a user may want forgotten."""
 
 
-class Model(PlainClassifier):
-    """A classifier whose errors name options of the command line."""
-
-    def _wanted(self, learner: Learner | None) -> Wanted:
-        return replace(super()._wanted(learner), skip_option="--skip-bad")
-
-
 def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Model:
     """The classifier in a file, or the newest one of a run folder."""
+    check_model(path)
+    from adagauss.cli.classifier import Model  # torch takes seconds: what is wrong with the path is said before
     from adagauss.runs import RunFolder
 
-    if existing_model(path).is_dir() and not (path / "config.yaml").exists():
-        raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
     model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model
+
+
+def check_model(path: Path) -> None:
+    """Raise where no model can be, before anything slow begins."""
+    if not path.exists():
+        raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
+    if path.is_dir() and not (path / "config.yaml").exists():
+        raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
 
 
 @contextmanager

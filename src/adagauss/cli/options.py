@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.errors import CheckpointError, ConfigError
+from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
     from adagauss.progress import Reporter
     from adagauss.runs.protocols import Protocol
-
-
-def existing_model(path: Path) -> Path:
-    """The path, if something is there: said at once, before anything heavy is imported."""
-    if not path.exists():
-        raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
-    return path
-
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]

@@ -15,7 +15,8 @@ import typer
 from typer.core import TyperCommand
 
 from adagauss.cli import terminal
-from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages, existing_model
+from adagauss.cli.model import check_model, open_model
+from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
 from adagauss.names import clipped, columns, visible
@@ -102,14 +103,12 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Name the class of each image, with its probability."""
-    existing_model(model)
-    from adagauss.cli.model import open_model
-
     if as_json and as_csv:
         raise ConfigError("--json and --csv are two formats: give only one of them")
     if unknown is not None and not 0 < unknown < 1:
         raise ConfigError(f"--unknown takes a rate of false alarms between 0 and 1, e.g. 0.05; got {unknown:g}")
     with stoppable("answers printed so far are right; a prediction changes nothing"):
+        check_model(model)
         files = image_paths(paths)
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         classes = classifier.learner_.classes

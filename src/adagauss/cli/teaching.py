@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import terminal
+from adagauss.cli.model import changing, open_model, save, signature, size
 from adagauss.cli.options import Device, Quiet, Settings, SkipBadImages, given_options, parse_settings
 from adagauss.errors import ConfigError, DataError
 from adagauss.names import clipped, visible
 
 if TYPE_CHECKING:
-    from adagauss.cli.model import Model
+    from adagauss.cli.classifier import Model
 
 EXAMPLES = """**Examples:**
 
@@ -80,8 +81,6 @@ def teach(
 
     No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
     """
-    from adagauss.cli.model import changing, save, signature
-
     begun = signature(model)
     with changing(model):
         counted = _counted(folder, class_name, nested)
@@ -97,7 +96,7 @@ def teach(
 
 def _opened(context: typer.Context, model: Path, begun: bool) -> Model:
     """The model in the file, one with the features of another, or a new one with the options that were given."""
-    from adagauss.cli.model import Model, open_model
+    from adagauss.cli.classifier import Model
     from adagauss.estimator import default_method
 
     given = context.params
@@ -164,8 +163,6 @@ def _images(classifier: Model) -> Counter[object]:
 def _report(
     classifier: Model, model: Path, taught: Counter[object], skipped: int, known: set[object], seconds: float
 ) -> None:
-    from adagauss.cli.model import size
-
     what, number = terminal.counted(len(taught), "class", "classes"), terminal.counted(taught.total(), "image")
     left_out = f" ({skipped} skipped)" if skipped else ""
     typer.echo(visible(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))

@@ -58,9 +58,6 @@ class IncrementalClassifier(PlainClassifier, ClassifierMixin, BaseEstimator):  #
     True
     """
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "learner_") and bool(self.learner_.classes)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False

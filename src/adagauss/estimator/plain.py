@@ -217,12 +217,15 @@ class PlainClassifier:
         self.learner_ = learner
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "learner_") and bool(self.learner_.classes)
+
     def parameters(self) -> dict[str, Any]:
         """What it was made with, by name."""
         return {name: getattr(self, name) for name in _names(type(self))}
 
     def _fitted(self) -> Learner:
-        if not hasattr(self, "learner_") or not self.learner_.classes:
+        if not self.__sklearn_is_fitted__():
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(UNFITTED.format(name=type(self).__name__))

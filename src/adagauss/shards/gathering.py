@@ -86,9 +86,7 @@ def gather(
         found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
         assert found.stock is not None
         if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):
-            reporter.message(
-                f"{earlier} more finished by an earlier command, waiting in {folder}, will be in the model, too"
-            )
+            reporter.message(f"{folder} holds shards of an earlier command ({earlier}): they will be in the model, too")
         crew = _Crew(found, found.stock, in_model, skip_bad, then)
         waiting = crew.unfinished(shards)
         with reporter.progress("shards", len(waiting)) as advance:
