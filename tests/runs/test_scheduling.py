@@ -14,15 +14,14 @@ from rich.console import Console
 
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import NumericalError, WorkerError
+from adagauss.errors import DataError, NumericalError, WorkerError
 from adagauss.progress import LineReporter
 from adagauss.runs import cells as cells_module
 from adagauss.runs import make_config
-from adagauss.runs.cells import TRACEBACK, Cell, Orders, Outcome, work
+from adagauss.runs.cells import TRACEBACK, Cell, Orders, Outcome
 from adagauss.runs.grid import run_grid
 from adagauss.runs.results import RunResult
 from adagauss.runs.scheduling import run_cells
-from adagauss.runs.session import session
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 
@@ -154,15 +153,30 @@ def test_errors_are_values(
     assert (cell.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
 
 
-def test_a_machine_with_other_data_says_so_and_runs_nothing(digits: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_a_machine_with_other_data_says_so_and_runs_nothing(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    class Other(Here):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            monkeypatch.setattr(cells_module, "load_dataset", lambda *_: replace(digits, test=digits.train))
+            cells_module._read.cache_clear()
+            return super().submit(fn, *args, **kwargs)
+
     (cell,) = make_cells(tmp_path, "a")
-    with session(tmp_path) as folder:
-        orders = Orders.of(folder, digits, None)
-        assert len(orders.fingerprints) > 1
-        other = replace(orders, fingerprints={**orders.fingerprints, "class names": "0"})
-        outcome = work(cell, 0, other)
-    assert "reads other data (class names)" in str(outcome.failure)
+    given: dict[str, Any] = {"reader": lambda _: digits} if several else {"dataset": digits}
+    ((_, outcome),) = run_cells([cell], tmp_path, executor=Other(), **given)
+    cells_module._read.cache_clear()
+    assert "reads other data (number and size of the test images" in str(outcome.failure)
     assert not cell.folder.exists()
+
+
+def test_data_that_only_the_workers_have_are_not_compared(digits: Dataset, tmp_path: Path) -> None:
+    def missing(_: StreamConfig) -> Dataset:
+        raise DataError("not here")
+
+    ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, reader=missing, executor=Here())
+    assert outcome.result is not None
 
 
 @pytest.mark.parametrize("executor", [None, Here()])
@@ -183,7 +197,7 @@ def test_cells_of_several_datasets_read_their_own(
         Cell(f"{number}", config.model_copy(update={"stream": StreamConfig(dataset=name)}), tmp_path / f"{number}")
         for number, name in enumerate(["digits", "digits", "cifar100"])
     ]
-    run_cells(cells, tmp_path, executor=executor)
+    run_cells(cells, tmp_path, executor=executor, options=ReadOptions(root=tmp_path))
     cells_module._read.cache_clear()
     assert read == ["digits", "cifar100"]
 

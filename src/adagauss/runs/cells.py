@@ -60,21 +60,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Orders:
-    """What the workers of a session have to know beside their cells."""
+    """What a worker of a session has to know beside its cell."""
 
     session: Path
     options: ReadOptions = field(default_factory=ReadOptions)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    """Of the data as the waiting process sees them; empty if it has not looked."""
+    """Of the cell's data as the waiting process sees them; empty if it cannot read them."""
     threads: int = 1
     patience: float = PATIENCE
 
     @classmethod
-    def of(cls, session: Path, dataset: Dataset | None, options: ReadOptions | None) -> Orders:
+    def of(cls, session: Path, options: ReadOptions | None) -> Orders:
         """Orders that can be sent to other processes: a reporter cannot."""
         root = (options or ReadOptions()).root.absolute()
-        plain = replace(options or ReadOptions(), reporter=SILENT, root=root)
-        return cls(session.absolute(), plain, fingerprints(dataset) if dataset is not None else {})
+        return cls(session.absolute(), replace(options or ReadOptions(), reporter=SILENT, root=root))
 
 
 def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> Outcome:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions
+from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import WorkerError
+from adagauss.errors import AdagaussError, WorkerError
 from adagauss.progress import Reporter, TableRow
 from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, work
 from adagauss.runs.session import session, status
@@ -50,35 +52,51 @@ def run_cells(
     Args:
         cells: taken one by one, when there is room.
         out: a folder that all workers see, for their sessions.
-        dataset: the data of all cells; workers read them for themselves with ``options``, and must find the same. None
-            if cells have several datasets: each is then read where it is used.
+        dataset: the data of all cells. None if cells have several datasets: each is then read by ``reader`` or with
+            ``options``. Workers read data for themselves, and must find those that this process finds.
         then: called with each outcome in this process.
         total: number of cells, if ``cells`` does not know it.
         executor: who runs them; None runs one after another here.
         most: how many are handed to the executor at a time; None hands over all.
         options: how the data are read, by workers, or here if there is no ``reader``.
-        reader: reads the data of a cell that runs here, if cells have several datasets.
+        reader: reads the data of a cell in this process.
         reporter: shows progress: a table of cells if there is an executor, else bars of the one that runs.
         title: what they are together.
     """
     reporter = reporter or Reporter()
     count_of = total if total is not None else len(cells) if isinstance(cells, list) else None
     follow = then or (lambda cell, outcome: None)
+
+    def data(cell: Cell) -> Dataset:
+        if dataset is not None:
+            return dataset
+        return reader(cell.config.stream) if reader is not None else data_of(cell, options)
+
     if executor is None:
-
-        def data(cell: Cell) -> Dataset:
-            if dataset is not None:
-                return dataset
-            return reader(cell.config.stream) if reader is not None else data_of(cell, options)
-
         return list(_one_by_one(cells, data, follow, count_of, reporter, title))
     with session(out) as folder:
-        orders = Orders.of(folder, dataset, options)
-        crew = _Crew(executor, orders, follow, reporter, iter(cells), count_of, title)
+        orders = _orders(Orders.of(folder, options), data)
+        crew = _Crew(executor, folder, orders, follow, reporter, iter(cells), count_of, title)
         try:
             return crew.run(most)
         finally:
             crew.cancel()
+
+
+def _orders(common: Orders, data: Callable[[Cell], Dataset]) -> Callable[[Cell], Orders]:
+    """Orders for each cell, with the fingerprints of its data; every dataset is looked at once."""
+    known: dict[tuple[object, ...], Orders] = {}
+
+    def of(cell: Cell) -> Orders:
+        stream = cell.config.stream
+        what = stream.dataset, stream.image_size, stream.skip_bad_images
+        if what not in known:
+            known[what] = common
+            with suppress(AdagaussError):  # the worker has data that are not here, or says what is wrong with them
+                known[what] = replace(common, fingerprints=fingerprints(data(cell)))
+        return known[what]
+
+    return of
 
 
 def _one_by_one(
@@ -114,7 +132,8 @@ class _Crew:
     """The cells that an executor has, and those that wait."""
 
     executor: Executor
-    orders: Orders
+    session: Path
+    orders: Callable[[Cell], Orders]
     then: Then
     reporter: Reporter
     source: Iterator[Cell]
@@ -152,11 +171,11 @@ class _Crew:
                 cell, begun = fresh, 0
             else:
                 break
-            number = next(self.numbers)
+            number, orders = next(self.numbers), self.orders(cell)
             try:
                 # Workers may have another current folder.
                 theirs = replace(cell, folder=cell.folder.absolute())
-                future: Future[Outcome] = self.executor.submit(work, theirs, number, self.orders)
+                future: Future[Outcome] = self.executor.submit(work, theirs, number, orders)
             except Exception as error:  # engines raise errors of their own if they are gone
                 future = Future()
                 future.set_exception(error)
@@ -187,7 +206,7 @@ class _Crew:
 
     def _look(self) -> None:
         for cell, number, _ in self.pending.values():
-            if found := status(self.orders.session, number):
+            if found := status(self.session, number):
                 self.rows[cell.name] = TableRow(
                     cell.name, RUNNING, f"{found.get('now')} ({found.get('where')})".strip()
                 )
