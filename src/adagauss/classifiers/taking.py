@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 SAME_EACH, SAME_ALL = 1e-4, 0.1
 """Two sums are over the same images if they differ by less than this share of each image, or of one image."""
+MOST_NAMED = 5
+"""Classes that a warning names."""
 Expansion = Callable[[Tensor], Tensor]
 """Makes what the sums are over from features."""
 
@@ -67,37 +69,53 @@ def take_in(
 
 
 def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:
-    """Remove images that were added once; ``expanded`` makes what the sums are over from features.
+    """Remove images that were added; those of a class that were all added several times go as often.
 
     Of a class whose images are all given, nothing must be left in its sum: if something is, they are other images, and
     the sums would be wrong from then on.
     """
-    columns, views_each = torch.tensor(now.columns), 2 if flips else 1
-    known_counts, given = sums.counts[columns.to(sums.counts.device)] // views_each, now.data.counts()
-    for label, number, there in zip(now.classes, given.tolist(), known_counts.tolist(), strict=True):
-        if number > there:
+    columns, given = torch.tensor(now.columns), now.data.counts()
+    there = sums.counts[columns.to(sums.counts.device)].cpu() // (2 if flips else 1)
+    for label, number, known in zip(now.classes, given.tolist(), there.tolist(), strict=True):
+        if number > known:
             raise DataError(
-                f"class {label!r} was learned from {there} images, and {number} are to be taken out again: give "
+                f"class {label!r} was learned from {known} images, and {number} are to be taken out again: give "
                 "only images that it was learned from"
             )
-        if number < there:
+    size, before = _typical(sums), sums.cross[:, columns].clone()
+    _remove(sums, now, flips, expanded, torch.ones_like(given))
+    again = torch.zeros_like(given)
+    for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
+        left = sums.cross[:, column]
+        times = known // max(number, 1) - 1
+        if known == (times + 1) * number and _vanishes(left - times * (before[:, row] - left), size, known):
+            again[row] = times
+    _remove(sums, now, flips, expanded, again)
+    for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
+        if int(sums.counts[column]):
             logger.warning(
                 "class %r was learned from %d images, and %d are given: of the others, the scatter about their mean "
                 "stays in the sums",
                 label,
-                there,
-                number,
+                there[row],
+                given[row],
             )
-    size = _typical(sums)
-    for rows, views in now.blocks(flips):
-        for view in views:
-            sums.remove_(expanded(view), columns[now.data.targets[rows]])
-    for label, column, number in zip(now.classes, now.columns, known_counts.tolist(), strict=True):
-        if not int(sums.counts[column]) and not _vanishes(sums.cross[:, column], size, number * views_each):
+        elif not _vanishes(sums.cross[:, column], size, int(there[row]) * (2 if flips else 1)):
             raise DataError(
                 f"these are not the images that class {label!r} was learned from, so they cannot be taken out again: "
                 "give the same files, or none, and their mean and number go without them"
             )
+
+
+def _remove(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion, times: Tensor) -> None:
+    """Remove the images of each class so many times."""
+    columns = torch.tensor(now.columns)
+    for turn in range(int(times.max())):
+        for rows, views in now.blocks(flips):
+            targets = now.data.targets[rows]
+            meant = times[targets] > turn
+            for view in views:
+                sums.remove_(expanded(view[meant]), columns[targets[meant]])
 
 
 def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
@@ -110,10 +128,10 @@ def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Ten
             repeated += [label] if _vanishes(difference, size, number) else []
     if repeated:
         logger.warning(
-            "the images of class %r%s seem to be those it was learned from before: each counts twice now. If that is a "
-            "mistake, forget the class and teach it once",
-            repeated[0],
-            f" and of {len(repeated) - 1} more" if len(repeated) > 1 else "",
+            "the images of class %s%s seem to be those learned before: each counts twice now. If that is a mistake, "
+            "forget them with their images, which takes out both, and teach them once",
+            ", ".join(map(repr, repeated[:MOST_NAMED])),
+            f" and {len(repeated) - MOST_NAMED} more" if len(repeated) > MOST_NAMED else "",
         )
 
 
