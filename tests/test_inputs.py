@@ -168,6 +168,19 @@ def test_names_are_paths(tmp_path: Path, write_image: WriteImage) -> None:
     assert read_images(path for path in (one, two)).names == (str(one), str(two))
 
 
+def test_a_picture_in_two_classes_is_spoken_of(
+    tmp_path: Path, write_image: WriteImage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seed, name in enumerate(("ant/0", "ant/1", "bee/0", "bee/1")):
+        write_image(tmp_path / f"{name}.png", seed=seed)
+    class_folder_images(tmp_path, Wanted())
+    assert not caplog.text
+    (tmp_path / "bee" / "again.png").write_bytes((tmp_path / "ant" / "1.png").read_bytes())
+    (tmp_path / "ant" / "again.png").write_bytes((tmp_path / "ant" / "1.png").read_bytes())
+    class_folder_images(tmp_path, Wanted())
+    assert f"{Path('ant', '1.png')} and {Path('bee', 'again.png')} are the same picture: remove" in caplog.text
+
+
 def test_class_folders(tmp_path: Path, write_image: WriteImage) -> None:
     for name in ("ant", "bee"):
         write_image(tmp_path / name / "1.png")

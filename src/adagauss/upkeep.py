@@ -9,13 +9,18 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
+from adagauss.config import plain
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
+from adagauss.settings import flatten
 from adagauss.state import Groups, Learned
 from adagauss.task import CurrentTask, Upkeep
+
+MOST_TOLD = 4
+"""Settings that an error names."""
 
 
 def regrouped(
@@ -84,7 +89,10 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
     if new == old:
         return known
     if new in known.classes:
-        raise DataError(f"there is a class {new!r} already: to make one of both, use merge_classes")
+        raise DataError(
+            f"there is a class {new!r} already: choose another name, or join both (`adagauss rename --join`, or "
+            "merge_classes in Python)"
+        )
     memory = known.memory.copy()
     memory.labels = [new if label == old else label for label in memory.labels]
     tasks = tuple(tuple(new if label == old else label for label in task) for task in known.tasks)
@@ -141,6 +149,20 @@ def check_still(method: Method) -> None:
         )
 
 
+def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[int, ...]]) -> None:
+    """Refuse to merge learners of other methods, settings or shapes of images, and say which."""
+    if one == other:
+        return
+    sides = [{**flatten(plain(method)), "shape of images": list(shape)} for method, shape in (one, other)]
+    differing = [key for key in sides[0] | sides[1] if sides[0].get(key) != sides[1].get(key)]
+    told = [f"{key} ({sides[0].get(key, 'none')}, {sides[1].get(key, 'none')})" for key in differing[:MOST_TOLD]]
+    more = f" and {len(differing) - MOST_TOLD} more" if len(differing) > MOST_TOLD else ""
+    raise DataError(
+        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second with the "
+        "settings of the first (`adagauss teach OTHER FOLDER --like MODEL`, or blank() in Python)"
+    )
+
+
 def check_features(one: Extractor, other: Extractor) -> None:
     """Refuse to merge learners whose networks or dictionaries differ."""
     mine, theirs = one.state_dict(), other.state_dict()
@@ -149,9 +171,9 @@ def check_features(one: Extractor, other: Extractor) -> None:
         raise DataError(
             "these learners cannot be merged: their features differ, because each trained its network on its own first "
             "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
-            "let the other start from its blank() (`adagauss teach OTHER FOLDER --like MODEL`), which has the "
-            "same features and no classes, and teach both; or use features that depend on no task (exact, exact-auto) "
-            "with the same settings and image size"
+            "let the other start with its features and no classes (`adagauss teach OTHER FOLDER --like MODEL`, or "
+            "blank() in Python), and teach both; or use features that depend on no task (exact, exact-auto) with the "
+            "same settings and image size"
         )
 
 
@@ -161,8 +183,9 @@ def check_apart(one: Knowledge, other: Knowledge) -> None:
         if label in other.classes and _same_images(one, other, label):
             raise DataError(
                 f"both learners have the same images of class {label!r}, which would be counted twice: they come from "
-                "one learner that knew it already. Let the second start from blank(), which has the same features and "
-                "no classes, or forget the class in one of them, with its images"
+                "one learner that knew it already. Let the second start with the features of the first and no classes "
+                "(`adagauss teach OTHER FOLDER --like MODEL`, or blank() in Python), or forget the class in one of "
+                "them, with its images"
             )
 
 

@@ -82,6 +82,11 @@ def test_a_class_of_one_image_is_told_of(adagauss: Command, photographs: Photogr
     said = " ".join(adagauss("info", tmp_path / "one.safetensors").out.split())
     assert "1 class, taught in 1 task " in said
     assert "that image's feature (owl)" in said
+    for words in (["evaluate"], ["predict"]):
+        assert (
+            "knows one class, which is always the answer"
+            in adagauss(*words, tmp_path / "one.safetensors", tmp_path / "one").said
+        )
 
 
 def test_pictures_that_are_not_read_are_told_of_once(

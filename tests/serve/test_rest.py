@@ -118,7 +118,7 @@ def test_a_file_that_is_not_there_yet_begins_with_its_first_classes(serve: Serve
 def test_classes_that_are_not_there_fail_and_change_nothing(client: TestClient) -> None:
     version = client.get("/api/model").json()["version"]
     job = ended(client, client.post("/api/forget", json={"classes": ["owl"]}), "failed")
-    assert "no class 'owl'" in job["error"]
+    assert "unknown class 'owl'" in job["error"]
     job = ended(client, client.post("/api/rename", json={"old": "red", "new": "green"}), "failed")
     assert "already" in job["error"]
     assert client.get("/api/model").json()["version"] == version

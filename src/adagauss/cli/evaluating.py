@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.model import open_model
+from adagauss.cli.model import open_model, warn_of_one_class
 from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import DataError
@@ -54,6 +54,7 @@ def evaluate(
     """
     with stoppable("an evaluation changes nothing"):
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+        warn_of_one_class(model, classifier.learner_.classes)
         files, strange = _files_of(folder, classifier)
         judged = _judged(classifier, files)
     if as_json:

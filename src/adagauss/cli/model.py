@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, DataError
+from adagauss.names import visible
 
 if TYPE_CHECKING:
     from adagauss.cli.classifier import Model
@@ -35,6 +38,13 @@ def check_model(path: Path) -> None:
         raise CheckpointError(f"there is no model {path}: `adagauss teach {path} FOLDER` makes one")
     if path.is_dir() and not (path / "config.yaml").exists():
         raise CheckpointError(f"{path} is a folder, but not a run folder: give the file of a model first, then images")
+
+
+def warn_of_one_class(path: Path, classes: Sequence[object]) -> None:
+    """Say that answers of a model with one class tell nothing."""
+    if len(classes) == 1:
+        note = f"{path} knows one class, which is always the answer, strangers or not: teach it another one"
+        typer.secho(visible(f"adagauss: {note}"), fg="yellow", err=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from adagauss.cli import terminal
-from adagauss.cli.model import check_model, open_model
+from adagauss.cli.model import check_model, open_model, warn_of_one_class
 from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
@@ -112,9 +112,7 @@ def predict(
         files = image_paths(paths)
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         classes = classifier.learner_.classes
-        if len(classes) == 1:
-            note = f"{model} knows one class, which is always the answer, strangers or not: teach it another one"
-            typer.secho(visible(f"adagauss: {note}"), fg="yellow", err=True)
+        warn_of_one_class(model, classes)
         writers: dict[bool, Writer] = {as_json: json_lines(told=unknown is not None), as_csv: csv_lines}
         write = writers.get(True) or table_of(files, classes, min(top, len(classes)))
         for start in range(0, len(files), AT_ONCE):

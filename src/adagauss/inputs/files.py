@@ -16,6 +16,7 @@ from adagauss.data.files import FileImages
 from adagauss.data.images import LabelledImages, evenly_spaced
 from adagauss.data.listing import folders_in, image_files
 from adagauss.errors import DataError
+from adagauss.inputs.doubles import in_several
 from adagauss.inputs.named import NamedImages, Wanted, usual_side
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,10 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
     if inside := deeper(found):
         logger.warning("%s: %s; such a folder is taken as one class", path, inside)
     members = {folder.name: files for folder, files in found.items()}
+    if doubles := in_several(members):
+        one, other = (file.relative_to(path) for file in doubles[0])
+        more = f", as are {len(doubles) - 1} more pairs" if len(doubles) > 1 else ""
+        logger.warning("%s: %s and %s are the same picture%s: remove it where it is wrong", path, one, other, more)
     targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
     read = file_images([file for files in members.values() for file in files], None, wanted)
     data = LabelledImages(read.images, targets[read.kept], tuple(members))

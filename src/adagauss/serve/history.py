@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from adagauss.atomic import remove_lastingly
 from adagauss.checkpoint import save_json
 from adagauss.data.regular import open_regular
-from adagauss.errors import CheckpointError
+from adagauss.errors import CheckpointError, DataError
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")
@@ -92,13 +92,22 @@ class History:
         """The file of the model before a change."""
         return self.folder / f"before-{number}.safetensors"
 
+    def last(self) -> Entry:
+        """The last change that was not undone; an error if there is none, or the state before it is gone."""
+        changes = [entry for entry in self.entries if entry.action != "undo" and not entry.undone]
+        if not changes or changes[-1].action == "found":
+            raise DataError("there is nothing to undo: nothing was changed here, or all of it was undone")
+        entry = changes[-1]
+        if entry.final or not (entry.before == NO_MODEL or self.copy_before(entry.number).is_file()):
+            raise DataError("there is nothing to undo: the state before the last change is no longer kept")
+        return entry
+
     def undoable(self) -> Entry | None:
-        """The last change that was not undone, if the state before it is still there."""
-        for entry in reversed(self.entries):
-            if entry.action != "undo" and not entry.undone:
-                there = entry.before == NO_MODEL or self.copy_before(entry.number).is_file()
-                return entry if there and not entry.final and entry.action != "found" else None
-        return None
+        """The change that would be undone next, if there is one."""
+        try:
+            return self.last()
+        except DataError:
+            return None
 
     def drop_copies(self, keep: int = 0) -> None:
         """Delete all but the newest copies, and those of changes that were undone or never happened."""

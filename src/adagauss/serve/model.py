@@ -16,8 +16,8 @@ from pydantic import BaseModel
 from adagauss.data.decode import Pixels
 from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.images import Label
-from adagauss.errors import AdagaussError, DataError, UnsupportedError
-from adagauss.estimator import PlainClassifier
+from adagauss.errors import AdagaussError, DataError, UnsupportedError, unknown_name
+from adagauss.estimator import PlainClassifier, default_method
 from adagauss.progress import Reporter
 from adagauss.serve.limits import Limits
 
@@ -72,7 +72,7 @@ class Model:
     @classmethod
     def empty(cls) -> Model:
         """A classifier that was taught nothing."""
-        return cls(Watched())
+        return cls(Watched(default_method()))  # by its name, so that the file tells it
 
     @classmethod
     def load(cls, path: Path) -> Model:
@@ -92,7 +92,7 @@ class Model:
     @property
     def method(self) -> str:
         """The name of its method."""
-        return str(self.classifier.method or "default")
+        return str(self.classifier.method or default_method())
 
     @property
     def picture_shape(self) -> tuple[int, int]:
@@ -187,7 +187,7 @@ class Model:
 
     def _known(self, name: str) -> Label:
         if name not in self.names:
-            raise DataError(f"there is no class {name!r}")
+            raise unknown_name("class", name, self.names)
         return self.classifier.classes_.tolist()[self.names.index(name)]  # type: ignore[no-any-return]
 
     def _label(self, name: str) -> Label:

@@ -22,7 +22,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from adagauss.atomic import move_atomically, remove_lastingly
-from adagauss.errors import CheckpointError, DataError
+from adagauss.errors import CheckpointError
 from adagauss.serve.history import NO_MODEL, Action, Entry, History, digest_of, same_file
 from adagauss.serve.model import Model
 
@@ -91,9 +91,7 @@ class Store:
     def undo(self) -> int:
         """Bring back the model before the last change that was not undone yet."""
         self._require_own()
-        last = self.history.undoable()
-        if last is None:
-            raise DataError("there is nothing to undo: the state before the last change is no longer kept")
+        last = self.history.last()
         if last.before == NO_MODEL:
             model = Model.empty()
         else:
