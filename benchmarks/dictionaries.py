@@ -15,7 +15,7 @@ from adagauss.backbones.patches import SIDE
 from adagauss.backbones.resizing import ResizedImages
 from adagauss.data.images import ArrayImages, Images, Subset
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import Choice, FeatureSums, Strength, Weighing
+from adagauss.sums import Choice, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS
 
 from .real_data import read
@@ -28,8 +28,8 @@ SOURCES = {"photographs": 0, "first task": TASK, "first class": 1}
 """Classes that the dictionary comes from."""
 
 
-def halves(name: str, seed: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Pixels to learn from and pixels that judge, one tensor per class."""
+def halves(name: str, seed: int, most: int = IMAGES) -> tuple[list[Tensor], list[Tensor]]:
+    """Pixels to learn from and pixels that judge, one tensor per class, of ``most`` images at most."""
     dataset, generator = read(name, SIZES.get(name)), torch.Generator().manual_seed(seed)
     order = torch.randperm(len(dataset.classes), generator=generator)[:CLASSES].tolist()
     part = dataset.train.of_classes([dataset.classes[index] for index in order])
@@ -37,7 +37,7 @@ def halves(name: str, seed: int) -> tuple[list[Tensor], list[Tensor]]:
     for target in range(len(order)):
         places = (part.targets == target).nonzero().flatten()
         places = places[torch.randperm(len(places), generator=generator)]
-        half = min(IMAGES, len(places) // 2)
+        half = min(most, len(places) // 2)
         learned.append(_pixels(Subset(part.images, places[:half])))
         judging.append(_pixels(Subset(part.images, places[half : 2 * half])))
     return learned, judging
@@ -55,26 +55,36 @@ def views(features: PatchFeatures, pixels: Tensor, mirrored: bool) -> Tensor:
     return torch.stack([features(images.float() / 255) for images in shown]).clone()
 
 
-def accuracy(name: str, source: str, filters: int, seed: int) -> float:
-    learned, judging = halves(name, seed)
-    mirrored = name not in NOT_MIRRORED
-    settings = PatchSettings(filters=filters, dictionary_from="first_task" if SOURCES[source] else "photographs")
-    first = ArrayImages(torch.cat(learned[: SOURCES[source] or 1]))
-    features = fit_patches(first, settings, torch.Generator().manual_seed(seed))
-    sums, choice = FeatureSums(features.width), Choice([Strength(images, True) for images in STRENGTHS])
-    for start in range(0, len(learned), TASK):
-        arriving = [views(features, pixels, mirrored) for pixels in learned[start : start + TASK]]
+def taught(classes: list[Tensor]) -> Linear:
+    """The solution of sums over (V, N, width) features of each class, taught in tasks; these choose its strength."""
+    sums, choice = FeatureSums(classes[0].shape[2]), Choice([Strength(images, True) for images in STRENGTHS])
+    for start in range(0, len(classes), TASK):
+        arriving = classes[start : start + TASK]
         counts = torch.tensor([part.shape[1] for part in arriving])
         targets = start + torch.arange(len(arriving)).repeat_interleave(counts)
         shown = torch.cat(arriving, 1)
         for view in shown:
             sums.add_(view, targets, start + len(arriving))
         choice.observe(Weighing(sums), shown, targets)
-    solution = choice.solve(Weighing(sums))
-    hits = [
-        solution(views(features, pixels, mirrored).mean(0)).argmax(1) == target for target, pixels in enumerate(judging)
-    ]
+    return choice.solve(Weighing(sums))
+
+
+def right(solution: Linear, judging: list[Tensor]) -> float:
+    """Accuracy in percent on (V, N, width) features of each class, by the mean over views."""
+    hits = [solution(part.mean(0)).argmax(1) == target for target, part in enumerate(judging)]
     return 100 * float(torch.cat(hits).float().mean())
+
+
+def accuracy(name: str, source: str, filters: int, seed: int) -> float:
+    learned, judging = halves(name, seed)
+    mirrored = name not in NOT_MIRRORED
+    settings = PatchSettings(filters=filters, dictionary_from="first_task" if SOURCES[source] else "photographs")
+    first = ArrayImages(torch.cat(learned[: SOURCES[source] or 1]))
+    features = fit_patches(first, settings, torch.Generator().manual_seed(seed))
+    shown, asked = (
+        [views(features, pixels, mirrored).mean(0, keepdim=True) for pixels in half] for half in (learned, judging)
+    )
+    return right(taught(shown), asked)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Exact learning on a dictionary of patches, CIFAR-100 in the usual order: `python -m benchmarks.exact_cifar --help`.
 
 The dictionary comes from photographs that belong to no task or, with ``--dictionary-from first_task``, from the first
-ten classes (``--first``), whatever the number of tasks. Every image is looked at once, with its mirror image, and then
-only sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
+ten classes (``--first``), whatever the number of tasks. Every image is looked at once, with its mirror image; of the
+mean of their features only sums are kept. The ridge's strength is chosen on arriving images, each left out in turn.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Extraction:
     folder: Path | None
     """Where features are kept in half precision, to be read instead of computed the next time."""
 
-    def views(self, part: LabelledImages, name: str) -> Tensor:
-        """(2, N, width) features of images, class after class, and of their mirror images."""
-        return torch.cat([self._of_class(part, target, name) for target in sorted(set(part.targets.tolist()))], 1)
+    def of(self, part: LabelledImages, name: str) -> Tensor:
+        """(N, width) features of images, class after class."""
+        return torch.cat([self._of_class(part, target, name) for target in sorted(set(part.targets.tolist()))])
 
     def _of_class(self, part: LabelledImages, target: int, name: str) -> Tensor:
         file = self.folder / f"{name}-{target}.pt" if self.folder else None
@@ -49,7 +49,7 @@ class Extraction:
             return kept.float()
         indices = (part.targets == target).nonzero().flatten()
         with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            found = torch.cat(list(pool.map(lambda some: self._some(part, some), torch.split(indices, IMAGES))), 1)
+            found = torch.cat(list(pool.map(lambda some: self._some(part, some), torch.split(indices, IMAGES))))
         if file:
             torch.save(found.half(), file)
         return found
@@ -57,7 +57,8 @@ class Extraction:
     @torch.inference_mode()
     def _some(self, part: LabelledImages, indices: Tensor) -> Tensor:
         images = part.images.batch(indices).float() / 255
-        return torch.stack([self.features(images), self.features(images.flip(3))])
+        both = torch.stack([self.features(images), self.features(images.flip(3))])
+        return both.mean(0)
 
 
 def parts(options: argparse.Namespace) -> tuple[LabelledImages, LabelledImages]:
@@ -95,23 +96,21 @@ class Exact:
 
     def learn(self, train: LabelledImages, test: LabelledImages, stop: int) -> None:
         """Take in the images of classes up to ``stop``."""
-        views, targets = self.extraction.views(train, "train"), train.targets
-        for view in views:
-            self.sums.add_(view, targets, stop)
-        self.newest = views, targets
-        self.tests.append((self.extraction.views(test, "test").mean(0), test.targets))
+        self.newest = self.extraction.of(train, "train"), train.targets
+        self.sums.add_(*self.newest, stop)
+        self.tests.append((self.extraction.of(test, "test"), test.targets))
 
     def ask(self) -> tuple[float, float]:
         """λ, judged by the newest images too, and the accuracy over all test images so far."""
-        views, targets = self.newest
+        features, targets = self.newest
         judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
         weighing = Weighing(self.sums)
-        self.choice.observe(weighing, views[:, judges], targets[judges])
+        self.choice.observe(weighing, features[None, judges], targets[judges])
         classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
         assert isinstance(best, Strength)
         strength = best.images / int(self.sums.images)
-        hits = [(classifier(features).argmax(1) == labels).float() for features, labels in self.tests]
+        hits = [(classifier(asked).argmax(1) == labels).float() for asked, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())
 
 

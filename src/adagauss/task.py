@@ -203,7 +203,7 @@ class CurrentTask:
         return self._features[key]
 
     def blocks(self, flips: bool = False, divided: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Blocks of positions and features, of the plain images and, with ``flips``, of the mirrored ones.
+        """Blocks of positions and features as for prediction or, with ``flips``, of the plain and the mirrored images.
 
         Nothing is cached: this is for features that are too large to be stored for a whole task. With ``divided``,
         several processes share out the images of every block, and each gets its own only.
@@ -219,7 +219,8 @@ class CurrentTask:
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
-                    views = [extractor(images), *([extractor(images.flip(3))] if flips else [])]
+                    both = [extractor(images), extractor(images.flip(3))] if flips else None
+                    views = both or [extractor.settled(images)]
                 for view in views:
                     self._check_finite(view)
                 yield rows, views

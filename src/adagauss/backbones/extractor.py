@@ -103,14 +103,17 @@ class Extractor(nn.Module):
         return features
 
     def for_prediction(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Features used for prediction: with ``mirror``, the mean over an image and its mirror image.
+        """Features used for prediction: its own, and those of a companion by the companion's rule.
 
-        Those of a companion follow, by its own rule. Groups of features that are not ``read`` may be zeros.
+        Groups of features that are not ``read`` may be zeros.
         """
-        features: Tensor = self(images, read)
-        if self.mirror:
-            features = (features + self(images.flip(3), read)) / 2
+        features = self.settled(images, read)
         return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
+
+    def settled(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
+        """Its own features of images as they are: with ``mirror``, the mean over an image and its mirror image."""
+        features: Tensor = self(images, read)
+        return (features + self(images.flip(3), read)) / 2 if self.mirror else features
 
     def end_first_task(self) -> None:
         """From now on a ``frozen`` batch norm neither updates its statistics nor learns its scales."""

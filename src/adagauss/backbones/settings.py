@@ -49,7 +49,7 @@ class BackboneConfig(Config):
     train_bottleneck: bool = True
     """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
     mirror: bool = False
-    """Predict from the mean of the features of an image and of its mirror image."""
+    """Predict from the mean of the features of an image and of its mirror image; exact methods learn from it, too."""
     options: Config | None = None
     """Settings specific to this backbone, if it has any."""
     companion: BackboneConfig | None = None

@@ -39,6 +39,6 @@ def adagauss_still() -> Method:
     patches = BackboneConfig(name="patches", features=None, mirror=True, options=PatchSettings(filters=200))
     return adagauss_plus().with_changes(
         backbone=BackboneConfig(companion=patches),
-        classifier=Together(moving=Bayes(tied=0.5, log_det=True), still=ExactRidge(flips=True)),
+        classifier=Together(moving=Bayes(tied=0.5, log_det=True), still=ExactRidge()),
         evidence=Assessment(of_training=0.05),
     )

@@ -1,11 +1,11 @@
 """Exact: features that stand still and a ridge regression of everything seen; nothing is trained and nothing drifts.
 
     once: a dictionary of whitened patches of photographs that belong to no task  backbone (patches)
-    every task, with x the pooled answers of the dictionary to an image:
-        A ← A + xxᵀ,  C ← [C, Σx of each new class],  mirror images as well       classifier (sums)
+    every task, with x the pooled answers of the dictionary to an image and to its mirror image, their mean:
+        A ← A + xxᵀ,  C ← [C, Σx of each new class]                               classifier (sums)
         λ from arriving images, each left out in turn                             classifier (strength)
         W = (A + λ·mean(diag A)·I)⁻¹C, A and C about the means                    classifier (one factorisation)
-    predict argmax_c (x̄W)_c, x̄ the mean over the image and its mirror image
+    predict argmax_c (xW)_c
 
 The preset ``large`` has 16,000 features of patches of three sizes, for which the sums take 1 GB; the composition has
 4,000, for 64 MB.
@@ -53,7 +53,7 @@ def exact() -> Method:
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
-        classifier=ExactRidge(flips=True, intercept=True),
+        classifier=ExactRidge(intercept=True),
     )
 
 
