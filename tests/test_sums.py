@@ -335,6 +335,15 @@ def test_evidence_adds_up_over_tasks() -> None:
     assert choice.best == 1
 
 
+def test_likelihood_decides_after_few_images_and_hits_after_many() -> None:
+    choice = Choice([Strength(1.0), Strength(10.0)])
+    for images, best in ((100, 1), (3000, 0)):  # right one time in fifty more often, and 1 % more surprised
+        choice.images.fill_(images)
+        choice.hits[:] = images * torch.tensor([0.72, 0.70])
+        choice.surprise[:] = images * torch.tensor([1.01, 1.00]).unsqueeze(1)
+        assert choice.best == best
+
+
 def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     features, targets = data(100)
     choice = Choice([Strength(1.0), Strength(1e9)])
