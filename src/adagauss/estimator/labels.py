@@ -35,7 +35,10 @@ def labelled_images(images: ImagesLike, labels: LabelsLike | None, wanted: Wante
     if listed is None:
         listed = plain_labels([labels]) * read.given
     if len(listed) != read.given:
-        raise DataError(f"{read.given} images but {len(listed)} labels: give one label per image")
+        shape = tuple(getattr(images, "shape", ()))
+        table = f" ({shape} is one grey image; a classifier of rows of features is GaussianBayes)"
+        hint = table if len(shape) == 2 and shape[0] == len(listed) else ""
+        raise DataError(f"{read.given} images but {len(listed)} labels: give one label per image{hint}")
     kept = [listed[position] for position in read.kept.tolist()]
     lost = [label for label in dict.fromkeys(listed) if label not in set(kept)]
     if lost:
