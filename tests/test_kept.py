@@ -69,12 +69,15 @@ def test_all_that_is_kept_is_listed_with_words(name: str) -> None:
     assert all(one.words for one in listed)
 
 
-@pytest.mark.parametrize("name", ["exact", "frozen"])
-def test_classes_of_one_image_are_named_for_their_mean_is_its_feature(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("exact", {}), ("exact", {"backbone.mirror": True}), ("exact", {"backbone.mirror": False}), ("frozen", {})],
+)
+def test_classes_of_one_image_are_named_for_their_mean_is_its_feature(name: str, settings: dict[str, object]) -> None:
     task = toy_tasks()[0]
     first = torch.nonzero(task.targets == 1).flatten()[:1]
     rows = torch.cat([torch.nonzero(task.targets == 0).flatten(), first])
-    learner = toy_learner(name)
+    learner = toy_learner(name, None, **settings)
     learner.learn(LabelledImages(Subset(task.images, rows), task.targets[rows], task.classes))
     assert single_images(learner.knowledge) == ["one"]
     feature = learner.features(Subset(task.images, first))[0].double()

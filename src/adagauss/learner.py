@@ -24,7 +24,7 @@ from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
 from adagauss.saved import UNFIT, LearnerFacts, check_labels, check_size
-from adagauss.upkeep import blank, check_alike, check_known, forgotten, joined, merged, on_device, renamed
+from adagauss.upkeep import blank, check_alike, check_known, check_still, forgotten, joined, merged, on_device, renamed
 
 
 class Learner:
@@ -133,6 +133,7 @@ class Learner:
         Classes that both know get the images of both. To teach in two places, give the second the `blank` of the first:
         both then have the same features, and nothing is counted twice. The other learner stays as it is.
         """
+        check_still(self.method)
         check_alike((self.method, self.shape), (other.method, other.shape))
         theirs = on_device(other.knowledge, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))

@@ -155,7 +155,8 @@ def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[
         return
     sides = [{**flatten(plain(method)), "shape of images": list(shape)} for method, shape in (one, other)]
     differing = [key for key in sides[0] | sides[1] if sides[0].get(key) != sides[1].get(key)]
-    told = [f"{key} ({sides[0].get(key, 'none')}, {sides[1].get(key, 'none')})" for key in differing[:MOST_TOLD]]
+    differing.sort(key=lambda key: not key.endswith((".kind", "backbone.name")))  # of other parts, the parts first
+    told = [f"{key} ({sides[0].get(key, 'absent')}, {sides[1].get(key, 'absent')})" for key in differing[:MOST_TOLD]]
     more = f" and {len(differing) - MOST_TOLD} more" if len(differing) > MOST_TOLD else ""
     raise DataError(
         f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second with the "

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from adagauss import plugins
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
+from adagauss.backbones.efficientnet_lite import EfficientNetLite
 from adagauss.backbones.extras import find_blocks, parts_that_learn
 from adagauss.backbones.lite_folded import FoldedLite
 from adagauss.backbones.registry import backbone_info
@@ -141,42 +142,61 @@ def test_efficientnet_lite_sees_many_images_as_it_sees_few(lite: Extractor, monk
     assert seen == [3, 2, 2]
 
 
-@pytest.mark.parametrize("side", [64, 75, 224])
-def test_efficientnet_lite_without_batch_norms_has_the_same_features(side: int) -> None:
-    lite = build(LITE, weights="random", input_size=side).eval()
+@pytest.mark.parametrize(
+    ("side", "settings"),
+    [(64, {}), (75, {}), (224, {}), (64, {"batch_norm": "none"}), (64, {"train_blocks": "last:2"})],
+)
+def test_efficientnet_lite_without_batch_norms_has_the_same_features(side: int, settings: dict[str, Any]) -> None:
+    lite = build(LITE, weights="random", input_size=side, **settings).eval()
     shake(lite)
-    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
-    whole = lite(images)
+    assert_answers_as_it_learns(lite, side)
+
+
+def test_efficientnet_lite_keeps_batch_norms_that_learn() -> None:
+    lite = build(LITE, weights="random", input_size=64, train_blocks="last:2").train()
+    shake(lite)
+    before = lite.trunk.get_buffer("model._bn1.running_mean").clone()
     with torch.no_grad():
-        torch.testing.assert_close(lite(images), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
+        lite(torch.rand(4, 3, 64, 64))
+    assert not torch.equal(lite.trunk.get_buffer("model._bn1.running_mean"), before)
 
 
 def test_efficientnet_lite_without_batch_norms_follows_when_it_learns() -> None:
     lite = build(LITE, weights="random", input_size=64).eval()
-    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        before = lite(images)
+    shake(lite, seed=1)
+    found = [assert_answers_as_it_learns(lite)]
     again = copy.deepcopy(lite)
-    changes: list[Callable[[], object]] = [
-        lambda: shake(lite),
-        lambda: lite.load_state_dict(again.state_dict()),
-        lambda: lite.trunk.get_buffer("model._bn1.running_mean").add_(1),
-        lambda: torch.optim.SGD(lite.parameters(), 0.1).step(),
-    ]
+    assert isinstance(again.trunk, EfficientNetLite)
+    assert again.trunk._folded is None, "a copy makes its own"
     lite.requires_grad_(True)
-    lite(images).sum().backward()
+    lite(torch.rand(2, 3, 64, 64)).sum().backward()
+    changes: list[Callable[[], object]] = [
+        torch.optim.SGD(lite.parameters(), 0.1).step,
+        lambda: shake(lite, seed=2),
+        lambda: lite.load_state_dict(again.state_dict()),
+        lambda: lite.trunk.get_buffer("model._bn1.running_mean").mul_(0.5),
+        lambda: lite.load_state_dict({key: value.clone() for key, value in again.state_dict().items()}, assign=True),
+    ]
     for change in changes:
         change()
-        whole = lite(images)
-        with torch.no_grad():
-            torch.testing.assert_close(lite(images), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
-            assert torch.equal(again(images), before), "a copy is a network of its own"
+        found.append(assert_answers_as_it_learns(lite))
+        assert not torch.equal(found[-1], found[-2]), "the change is of no account here"
+    torch.testing.assert_close(assert_answers_as_it_learns(again), found[0])
+
+
+def assert_answers_as_it_learns(lite: Extractor, side: int = 64) -> Tensor:
+    """Its features, if they are the same without a gradient, where batch norms are folded."""
+    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    whole: Tensor = lite(images).detach()
+    with torch.no_grad():
+        torch.testing.assert_close(lite(images), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
+    return whole
 
 
 @torch.no_grad()
-def shake(network: nn.Module) -> None:
+def shake(network: nn.Module, seed: int = 1) -> None:
     """Batch norms as they are after many images, so that a mistake in folding them shows."""
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             for values in (module.running_var, module.weight):

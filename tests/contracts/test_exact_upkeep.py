@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from adagauss.data.images import LabelledImages, Subset
+from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.errors import DataError
 from adagauss.learner import Learner
 from tests.contracts.test_order import EXACT, learned, solution
@@ -24,10 +24,10 @@ def half(which: int, classes: Sequence[str] = NAMES) -> LabelledImages:
     return LabelledImages(Subset(data.images, rows), data.targets[rows], data.classes)
 
 
-def started(name: str, first: LabelledImages) -> Learner:
+def started(name: str, first: LabelledImages, **settings: object) -> Learner:
     """A learner of one strength and features of no task, or of a trained network, after its first images."""
     if name in EXACT:
-        learner = learned(name, [])
+        learner = learned(name, [], **settings)
     else:
         learner = toy_learner(name)
         learner.learn(toy_images().of_classes(NAMES[:2]))
@@ -71,12 +71,19 @@ def test_forgetting_with_all_images_equals_never_having_seen_them(name: str) -> 
     assert_same(learner, started(name, toy_images()))
 
 
+WAYS: dict[str, dict[str, object]] = {
+    "": {},
+    "mirror": {"backbone.mirror": True},
+    "flips": {"backbone.mirror": True, "classifier.flips": True},
+}
+
+
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize(("name", "way"), [*((name, "") for name in EXACT), ("exact", "mirror"), ("exact", "flips")])
 def test_after_forgetting_with_images_the_sums_are_those_of_the_rest(
-    name: str, times: int, caplog: pytest.LogCaptureFixture
+    name: str, way: str, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    learner, never = started(name, toy_images().of_classes(NAMES)), started(name, toy_images().of_classes(NAMES[1:]))
+    learner, never = (started(name, toy_images().of_classes(names), **WAYS[way]) for names in (NAMES, NAMES[1:]))
     for _ in range(times - 1):
         learner.learn(toy_images().of_classes(["zero"]))
     caplog.clear()
@@ -96,6 +103,18 @@ def test_joined_classes_equal_one_class_from_the_start(name: str) -> None:
     data = toy_images()
     odd = [label if label in ("zero", "two", "four") else "three" for label in data.labels]
     assert_same(learner, started(name, LabelledImages.from_labels(data.images, odd)), ("zero", "two", "four", "three"))
+
+
+def test_an_image_much_like_another_is_not_taken_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    data = toy_images().of_classes(["one"])
+    pixels = data.images.batch(torch.tensor([0, 0]))
+    pixels[1, 0, 3, 3] ^= 8
+    twins = LabelledImages.from_labels(ArrayImages(pixels), ["one", "one"])
+    learner = started("exact", toy_images().of_classes(["zero"]))
+    learner.learn(twins)
+    caplog.clear()
+    learner.forget(["one"], LabelledImages(Subset(twins.images, torch.tensor([0])), twins.targets[:1], twins.classes))
+    assert "learned from 2 images, and 1 are given" in caplog.text
 
 
 def test_more_images_than_came_cannot_be_taken_away() -> None:

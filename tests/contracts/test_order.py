@@ -20,7 +20,7 @@ DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
 }
 
 
-def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
+def learned(name: str, division: Sequence[Sequence[str]], **settings: object) -> Learner:
     """One strength for all: it is chosen by the images that come first. Features depend on no image."""
     method = quick_method(name)
     fixed: dict[str, object] = {}
@@ -30,7 +30,7 @@ def learned(name: str, division: Sequence[Sequence[str]]) -> Learner:
         fixed["classifier.shrinkages"] = ()
     if name == "exact-auto":
         fixed["classifier.group_weights"] = ((1.0, 0.5),)
-    learner = learner_of(quick_method(name, None, **fixed))
+    learner = learner_of(quick_method(name, None, **fixed, **settings))
     for classes in division:
         learner.learn(toy_images().of_classes(classes))
     return learner

@@ -175,8 +175,11 @@ def test_data_that_only_the_workers_have_are_not_compared(digits: Dataset, tmp_p
     def missing(_: StreamConfig) -> Dataset:
         raise DataError("not here")
 
-    ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, reader=missing, executor=Here())
+    said = io.StringIO()
+    reporter = LineReporter(Console(file=said))
+    ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, reader=missing, executor=Here(), reporter=reporter)
     assert outcome.result is not None
+    assert "digits cannot be read here, so what workers read is not compared" in " ".join(said.getvalue().split())
 
 
 @pytest.mark.parametrize("executor", [None, Here()])
@@ -197,7 +200,7 @@ def test_cells_of_several_datasets_read_their_own(
         Cell(f"{number}", config.model_copy(update={"stream": StreamConfig(dataset=name)}), tmp_path / f"{number}")
         for number, name in enumerate(["digits", "digits", "cifar100"])
     ]
-    run_cells(cells, tmp_path, executor=executor, options=ReadOptions(root=tmp_path))
+    run_cells(cells, tmp_path, executor=executor)
     cells_module._read.cache_clear()
     assert read == ["digits", "cifar100"]
 

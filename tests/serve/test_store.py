@@ -182,6 +182,30 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     again.close()
 
 
+def test_why_nothing_can_be_undone_is_said(model: Path, saved: Path) -> None:
+    store = opened(model)
+    with pytest.raises(DataError, match="nothing was changed here"):
+        store.undo()
+    rename(store, "red", "scarlet")
+    store.drop_copies()
+    with pytest.raises(DataError, match="no longer kept"):
+        store.undo()
+    store.close()
+    IncrementalClassifier.load(saved).rename("red", "pink").save(model)
+    store.open()
+    with pytest.raises(DataError, match="another program changed the model"):
+        store.undo()
+    store.close()
+
+
+def test_a_model_is_called_by_its_method_or_by_what_chose_it(saved: Path) -> None:
+    assert Model.empty().method == "none yet"
+    model = Model.load(saved)
+    assert model.method == model.classifier.method
+    model.classifier.method, model.classifier.effort = None, "quick"
+    assert model.method == "effort quick"
+
+
 def test_without_copies_not_even_the_first_class_is_undone(tmp_path: Path, saved: Path) -> None:
     store = Store(tmp_path / "new.safetensors", undo=0)
     store.open()

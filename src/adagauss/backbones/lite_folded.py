@@ -22,24 +22,26 @@ class Folded(NamedTuple):
     bias: Tensor
     stride: int
     groups: int
-    before: tuple[int, int]
-    """Padding above and left, and below and right, of images."""
+    padding: tuple[int, int]
+    """Above and left of images, and below and right."""
     clipped: bool
 
     @classmethod
-    def of(cls, convolution: Any, norm: nn.BatchNorm2d, clipped: bool) -> Folded:
-        """From a convolution of the wheel, which pads in a module of its own."""
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        weight, bias = fuse_conv_bn_weights(
-            convolution.weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-        )
+    def of(cls, convolution: Any, norm: nn.Module, clipped: bool) -> Folded:
+        """From a convolution of the wheel, which pads in a module of its own; its batch norm may have been removed."""
+        weight, bias = convolution.weight, convolution.weight.new_zeros(convolution.out_channels)
+        if isinstance(norm, nn.BatchNorm2d):
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            weight, bias = fuse_conv_bn_weights(
+                weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
         padding = getattr(convolution.static_padding, "padding", (0, 0, 0, 0))
         found = weight.detach(), bias.detach(), int(convolution.stride[0]), int(convolution.groups)
         return cls(*found, (int(padding[0]), int(padding[1])), clipped)
 
     def __call__(self, images: Tensor) -> Tensor:
-        low, high = self.before
+        low, high = self.padding
         if low != high:
             images, low = F.pad(images, (low, high, low, high)), 0
         maps = F.conv2d(images, self.weight, self.bias, self.stride, low, 1, self.groups)
@@ -76,4 +78,4 @@ def _convolutions(block: Any) -> Iterator[Folded]:
 def _adds(block: Any) -> bool:
     """Whether the block's input is added to what it finds."""
     facts = block._block_args
-    return bool(block.id_skip and facts.stride in (1, [1]) and facts.input_filters == facts.output_filters)
+    return bool(block.id_skip and facts.stride == 1 and facts.input_filters == facts.output_filters)

@@ -67,7 +67,7 @@ class GroupedLDA(Classifier):
 
     kind = "grouped_lda"
     flips: bool = False
-    """Count the mirror image of an image as an image of its class."""
+    """Count the mirror image of an image as another image of its class."""
     shrinkage: Annotated[float, Field(ge=0, le=1)] | None = None
     """τ of (1 − τ)Σ + τ·diag Σ; None: oracle approximating shrinkage, from the sums alone."""
     judged: PositiveInt = 1000

@@ -88,7 +88,7 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
     for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
         left = sums.cross[:, column]
         times = known // max(number, 1) - 1
-        if known == (times + 1) * number and _vanishes(left - times * (before[:, row] - left), size, known):
+        if known == (times + 1) * number and _is_rounding(left - times * (before[:, row] - left), size, known):
             again[row] = times
     _remove(sums, now, flips, expanded, again)
     for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
@@ -109,13 +109,14 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
 
 def _remove(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion, times: Tensor) -> None:
     """Remove the images of each class so many times."""
+    if not times.any():
+        return
     columns = torch.tensor(now.columns)
-    for turn in range(int(times.max())):
-        for rows, views in now.blocks(flips):
-            targets = now.data.targets[rows]
-            meant = times[targets] > turn
-            for view in views:
-                sums.remove_(expanded(view[meant]), columns[targets[meant]])
+    for rows, views in now.blocks(flips):
+        targets = now.data.targets[rows]
+        often = torch.arange(len(rows)).repeat_interleave(times[targets])
+        for view in views:
+            sums.remove_(expanded(view[often.to(view.device)]), columns[targets[often]])
 
 
 def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
@@ -123,13 +124,15 @@ def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Ten
     repeated, size = [], _typical(sums)
     for label, column in zip(now.classes, now.columns, strict=True):
         number = int(counts[column]) if column < len(counts) else 0
-        if number and int(sums.counts[column]) == 2 * number:
-            difference = sums.cross[:, column] - 2 * cross[:, column]
-            repeated += [label] if _vanishes(difference, size, number) else []
+        times, rest = divmod(number, max(1, int(sums.counts[column]) - number))
+        if times and not rest:
+            difference = cross[:, column] - times * (sums.cross[:, column] - cross[:, column])
+            repeated += [label] if _is_rounding(difference, size, number) else []
     if repeated:
         logger.warning(
-            "the images of class %s%s seem to be those learned before: each counts twice now. If that is a mistake, "
-            "forget them with their images, which takes out both, and teach them once",
+            "the images of class %s%s seem to be those learned before: each counts again now. If that is a mistake, "
+            "forget these classes with their images, which takes out all of it, and teach them once (if there are no "
+            "others, begin a new model)",
             ", ".join(map(repr, repeated[:MOST_NAMED])),
             f" and {len(repeated) - MOST_NAMED} more" if len(repeated) > MOST_NAMED else "",
         )
@@ -139,6 +142,11 @@ def _typical(sums: FeatureSums | GroupSums) -> float:
     """Length of the features of an image: the root of the mean of its square."""
     parts = sums.each() if isinstance(sums, GroupSums) else [sums]
     return math.sqrt(sum(float(part.mean_square().sum()) for part in parts))
+
+
+def _is_rounding(difference: Tensor, size: float, number: int) -> bool:
+    """Whether two sums over the very same ``number`` images of such length, added in two ways, differ by that only."""
+    return float(difference.norm()) <= size * SAME_EACH * number
 
 
 def _vanishes(difference: Tensor, size: float, number: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.model import changing, open_model, save, signature, size
+from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
 from adagauss.errors import CheckpointError, DataError, unknown_name
 from adagauss.names import visible
@@ -101,6 +101,7 @@ def merge(
     if begun and into.resolve() != model.resolve():
         raise CheckpointError(f"{into} is there already: choose another file for --into, or remove it")
     with changing(model, out=into):
+        check_model(other)
         classifier = open_model(model, quiet=quiet)
         classifier.merge(open_model(other, quiet=quiet))
         save(classifier, into, "merge", begun, classes=len(classifier.learner_.classes))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.model import changing, open_model, save, signature, size
+from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import Device, Quiet, Settings, SkipBadImages, given_options, parse_settings
 from adagauss.errors import ConfigError, DataError
 from adagauss.names import clipped, visible
@@ -82,6 +82,8 @@ def teach(
     No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
     """
     begun = signature(model)
+    if like is not None:
+        check_model(like)
     with changing(model):
         counted = _counted(folder, class_name, nested)
         classifier = _opened(context, model, bool(begun))

@@ -46,10 +46,9 @@ def efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
 
     ``quick`` takes half the time of ``good`` with a pretrained network, since it sees smaller images.
     """
-    mirrored: Settings = {"classifier.flips": True, "backbone.mirror": True}
     if backbone_info(PRETRAINED).available:
         quick: tuple[str, Settings] = ("exact-pretrained", {"backbone.input_size": 160})
-        more: dict[str, tuple[str, Settings]] = {"mirror images as well": ("exact-auto", mirrored)}
+        more: dict[str, tuple[str, Settings]] = {"mirror images as well": ("exact-auto", {"backbone.mirror": True})}
     else:
         quick = ("exact", {"backbone.options.filters": 200})
         more = {"more patches": ("exact", {"backbone.options.filters": 1000})}

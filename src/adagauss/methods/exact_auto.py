@@ -7,7 +7,7 @@
         ridge: W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², or discriminant analysis of x·d      classifier
     predict argmax_c (xW)_c
 
-Mirror images (``classifier.flips``, ``backbone.mirror``) would double the time. Neither kind of features is best
+Mirror images (``backbone.mirror``) would double the time. Neither kind of features is best
 everywhere: patches win on traffic signs and digits, pretrained ones on photographs of things. A weight is a penalty, so
 both can be weighed anew in each task from the same sums.
 """

@@ -21,11 +21,11 @@ class Datasets:
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self._last: tuple[tuple[str, int | None], Dataset] | None = None
+        self._last: tuple[tuple[str, int | None, bool], Dataset] | None = None
 
     def of(self, stream: StreamConfig) -> Dataset:
         """The dataset of a stream, at the size of its images."""
-        key = stream.dataset, stream.image_size
+        key = stream.dataset, stream.image_size, stream.skip_bad_images
         if self._last is None or self._last[0] != key:
             self._last = None  # so that two are never in memory
             options = replace(self.options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)

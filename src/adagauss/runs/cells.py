@@ -119,6 +119,11 @@ def data_of(cell: Cell, options: ReadOptions | None) -> Dataset:
     return _read(*_what(cell, options or ReadOptions()))[0]
 
 
+def digests_of(cell: Cell, options: ReadOptions) -> dict[str, str]:
+    """The fingerprints of the data of a cell, read here."""
+    return _read(*_what(cell, options))[1]
+
+
 def _same_data(cell: Cell, orders: Orders) -> Dataset:
     """The data as this machine has them, which must be those of the process that waits."""
     try:

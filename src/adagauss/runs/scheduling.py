@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -16,7 +15,7 @@ from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, WorkerError
 from adagauss.progress import Reporter, TableRow
-from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, work
+from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, digests_of, work
 from adagauss.runs.session import session, status
 
 ATTEMPTS = 2
@@ -75,7 +74,13 @@ def run_cells(
     if executor is None:
         return list(_one_by_one(cells, data, follow, count_of, reporter, title))
     with session(out) as folder:
-        orders = _orders(Orders.of(folder, options), data)
+        common = Orders.of(folder, options)
+
+        def digests(cell: Cell) -> Mapping[str, str]:
+            here = dataset is not None or reader is not None
+            return fingerprints(data(cell)) if here else digests_of(cell, common.options)
+
+        orders = _orders(common, digests, reporter)
         crew = _Crew(executor, folder, orders, follow, reporter, iter(cells), count_of, title)
         try:
             return crew.run(most)
@@ -83,7 +88,9 @@ def run_cells(
             crew.cancel()
 
 
-def _orders(common: Orders, data: Callable[[Cell], Dataset]) -> Callable[[Cell], Orders]:
+def _orders(
+    common: Orders, digests: Callable[[Cell], Mapping[str, str]], reporter: Reporter
+) -> Callable[[Cell], Orders]:
     """Orders for each cell, with the fingerprints of its data; every dataset is looked at once."""
     known: dict[tuple[object, ...], Orders] = {}
 
@@ -92,8 +99,10 @@ def _orders(common: Orders, data: Callable[[Cell], Dataset]) -> Callable[[Cell],
         what = stream.dataset, stream.image_size, stream.skip_bad_images
         if what not in known:
             known[what] = common
-            with suppress(AdagaussError):  # the worker has data that are not here, or says what is wrong with them
-                known[what] = replace(common, fingerprints=fingerprints(data(cell)))
+            try:
+                known[what] = replace(common, fingerprints=digests(cell))
+            except (AdagaussError, OSError) as error:  # a worker may have data that are not here
+                reporter.message(f"{stream.dataset} cannot be read here, so what workers read is not compared: {error}")
         return known[what]
 
     return of

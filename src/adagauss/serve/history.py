@@ -95,6 +95,8 @@ class History:
     def last(self) -> Entry:
         """The last change that was not undone; an error if there is none, or the state before it is gone."""
         changes = [entry for entry in self.entries if entry.action != "undo" and not entry.undone]
+        if changes and changes[-1].action == "found" and len(changes) > 1:
+            raise DataError("there is nothing to undo: another program changed the model since")
         if not changes or changes[-1].action == "found":
             raise DataError("there is nothing to undo: nothing was changed here, or all of it was undone")
         entry = changes[-1]

@@ -72,7 +72,7 @@ class Model:
     @classmethod
     def empty(cls) -> Model:
         """A classifier that was taught nothing."""
-        return cls(Watched(default_method()))  # by its name, so that the file tells it
+        return cls(Watched())
 
     @classmethod
     def load(cls, path: Path) -> Model:
@@ -91,8 +91,10 @@ class Model:
 
     @property
     def method(self) -> str:
-        """The name of its method."""
-        return str(self.classifier.method or default_method())
+        """The name of its method, or of the effort that chose it."""
+        if not self.names:
+            return "none yet"
+        return str(self.classifier.method or f"effort {self.classifier.effort}")
 
     @property
     def picture_shape(self) -> tuple[int, int]:
@@ -137,6 +139,8 @@ class Model:
     def taught(self, pixels: Sequence[Pixels], names: Sequence[str], reporter: Reporter) -> Model:
         """After learning these pictures, of new classes and known ones."""
         after = self._copy(reporter)
+        if not self.names:
+            after.method = default_method()  # by its name, so that the file tells it
         # As pictures the first time, so that the settings for photographs are taken.
         images = np.stack(pixels) if self.names else [Image.fromarray(one.transpose(1, 2, 0)) for one in pixels]
         after.partial_fit(images, [self._label(name) for name in names])
@@ -186,6 +190,8 @@ class Model:
         return after
 
     def _known(self, name: str) -> Label:
+        if not self.names:
+            raise DataError(f"there is no class {name!r}: nothing has been taught yet")
         if name not in self.names:
             raise unknown_name("class", name, self.names)
         return self.classifier.classes_.tolist()[self.names.index(name)]  # type: ignore[no-any-return]

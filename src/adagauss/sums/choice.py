@@ -149,7 +149,7 @@ class Choice(Learned):
     def best(self) -> int:
         """Of each kind of rule the candidate that did best; of these, the one with most hits.
 
-        Within a kind, surprise − hits·n/300 is compared, n the images judged. Likelihood tells candidates apart by
+        Within a kind, surprise − hits·n/`SOUND` is compared, n the images judged. Likelihood tells candidates apart by
         fewer images than hits do; but regressions on one-hot labels give no log-probabilities, so that it prefers
         stronger ones than are right most often, and of many images hits have the say. Scores of two kinds cannot be
         compared by likelihood at all.
@@ -202,8 +202,8 @@ class Choice(Learned):
     def _ranked(self) -> list[int]:
         """Candidates still tried, the best of each kind before others of its kind."""
         tried: list[int] = self.tried.nonzero().flatten().tolist()
-        worst = self.surprise.min(1).values - self.hits * (int(self.images) / SOUND)
-        return sorted(tried, key=lambda index: float(worst[index]))
+        loss = self.surprise.min(1).values - self.hits * (int(self.images) / SOUND)
+        return sorted(tried, key=lambda index: float(loss[index]))
 
     def _rule(self, index: int, sums: FeatureSums) -> Rule:
         return self.rules[int(self.rule[index])].rule(int(sums.images))
