@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 from torch import Tensor
 
-from adagauss.backbones import build_extractor
+from adagauss.backbones import BackboneConfig, build_extractor
 from adagauss.checkpoint import load_tensors
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
@@ -84,23 +85,32 @@ class LearnerFacts(BaseModel):
 
 def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
     """Refuse a network far larger than the file, or for other images: it is first made without taking memory."""
-    if ":" in method.backbone.name:  # a network of another library, which may look for its description elsewhere
+    described = _described(method.backbone, facts.shape, tuple(facts.mean), tuple(facts.std))
+    if described is None:
         return
-    try:
-        with torch.device("meta"):
-            network = build_extractor(method.backbone, facts.shape, facts.mean, facts.std, False)
-    except AdagaussError:
-        raise
-    except Exception:  # a network that cannot be made without memory
-        return
-    if {len(facts.input.mean), len(facts.input.std)} != {network.mean.numel()}:
-        raise DataError(
-            f"its network takes {network.mean.numel()} channels, and images are prepared for another number"
-        )
-    wanted = sum(tensor.numel() for tensor in network.state_dict().values())
+    channels, wanted = described
+    if {len(facts.input.mean), len(facts.input.std)} != {channels}:
+        raise DataError(f"its network takes {channels} channels, and images are prepared for another number")
     found = sum(tensor.numel() for tensor in tensors.values())
     if wanted > found + SPARE:
         raise DataError(f"its network would have {wanted:,} numbers, and the file holds {found:,}")
+
+
+@lru_cache(maxsize=32)
+def _described(
+    backbone: BackboneConfig, shape: tuple[int, int, int], mean: tuple[float, ...], std: tuple[float, ...]
+) -> tuple[int, int] | None:
+    """Channels and numbers of a network, which is not made; None if that cannot be said without making it."""
+    if ":" in backbone.name:  # a network of another library, which may look for its description elsewhere
+        return None
+    try:
+        with torch.device("meta"):
+            network = build_extractor(backbone, shape, mean, std, False)
+    except AdagaussError:
+        raise
+    except Exception:  # a network that cannot be made without memory
+        return None
+    return network.mean.numel(), sum(tensor.numel() for tensor in network.state_dict().values())
 
 
 def check_labels(labels: Sequence[Label]) -> None:

@@ -52,6 +52,7 @@ def save_figure(figure: Figure, path: Path) -> None:
             figure.savefig(drawn, format="svg", metadata={"Date": None})
         else:
             figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
+        figure.set_layout_engine(None)  # the layout is found: another format need not draw everything twice for it
     write_atomically(path, drawn.getvalue())
 
 
