@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,11 +71,27 @@ def calibration_error(judged: Sequence[Judged], bins: int = BINS) -> float:
     >>> round(calibration_error(sure), 6)
     0.0
     """
-    members: dict[int, list[Judged]] = {}
-    for one in judged:
-        members.setdefault(min(int(one.probability * bins), bins - 1), []).append(one)
-    gaps = (abs(sum(one.right - one.probability for one in group)) for group in members.values())
-    return sum(gaps) / len(judged)
+    return _gap([one.probability for one in judged], [one.right for one in judged], bins)
+
+
+def calibration_error_by_chance(judged: Sequence[Judged], bins: int = BINS, draws: int = 100) -> float:
+    """The calibration error that so few images would show if every probability were true, on average.
+
+    >>> few, many = ([Judged("", "a", "a", 0.8, 0.8)] * number for number in (10, 1000))
+    >>> calibration_error_by_chance(few) > 5 * calibration_error_by_chance(many) > 0
+    True
+    """
+    drawn = random.Random(0)
+    shares = [one.probability for one in judged]
+    return sum(_gap(shares, [drawn.random() < share for share in shares], bins) for _ in range(draws)) / draws
+
+
+def _gap(shares: Sequence[float], right: Sequence[bool], bins: int) -> float:
+    gaps: dict[int, float] = {}
+    for share, hit in zip(shares, right, strict=True):
+        place = min(int(share * bins), bins - 1)
+        gaps[place] = gaps.get(place, 0.0) + hit - share
+    return sum(map(abs, gaps.values())) / len(shares)
 
 
 def by_class(judged: Sequence[Judged]) -> list[OfClass]:

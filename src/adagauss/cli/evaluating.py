@@ -104,6 +104,7 @@ def _numbers(judged: Sequence[Judged], strange: Sequence[str]) -> dict[str, Any]
         "accuracy_interval": judging.interval(right, len(judged)),
         "mean_probability": sum(one.probability for one in judged) / len(judged),
         "calibration_error": judging.calibration_error(judged),
+        "calibration_error_by_chance": judging.calibration_error_by_chance(judged),
         "classes": [
             {"class": one.label, "images": one.images, "accuracy": one.accuracy, "taken_for": one.taken_for}
             for one in judging.by_class(judged)
@@ -127,7 +128,8 @@ def _show(judged: Sequence[Judged], strange: Sequence[str]) -> None:
     )
     typer.echo(
         f"calibration error  {100 * numbers['calibration_error']:.1f} %; "
-        f"mean probability of the answers {100 * numbers['mean_probability']:.1f} %"
+        f"{100 * numbers['calibration_error_by_chance']:.1f} % if all probabilities were true\n"
+        f"mean probability   {100 * numbers['mean_probability']:.1f} %"
     )
     if strange:
         typer.echo(terminal.folded("", visible(f"left out, never taught: {', '.join(strange)}"), 4))
