@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from torch import Tensor
 
@@ -30,9 +32,9 @@ def test_a_frozen_extractor_sees_each_image_of_a_later_task_once(
     passed: list[int] = []
     forward = Extractor.forward
 
-    def counted(self: Extractor, images: Tensor) -> Tensor:
+    def counted(self: Extractor, images: Tensor, *read: Sequence[bool] | None) -> Tensor:
         passed.append(len(images))
-        return forward(self, images)
+        return forward(self, images, *read)
 
     monkeypatch.setattr(Extractor, "forward", counted)
     learner.learn(toy_tasks()[1])
