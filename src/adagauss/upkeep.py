@@ -159,8 +159,8 @@ def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[
     told = [f"{key} ({sides[0].get(key, 'absent')}, {sides[1].get(key, 'absent')})" for key in differing[:MOST_TOLD]]
     more = f" and {len(differing) - MOST_TOLD} more" if len(differing) > MOST_TOLD else ""
     raise DataError(
-        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second with the "
-        "settings of the first (`adagauss teach OTHER FOLDER --like MODEL`, or blank() in Python)"
+        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second anew from "
+        "its images, with the settings of the first (`adagauss teach NEW FOLDER --like MODEL`, or blank() in Python)"
     )
 
 
@@ -172,7 +172,7 @@ def check_features(one: Extractor, other: Extractor) -> None:
         raise DataError(
             "these learners cannot be merged: their features differ, because each trained its network on its own first "
             "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
-            "let the other start with its features and no classes (`adagauss teach OTHER FOLDER --like MODEL`, or "
+            "let the other start with its features and no classes (`adagauss teach NEW FOLDER --like MODEL`, or "
             "blank() in Python), and teach both; or use features that depend on no task (exact, exact-auto) with the "
             "same settings and image size"
         )
@@ -185,7 +185,7 @@ def check_apart(one: Knowledge, other: Knowledge) -> None:
             raise DataError(
                 f"both learners have the same images of class {label!r}, which would be counted twice: they come from "
                 "one learner that knew it already. Let the second start with the features of the first and no classes "
-                "(`adagauss teach OTHER FOLDER --like MODEL`, or blank() in Python), or forget the class in one of "
+                "(`adagauss teach NEW FOLDER --like MODEL`, or blank() in Python), or forget the class in one of "
                 "them, with its images"
             )
 

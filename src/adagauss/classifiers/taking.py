@@ -128,11 +128,15 @@ def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Ten
         if times and not rest:
             difference = cross[:, column] - times * (sums.cross[:, column] - cross[:, column])
             repeated += [label] if _is_rounding(difference, size, number) else []
-    if repeated:
+    if repeated and len(repeated) == int((sums.counts > 0).sum()):
+        logger.warning(
+            "all these images seem to have been learned before: each counts again now. If that is a mistake, "
+            "make the learner anew: delete its file, and teach it once"
+        )
+    elif repeated:
         logger.warning(
             "the images of class %s%s seem to be those learned before: each counts again now. If that is a mistake, "
-            "forget these classes with their images, which takes out all of it, and teach them once (if there are no "
-            "others, begin a new model)",
+            "forget these classes in one go, with their images, which takes out all of it, and teach them once",
             ", ".join(map(repr, repeated[:MOST_NAMED])),
             f" and {len(repeated) - MOST_NAMED} more" if len(repeated) > MOST_NAMED else "",
         )

@@ -126,10 +126,10 @@ def _show(judged: Sequence[Judged], strange: Sequence[str]) -> None:
         f"accuracy           {100 * numbers['accuracy']:.1f} % of {len(judged)} images "
         f"(95 % interval {100 * low:.1f} to {100 * high:.1f})"
     )
+    error, chance = numbers["calibration_error"], numbers["calibration_error_by_chance"]
+    typer.echo(f"mean probability   {100 * numbers['mean_probability']:.1f} %")
     typer.echo(
-        f"calibration error  {100 * numbers['calibration_error']:.1f} %; "
-        f"{100 * numbers['calibration_error_by_chance']:.1f} % if all probabilities were true\n"
-        f"mean probability   {100 * numbers['mean_probability']:.1f} %"
+        f"calibration error  {100 * error:.1f} % (chance alone shows about {100 * chance:.1f} % on so few images)"
     )
     if strange:
         typer.echo(terminal.folded("", visible(f"left out, never taught: {', '.join(strange)}"), 4))

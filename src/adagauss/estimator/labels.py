@@ -31,14 +31,17 @@ def labelled_images(images: ImagesLike, labels: LabelsLike | None, wanted: Wante
     if is_path and not one and Path(images).expanduser().is_dir():  # type: ignore[arg-type]
         raise DataError("a folder of class folders brings its own labels: give none, or one label for all its images")
     listed = None if one else plain_labels(labels)
+    shape = tuple(getattr(images, "shape", ()))
+    if listed is not None and len(shape) == 2 and shape[0] == len(listed) > 1:
+        raise DataError(
+            f"numbers of shape {shape} are one grey image, and there are {len(listed)} labels: for a table with a row "
+            "of features per image use adagauss.GaussianBayes"
+        )
     read = read_images(images, wanted, None if listed is None else len(listed))
     if listed is None:
         listed = plain_labels([labels]) * read.given
     if len(listed) != read.given:
-        shape = tuple(getattr(images, "shape", ()))
-        table = f" ({shape} is one grey image; a classifier of rows of features is GaussianBayes)"
-        hint = table if len(shape) == 2 and shape[0] == len(listed) else ""
-        raise DataError(f"{read.given} images but {len(listed)} labels: give one label per image{hint}")
+        raise DataError(f"{read.given} images but {len(listed)} labels: give one label per image")
     kept = [listed[position] for position in read.kept.tolist()]
     lost = [label for label in dict.fromkeys(listed) if label not in set(kept)]
     if lost:

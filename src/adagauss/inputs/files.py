@@ -69,7 +69,13 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
     if doubles := in_several(members):
         one, other = (file.relative_to(path) for file in doubles[0])
         more = f", as are {len(doubles) - 1} more pairs" if len(doubles) > 1 else ""
-        logger.warning("%s: %s and %s are the same picture%s: remove it where it is wrong", path, one, other, more)
+        logger.warning(
+            "%s: %s and %s are the same picture%s, learned as both: remove it where it is wrong and teach anew",
+            path,
+            one,
+            other,
+            more,
+        )
     targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
     read = file_images([file for files in members.values() for file in files], None, wanted)
     data = LabelledImages(read.images, targets[read.kept], tuple(members))
