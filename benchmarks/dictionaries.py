@@ -7,6 +7,7 @@ images to judge. The dictionary comes from photographs, from the first task, or 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -87,12 +88,17 @@ def accuracy(name: str, source: str, filters: int, seed: int) -> float:
     return right(taught(shown), asked)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datasets", nargs="*", default=list(DATASETS))
+def arguments(description: str | None, datasets: Sequence[str]) -> argparse.Namespace:
+    """What both comparisons of patches take."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("datasets", nargs="*", default=list(datasets))
     parser.add_argument("--filters", type=int, default=200)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments(__doc__, DATASETS)
     print("| dataset | " + " | ".join(SOURCES) + " |")
     print("|---|" + "---|" * len(SOURCES))
     for name in options.datasets:

@@ -7,7 +7,6 @@ with those of the image; answers always come from that mean.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from adagauss.data.images import ArrayImages
 from adagauss.patches import PatchSettings, fit_patches
 
-from .dictionaries import halves, right, taught, views
+from .dictionaries import arguments, halves, right, taught, views
 
 DATASETS = ("cifar100", "tiny", "cub")
 NUMBERS = {"cub": (5, 15)}
@@ -39,11 +38,7 @@ def accuracies(name: str, filters: int, number: int, seed: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("datasets", nargs="*", default=list(DATASETS))
-    parser.add_argument("--filters", type=int, default=200)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    options = parser.parse_args()
+    options = arguments(__doc__, DATASETS)
     print("| dataset | images each | " + " | ".join(WAYS) + " |")
     print("|---|---|" + "---|" * len(WAYS))
     for name in options.datasets:

@@ -219,8 +219,7 @@ class CurrentTask:
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
-                    both = [extractor(images), extractor(images.flip(3))] if flips else None
-                    views = both or [extractor.settled(images)]
+                    views = [extractor(images), extractor(images.flip(3))] if flips else [extractor.settled(images)]
                 for view in views:
                     self._check_finite(view)
                 yield rows, views

@@ -19,7 +19,11 @@ from adagauss.learner import Learner
 from adagauss.methods import make_method
 
 NUMBER = 240
-SETTINGS = {"backbone.options.filters": 20, "backbone.options.patches": 500}
+SETTINGS = {
+    "backbone.options.filters": 20,
+    "backbone.options.patches": 500,
+    "classifier.strengths": (100.0, 1000.0),  # a weak ridge would magnify the rounding of features in other batches
+}
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Digits = tuple[Pixels, list[str]]
 Pack = Callable[[Path, Sequence[tuple[str, bytes]]], Path]

@@ -74,8 +74,8 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
     Of a class whose images are all given, nothing must be left in its sum: if something is, they are other images, and
     the sums would be wrong from then on.
     """
-    columns, given = torch.tensor(now.columns), now.data.counts()
-    there = sums.counts[columns.to(sums.counts.device)].cpu() // (2 if flips else 1)
+    columns, given, views_each = torch.tensor(now.columns), now.data.counts(), 2 if flips else 1
+    there = sums.counts[columns.to(sums.counts.device)].cpu() // views_each
     for label, number, known in zip(now.classes, given.tolist(), there.tolist(), strict=True):
         if number > known:
             raise DataError(
@@ -100,7 +100,7 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
                 there[row],
                 given[row],
             )
-        elif not _vanishes(sums.cross[:, column], size, int(there[row]) * (2 if flips else 1)):
+        elif not _vanishes(sums.cross[:, column], size, int(there[row]) * views_each):
             raise DataError(
                 f"these are not the images that class {label!r} was learned from, so they cannot be taken out again: "
                 "give the same files, or none, and their mean and number go without them"
