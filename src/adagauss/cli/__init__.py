@@ -32,6 +32,7 @@ from adagauss.cli import (
 )
 from adagauss.errors import AdagaussError
 from adagauss.names import visible
+from adagauss.threads import wait_shortly
 
 app = typer.Typer(
     name="adagauss",
@@ -62,6 +63,7 @@ EXAMPLES = """**Examples:**
 
 @app.callback(epilog=EXAMPLES)
 def options(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
@@ -70,6 +72,8 @@ def options(
     """Options that come before a command."""
     global _debug
     _debug = debug
+    if context.invoked_subcommand in _model_commands():
+        wait_shortly()
 
 
 MODELS = "Models: teach your own photographs"
@@ -82,6 +86,12 @@ for panel, modules in COMMANDS.items():
     for module in modules:
         module.register(app, panel)
 app.add_typer(datasets.app, name="datasets", rich_help_panel=RESEARCH)
+
+
+def _model_commands() -> set[str]:
+    """The commands for models, by name: their networks stand still, and their users do other things meanwhile."""
+    ours = [one.callback for one in app.registered_commands if one.rich_help_panel == MODELS]
+    return {command.__name__ for command in ours if command}
 
 
 def main() -> None:

@@ -84,7 +84,8 @@ def images_of_classes(classes: Sequence[Label], images: Any, wanted: Wanted) -> 
     if not isinstance(given, Mapping):
         if len(classes) != 1:
             raise DataError(
-                "for several classes, give images as a folder with a folder for each class, or as {class: images}"
+                "for several classes, give a folder that has a folder of images for each of them (in Python, "
+                "{class: images} will do as well)"
             )
         given = {classes[0]: given}
     if set(given) != set(classes):
