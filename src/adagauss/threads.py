@@ -14,7 +14,7 @@ def wait_shortly() -> bool:
 
     A thread that waits in a loop keeps its core from the one that it waits for, if other programs use the rest:
     teaching 150 photographs then took 71 s instead of 13 (docs/performance.md). On an idle machine sleeping costs
-    nothing where products are large, as in a network that stands still, but a third of the time of training a small one,
+    nothing for large products, as in networks that stand still, but a third of the time of training a small one,
     so it is for programs that do the former. It counts only before torch is imported, and a choice of the user's stays.
     """
     if any(name in os.environ for name in OWN_CHOICE):
