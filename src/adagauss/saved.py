@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, build_extractor
 from adagauss.checkpoint import load_tensors
@@ -96,6 +97,17 @@ def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor
         raise DataError(f"its network would have {wanted:,} numbers, and the file holds {found:,}")
 
 
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves initial weights undrawn: without memory they mean nothing, and torch would load its compiler for them."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        if function in (Tensor.normal_, Tensor.uniform_):
+            return given[0]
+        return function(*given, **(named or {}))
+
+
 @lru_cache(maxsize=32)
 def _described(
     backbone: BackboneConfig, shape: tuple[int, int, int], mean: tuple[float, ...], std: tuple[float, ...]
@@ -104,7 +116,7 @@ def _described(
     if ":" in backbone.name:  # a network of another library, which may look for its description elsewhere
         return None
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _NothingDrawn():
             network = build_extractor(backbone, shape, mean, std, False)
     except AdagaussError:
         raise

@@ -25,7 +25,7 @@ def new_figure(width: float = 6.0, height: float = 4.0) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -48,12 +48,19 @@ def save_figure(figure: Figure, path: Path) -> None:
     with warnings.catch_warnings(), rc_context(settings if vector else {}):  # type: ignore[arg-type]  # names of settings
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
+        _arrange(figure)
         if vector:
             figure.savefig(drawn, format="svg", metadata={"Date": None})
         else:
-            figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
-        figure.set_layout_engine(None)  # the layout is found: another format need not draw everything twice for it
+            figure.savefig(drawn, format="png")
     write_atomically(path, drawn.getvalue())
+
+
+def _arrange(figure: Figure) -> None:
+    """Find the layout once for all formats: `savefig` would draw the whole figure twice for it, each time."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def shown(name: object, width: int = LONGEST_NAME, *, keep_end: bool = False) -> str:
