@@ -15,7 +15,8 @@ labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
 for path in sys.argv[2:]:
     picture = ImageOps.exif_transpose(Image.open(path))
     if picture.mode not in ("RGB", "L", "CMYK", "P", "1"):
-        raise SystemExit(f"{path}: save it with 8 bits a colour and without transparency first")
+        print(f"{path}: save it with 8 bits a colour and without transparency first", file=sys.stderr)
+        continue
     picture = picture.convert("RGB")
     probabilities, best = session.run(["probabilities", "label_index"], {"pixels": np.asarray(picture)[None]})
     print(f"{path}\t{labels[best[0]]}\t{probabilities[0, best[0]]:.3f}")

@@ -91,12 +91,27 @@ def test_other_images_than_those_learned_are_not_taken_out(
             taught.forget(0, images=wrong)
     strange = np.full_like(zeros[:5], 255)
     strange[:, ::2] = 0
-    with pytest.raises(DataError, match=r"some of them were never learned"):
+    with pytest.raises(DataError, match=r"not the images that class 0 was learned from"):
         taught.forget(0, images=strange)
     np.testing.assert_array_equal(taught.predict_proba(PIXELS[:50]), before)
     caplog.clear()
     taught.forget(0, images=zeros[:100])
     assert f"learned from {len(zeros)} images, and 100 are given" in caplog.text
+
+
+def test_other_images_are_not_taken_out_in_the_place_of_some(tmp_path: Path) -> None:
+    """With fewer images than features every other image shows itself, though nothing is known of single images."""
+    images, labels = task(0, 1, 2)
+    few = IncrementalClassifier("exact", settings={"backbone.options.filters": 50}).fit(images[:90], labels[:90])
+    (zeros,) = np.nonzero(labels[:90] == 0)
+    (others,) = np.nonzero(labels[90:] == 0)
+    before = few.predict_proba(images)
+    for wrong in (images[90:][others[:1]], images[90:][others[: len(zeros) - 1]], images[90:][labels[90:] == 1][:3]):
+        with pytest.raises(DataError, match=r"not the images that class 0 was learned from"):
+            few.forget(0, images=wrong)
+    np.testing.assert_array_equal(few.predict_proba(images), before)
+    few.forget(0, images=images[zeros[:-1]]).save(tmp_path / "few.safetensors")
+    assert IncrementalClassifier.load(tmp_path / "few.safetensors").classes_.tolist() == [1, 2]
 
 
 def test_images_that_are_taught_twice_are_spoken_of(

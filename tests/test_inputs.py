@@ -179,7 +179,7 @@ def test_a_picture_in_two_classes_is_spoken_of(
     (tmp_path / "ant" / "again.png").write_bytes((tmp_path / "ant" / "1.png").read_bytes())
     class_folder_images(tmp_path, Wanted())
     assert (
-        f"{Path('ant', '1.png')} and {Path('bee', 'again.png')} are the same picture, learned as both: remove"
+        f"{Path('ant', '1.png')} and {Path('bee', 'again.png')} are the same picture, learned as both. If one is wrong, forget both"
         in caplog.text
     )
 
@@ -242,7 +242,7 @@ def test_paths_and_images_in_one_list_are_refused(tmp_path: Path, write_image: W
 def test_an_empty_folder_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read_images(tmp_path)
-    assert str(caught.value) == f"{tmp_path} holds no images: fill it"
+    assert str(caught.value) == f"{tmp_path} holds no images: fill it or remove it"
 
 
 def test_pictures_of_other_kinds_are_not_passed_over_in_silence(

@@ -58,15 +58,25 @@ def forgotten(
     kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
     if not gone:
         return known
+    if data is None:
+        return regrouped(method, known, kept, runtime)
     try:
-        return regrouped(method, known, kept, runtime, data)
+        left = regrouped(method, known, kept, runtime, data)
+        _check_left(left)
     except NumericalError as error:
-        if data is None:
-            raise
         raise DataError(
             "without these images the sums are no sums of images any more, so some of them were never learned: give "
             "only the files that the classes were learned from, or none"
         ) from error
+    return left
+
+
+def _check_left(known: Knowledge) -> None:
+    """Raise a `NumericalError` if no images can have left this behind."""
+    try:
+        known.check()
+    except (DataError, ValueError) as error:
+        raise NumericalError(str(error)) from error
 
 
 def joined(method: Method, known: Knowledge, into: Label, others: Collection[Label], runtime: Runtime) -> Knowledge:
@@ -184,9 +194,9 @@ def check_apart(one: Knowledge, other: Knowledge) -> None:
         if label in other.classes and _same_images(one, other, label):
             raise DataError(
                 f"both learners have the same images of class {label!r}, which would be counted twice: they come from "
-                "one learner that knew it already. Let the second start with the features of the first and no classes "
-                "(`adagauss teach NEW FOLDER --like MODEL`, or blank() in Python), or forget the class in one of "
-                "them, with its images"
+                "one learner that knew it already, or were taught the same files. Let the second start with the "
+                "features of the first and no classes (`adagauss teach NEW FOLDER --like MODEL`, or blank() in "
+                "Python), or forget the class in one of them, with its images"
             )
 
 

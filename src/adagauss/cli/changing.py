@@ -93,9 +93,10 @@ def merge(
     into: Annotated[Path, typer.Option("--into", metavar="OUT", help="File for both; MODEL itself may be given.")],
     quiet: Quiet = False,
 ) -> None:
-    """Make one model of two that were taught in two places, as if one had been taught all of it.
+    """Make one model of two that were taught in two places, with the sums of one that was taught all of it.
 
-    Both must have the same method and the same features: a pretrained network, or one that both started from.
+    The rule that is solved from them was chosen by the images of each as they arrived. Both must have the same method
+    and the same features: a pretrained network, or one that both started from.
     """
     begun = signature(into)
     if begun and into.resolve() != model.resolve():

@@ -70,7 +70,8 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
         one, other = (file.relative_to(path) for file in doubles[0])
         more = f", as are {len(doubles) - 1} more pairs" if len(doubles) > 1 else ""
         logger.warning(
-            "%s: %s and %s are the same picture%s, learned as both: remove it where it is wrong and teach anew",
+            "%s: %s and %s are the same picture%s, learned as both. If one is wrong, forget both classes with these "
+            "images as they are, remove it there, and teach both again",
             path,
             one,
             other,
@@ -119,7 +120,8 @@ def images_in(folder: Path) -> list[Path]:
     found, others = image_files(folder), Counter(_other_pictures(folder))
     named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
     if not found:
-        held = f", only files that are not read ({named}): convert them to JPEG or PNG" if others else ": fill it"
+        unread = f", only files that are not read ({named}): convert them to JPEG or PNG"
+        held = unread if others else ": fill it or remove it"
         raise DataError(f"{folder} holds no images{held}")
     if others:
         logger.warning("%s: files that are not read (%s) are left out; convert them to JPEG or PNG", folder, named)

@@ -12,7 +12,16 @@ from torch import Tensor
 from adagauss.errors import DataError
 from adagauss.linalg import summed_columns
 from adagauss.state import Groups, Learned
-from adagauss.sums.packed import BLOCK, add_products, copy_block, diagonal, packed_numbers, strips
+from adagauss.sums.packed import (
+    BLOCK,
+    add_diagonal,
+    add_products,
+    copy_block,
+    diagonal,
+    factorise,
+    packed_numbers,
+    strips,
+)
 
 ROWS = 4096
 """Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
@@ -73,6 +82,12 @@ class FeatureSums(Learned):
         self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
         number = self.images.double().sqrt()
         self.require(self.total.abs() <= limits * number, "the sum over all images does not fit its matrix")
+
+    def holds(self, amount: float) -> bool:
+        """Whether A + amount·I is positive definite: no direction has lost more than this to images never added."""
+        matrix = strips(self.gram.to(torch.float64, copy=True), self.width)
+        add_diagonal(matrix, self.total.new_tensor(amount))
+        return factorise(matrix)
 
     @property
     def width(self) -> int:
