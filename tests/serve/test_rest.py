@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from adagauss import IncrementalClassifier
+from adagauss.serve.jobs import Jobs
 from tests.serve.colours import Serve, classes_of, ended, form, pixels, png
 
 
@@ -82,6 +83,14 @@ def test_forget_rename_history_and_undo(client: TestClient) -> None:
     answer = client.post("/api/undo")
     assert answer.status_code == 422
     assert "nothing to undo" in answer.json()["detail"]
+
+
+def test_an_undo_behind_another_change_does_not_name_the_one_before(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(client, client.post("/api/rename", json={"old": "red", "new": "scarlet"}))
+    monkeypatch.setattr(Jobs, "open", 1)  # as if one were waiting
+    assert client.post("/api/undo").json()["summary"] == "the change in line before it"
 
 
 def test_an_undone_file_is_the_file_before_byte_by_byte(client: TestClient, model: Path, saved: Path) -> None:
