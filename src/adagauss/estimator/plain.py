@@ -182,9 +182,12 @@ class PlainClassifier:
 
     @classmethod
     def load(cls, path: Path | str, device: str = "auto") -> Self:
-        """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`."""
+        """A classifier from the file of `save`, or from one of a `Learner`, which names no method for a new `fit`.
+
+        Where and how it computes, and whether it speaks or skips bad images, is not a matter of the file.
+        """
         known = constructor_facts(Path(path), _names(cls))
-        classifier = cls(**{**known, "device": device, "devices": 1})
+        classifier = cls(**{**known, "device": device, "devices": 1, "verbose": False, "skip_bad": False})
         classifier.learner_ = Learner.load(path, classifier._runtime())
         return classifier
 
