@@ -90,6 +90,18 @@ def test_removed_images_leave_no_trace(member: list[bool], seed: int) -> None:
         torch.testing.assert_close(forgot.state_dict()[name], value, atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize("numbers", [(60, 20), (15, 135), (2000, 30)])
+def test_features_that_only_removed_images_had_leave_nothing_but_rounding(numbers: tuple[int, int]) -> None:
+    """Where all squares of two features are gone, rounding of their products is no sign of a damaged file."""
+    generator = torch.Generator().manual_seed(0)
+    own, others = (torch.rand(number, 40, generator=generator) for number in numbers)
+    own, others = F.pad(own, (0, 40)), F.pad(others, (40, 0))
+    sums = FeatureSums(80).add_(torch.cat([own, others]), torch.tensor([0, 1]).repeat_interleave(torch.tensor(numbers)))
+    for part in own.split(7):  # in other batches, their features differ by rounding as well
+        sums.remove_(part * (1 + 1e-7), torch.zeros(len(part), dtype=torch.long))
+    sums.regroup_(((1,),)).check()
+
+
 def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     features, targets = data()
     late = targets >= 2

@@ -113,7 +113,8 @@ class Learner:
         (importance of weights, how well settings did) stays. From the sums of exact methods the mean and the count of a
         class go, and the scatter of its images about their mean stays in that of all classes; ACIL's sums keep them as
         images of no class. With ``data``, their images given again, these are taken out of the sums, which are then as
-        if they had never come. Other methods need no images.
+        if they had never come. Exact methods refuse other images than those, as far as that shows; ACIL and DS-AL take
+        out what they are given. Other methods need no images.
         """
         if data is not None:
             self.of_shape(data.images)
@@ -128,10 +129,12 @@ class Learner:
         self._change(lambda before: joined(self.method, before, into, others, self.runtime))
 
     def merge(self, other: Learner) -> None:
-        """Take in what another learner with the same features knows, as if one had learned all of it.
+        """Take in what another learner with the same features knows: statistics as if one had learned all of it.
 
-        Classes that both know get the images of both. To teach in two places, give the second the `blank` of the first:
-        both then have the same features, and nothing is counted twice. The other learner stays as it is.
+        What images choose as they arrive (strengths, weights of features), each learner chose among its own classes, so
+        a few answers may differ from those of one learner. Classes that both know get the images of both. To teach in
+        two places, give the second the `blank` of the first: both then have the same features, and nothing is counted
+        twice. The other learner stays as it is.
         """
         check_still(self.method)
         check_alike((self.method, self.shape), (other.method, other.shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 TURNS = "3000"
-"""Turns of the loop in which a thread waits: some microseconds, where GNU's OpenMP has 300,000 by default."""
+"""Turns of the loop in which a thread waits: some tens of microseconds, where GNU's OpenMP has 300,000 by default."""
 OWN_CHOICE = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
@@ -15,7 +15,8 @@ def wait_shortly() -> bool:
     A thread that waits in a loop keeps its core from the one that it waits for, if other programs use the rest:
     teaching 150 photographs then took 71 s instead of 13 (docs/performance.md). On an idle machine sleeping costs
     nothing for large products, as in networks that stand still, but a third of the time of training a small one,
-    so it is for programs that do the former. It counts only before torch is imported, and a choice of the user's stays.
+    so it is for programs that mostly do the former. It counts only before torch is imported, and a choice of the user's
+    stays.
     """
     if any(name in os.environ for name in OWN_CHOICE):
         return False

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
+from adagauss.classifiers.base import Scorer
 from adagauss.config import plain
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
@@ -62,20 +63,20 @@ def forgotten(
         return regrouped(method, known, kept, runtime)
     try:
         left = regrouped(method, known, kept, runtime, data)
-        _check_left(left)
+        _check_left(left.scorer)
     except NumericalError as error:
         raise DataError(
-            "without these images the sums are no sums of images any more, so some of them were never learned: give "
-            "only the files that the classes were learned from, or none"
+            f"without these images the sums are no sums of images any more ({error}), so some of them were never "
+            "learned: give only the files that the classes were learned from, or none"
         ) from error
     return left
 
 
-def _check_left(known: Knowledge) -> None:
-    """Raise a `NumericalError` if no images can have left this behind."""
+def _check_left(scorer: Scorer) -> None:
+    """Raise a `NumericalError` if no images can have left these sums behind: their file could not be read again."""
     try:
-        known.check()
-    except (DataError, ValueError) as error:
+        scorer.check()
+    except DataError as error:
         raise NumericalError(str(error)) from error
 
 
@@ -119,7 +120,7 @@ def blank(method: Method, known: Knowledge, runtime: Runtime) -> Knowledge:
 
 
 def merged(method: Method, one: Knowledge, other: Knowledge, runtime: Runtime) -> Knowledge:
-    """What two learners with the same features know, as if one had learned all of it."""
+    """What two learners with the same features know: sums as if one had learned all of it, and evidence of both."""
     check_still(method)
     check_features(one.network.extractor, other.network.extractor)
     if not one.classes or not other.classes:

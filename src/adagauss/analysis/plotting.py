@@ -52,15 +52,15 @@ def save_figure(figure: Figure, path: Path) -> None:
         if vector:
             figure.savefig(drawn, format="svg", metadata={"Date": None})
         else:
-            figure.savefig(drawn, format="png")
+            figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
     write_atomically(path, drawn.getvalue())
 
 
 def _arrange(figure: Figure) -> None:
     """Find the layout once for all formats: `savefig` would draw the whole figure twice for it, each time."""
-    if (engine := figure.get_layout_engine()) is not None:
+    if figure.axes and (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
-        figure.set_layout_engine(None)
+        figure.set_layout_engine("none")
 
 
 def shown(name: object, width: int = LONGEST_NAME, *, keep_end: bool = False) -> str:

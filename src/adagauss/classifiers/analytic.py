@@ -16,6 +16,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import solve_ridge, summed_columns
 from adagauss.needs import Need
 from adagauss.state import Groups, Learned, recalled
+from adagauss.sums.totals import largest_products
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
@@ -54,8 +55,9 @@ class RidgeStream(Learned):
         if not len(norms):
             return
         self.require(norms >= -ROUNDING * norms.max(), "a sum of squares is negative")
-        limits = (norms.clamp_min(0) * (1 + ROUNDING)).sqrt() + norms.max().sqrt() * ROUNDING
-        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is no sum of products")
+        squares = norms.clamp_min(0)
+        largest = largest_products(squares, squares, squares.max(), ROUNDING)
+        self.require(self.gram.abs() <= largest, "its matrix is no sum of products")
 
     @classmethod
     def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:

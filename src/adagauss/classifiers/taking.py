@@ -22,8 +22,10 @@ logger = logging.getLogger(__name__)
 SAME_EACH, SAME_ALL = 1e-4, 0.1
 """Two sums are over the same images if they differ by less than this share of each image, or of one image."""
 LOST = 1e-3
-"""Share of the squared length of an image that rounding may take from a direction: below 1e-6 with 150 photographs, of
-which 15 were taken out; one photograph that was never added takes 0.16."""
+"""Share of the squared length of an image that rounding may take from a direction, or `SAME_EACH` of every image taken
+out if that is more. Of 150 photographs, 15 taken out took less than 1e-6; one that was never added takes 0.16."""
+TELLING = 2
+"""Images for each feature up to which foreign ones show themselves."""
 MOST_NAMED = 5
 """Classes that a warning names."""
 Expansion = Callable[[Tensor], Tensor]
@@ -76,8 +78,9 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
     """Remove images that were added; those of a class that were all added several times go as often.
 
     Of a class whose images are all given, nothing must be left in its sum. Where only some are given, what is left must
-    still be a sum of squares, which it is not without a direction that only images of others have; among more images
-    than features this cannot be told. Otherwise these are other images, and the sums would be wrong from then on.
+    still be a sum of squares, which it is not without a direction that only other images have; among many more images
+    than features there is none, and this is not looked at. Otherwise these are other images, and the sums would be
+    wrong from then on.
     """
     columns, given, views_each = torch.tensor(now.columns), now.data.counts(), 2 if flips else 1
     there = sums.counts[columns.to(sums.counts.device)].cpu() // views_each
@@ -101,8 +104,9 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
         if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row]) * views_each):
             raise _others(label)
     some = [row for row, number in enumerate(remaining) if number]
-    if some and not all(part.holds(LOST * size**2) for part in _parts(sums)):
-        raise _others(now.classes[some[0]])
+    amount = max(LOST, SAME_EACH * int(given.sum()) * views_each) * size**2
+    if some and not all(part.holds(amount) for part in _parts(sums) if part.images <= TELLING * part.width):
+        raise _others(*(now.classes[row] for row in some))
     for row in some:
         logger.warning(
             "class %r was learned from %d images, and %d are given: of the others, the scatter about their mean "
@@ -113,10 +117,10 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
         )
 
 
-def _others(label: Label) -> DataError:
+def _others(*labels: Label) -> DataError:
     return DataError(
-        f"these are not the images that class {label!r} was learned from, so they cannot be taken out again: "
-        "give the same files, or none, and their mean and number go without them"
+        f"these are not the images that class {' or '.join(map(repr, labels))} was learned from, so they cannot be "
+        "taken out again: give the same files, or none, and their mean and number go without them"
     )
 
 

@@ -89,7 +89,7 @@ app.add_typer(datasets.app, name="datasets", rich_help_panel=RESEARCH)
 
 
 def _model_commands() -> set[str]:
-    """The commands for models, by name: their networks stand still, and their users do other things meanwhile."""
+    """The commands for models, by name: their networks stand still by default, and their users do other things."""
     ours = [one.callback for one in app.registered_commands if one.rich_help_panel == MODELS]
     return {command.__name__ for command in ours if command}
 

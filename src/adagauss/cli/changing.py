@@ -95,8 +95,8 @@ def merge(
 ) -> None:
     """Make one model of two that were taught in two places, with the sums of one that was taught all of it.
 
-    The rule that is solved from them was chosen by the images of each as they arrived. Both must have the same method
-    and the same features: a pretrained network, or one that both started from.
+    Strengths and weights of features were chosen in each by its own images, so that a few answers may be others. Both
+    must have the same method and the same features: a pretrained network, or one that both started from.
     """
     begun = signature(into)
     if begun and into.resolve() != model.resolve():

@@ -70,8 +70,8 @@ def class_folder_images(path: Path, wanted: Wanted) -> LabelledImages:
         one, other = (file.relative_to(path) for file in doubles[0])
         more = f", as are {len(doubles) - 1} more pairs" if len(doubles) > 1 else ""
         logger.warning(
-            "%s: %s and %s are the same picture%s, learned as both. If one is wrong, forget both classes with these "
-            "images as they are, remove it there, and teach both again",
+            "%s: %s and %s are the same picture%s, learned as both. If it belongs to one only, forget the other "
+            "class with its images as they are now, delete the file there, and teach that class again",
             path,
             one,
             other,

@@ -105,8 +105,8 @@ async def rename(what: Rename, server: Served) -> Job:
 @router.post("/undo", status_code=202, summary="Undo the last change")
 async def undo(server: Served) -> Job:
     """Bring back the model before the last change; ask again to go further back."""
-    # What a change in line will have done is known when its turn has come.
-    summary = "the change in line before it" if server.jobs.open else server.store.history.last().summary
+    # With other changes in line, which one will be the last is known only when its turn has come.
+    summary = "the last change by then" if server.jobs.open else server.store.history.last().summary
     return server.jobs.submit("undo", summary, lambda _: server.store.undo())
 
 

@@ -30,6 +30,15 @@ ROUNDING = 1e-4
 """Sums of float32 products may break an inequality that holds for exact ones by this share."""
 
 
+def largest_products(rows: Tensor, columns: Tensor, largest: Tensor, rounding: float = ROUNDING) -> Tensor:
+    """√(Σxᵢ²·Σxⱼ²) from sums of squares, which no |Σxᵢxⱼ| exceeds by more than rounding.
+
+    ``rounding`` is a share of the ``largest`` sum: where features had values only in images that were removed, their
+    squares are gone, and what rounding left of their products is as large as of others.
+    """
+    return (1 + rounding) * torch.outer(rows.sqrt(), columns.sqrt()) + rounding * largest
+
+
 class FeatureSums(Learned):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
@@ -76,15 +85,18 @@ class FeatureSums(Learned):
         # Cauchy and Schwarz, in place of a factorisation, which would take longer than learning.
         limits = (norms * (1 + ROUNDING)).sqrt() + norms.max().sqrt() * ROUNDING
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
-            rows, columns = limits[first : first + len(strip)], limits[first:]
-            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is no sum of products")
+            largest = largest_products(norms[first : first + len(strip)], norms[first:], norms.max())
+            self.require(strip.double().abs() <= largest, "its matrix is no sum of products")
         counts = self.counts.double().sqrt()
         self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
         number = self.images.double().sqrt()
         self.require(self.total.abs() <= limits * number, "the sum over all images does not fit its matrix")
 
     def holds(self, amount: float) -> bool:
-        """Whether A + amount·I is positive definite: no direction has lost more than this to images never added."""
+        """Whether A + amount·I is positive definite: no direction has lost more than this to images never added.
+
+        This takes a copy of A in float64 and its Cholesky factorisation.
+        """
         matrix = strips(self.gram.to(torch.float64, copy=True), self.width)
         add_diagonal(matrix, self.total.new_tensor(amount))
         return factorise(matrix)

@@ -131,7 +131,6 @@ def _written(drawing: Drawing, path: Path, protocol: str) -> dict[str, Path]:
     files = {ending: path.with_name(f"{path.name}.{ending}") for ending in (*FIGURES, "csv")}
     for ending in FIGURES:
         save_figure(drawing.figure, files[ending])
-        drawing.figure.set_layout_engine("none")  # what has its place now keeps it, and need not be measured again
     write_atomically(files["csv"], table(drawing.rows, protocol).encode("utf-8", "backslashreplace"))
     return files
 
