@@ -102,6 +102,21 @@ def test_features_that_only_removed_images_had_leave_nothing_but_rounding(number
     sums.regroup_(((1,),)).check()
 
 
+@pytest.mark.parametrize("strength", [1e-4, 1e-2])
+def test_features_that_only_removed_images_had_do_not_count(strength: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.rand(100, 30, generator=generator), torch.arange(100) % 3
+    features[targets > 0, 20:] = 0  # what only class 0 has
+    sums = FeatureSums(30).add_(features, targets)
+    squares, own = sums.copy().mean_square() * 100, targets == 0
+    noise = 1 + 4e-6 * torch.randn(features[own].shape, generator=generator)
+    sums.remove_(features[own] * noise, targets[own]).clear_(squares, 100).regroup_(((1,), (2,)))
+    never = FeatureSums(30).add_(features[~own], targets[~own] - 1)
+    found, expected = (Ridge(strength).solve(one, unit_deviation(one)) for one in (sums, never))
+    torch.testing.assert_close(found(features[~own]), expected(features[~own]), atol=1e-3, rtol=0)
+    assert not sums.cross[20:].any()
+
+
 def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     features, targets = data()
     late = targets >= 2

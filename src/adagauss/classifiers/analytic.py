@@ -21,8 +21,9 @@ from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""
-ROUNDING = 1e-6
-"""Sums of float64 products may break an inequality that holds for exact ones by this share."""
+ROUNDING = 1e-4
+"""Sums may break an inequality that holds for exact ones by this share: features that are taken out again were computed
+in batches of another size."""
 
 
 class RidgeStream(Learned):

@@ -14,6 +14,7 @@ from adagauss.data.images import Label
 from adagauss.errors import DataError
 from adagauss.parallel import Division
 from adagauss.sums import FeatureSums, GroupSums
+from adagauss.sums.packed import diagonal
 from adagauss.task import CurrentTask, divided_batches, feature_batches
 
 Sums = TypeVar("Sums", FeatureSums, GroupSums)
@@ -91,6 +92,7 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
                 "only images that it was learned from"
             )
     size, before = _typical(sums), sums.cross[:, columns].clone()
+    squares = [(int(part.images), diagonal(part.strips()).double()) for part in _parts(sums)]
     _remove(sums, now, flips, expanded, torch.ones_like(given))
     again = torch.zeros_like(given)
     for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
@@ -99,6 +101,8 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
         if known == (times + 1) * number and _is_rounding(left - times * (before[:, row] - left), size, known):
             again[row] = times
     _remove(sums, now, flips, expanded, again)
+    for part, (images, there_before) in zip(_parts(sums), squares, strict=True):
+        part.clear_(there_before, images)
     remaining = sums.counts[columns.to(sums.counts.device)].tolist()
     for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
         if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row]) * views_each):
