@@ -23,6 +23,7 @@ LAYERS = [
         "settings",
         "progress",
         "allocator",
+        "threads",
         "workers",
         "yaml_files",
         "temperature",
