@@ -16,14 +16,13 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import solve_ridge, summed_columns
 from adagauss.needs import Need
 from adagauss.state import Groups, Learned, recalled
-from adagauss.sums.totals import largest_products
+from adagauss.sums.packed import bound_products
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""
-ROUNDING = 1e-4
-"""Sums may break an inequality that holds for exact ones by this share: features that are taken out again were computed
-in batches of another size."""
+ROUNDING = 1e-6
+"""Sums of float64 products may break an inequality that holds for exact ones by this share."""
 
 
 class RidgeStream(Learned):
@@ -56,9 +55,8 @@ class RidgeStream(Learned):
         if not len(norms):
             return
         self.require(norms >= -ROUNDING * norms.max(), "a sum of squares is negative")
-        squares = norms.clamp_min(0)
-        largest = largest_products(squares, squares, squares.max(), ROUNDING)
-        self.require(self.gram.abs() <= largest, "its matrix is no sum of products")
+        limits = (norms.clamp_min(0) * (1 + ROUNDING)).sqrt() + norms.max().sqrt() * ROUNDING
+        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is no sum of products")
 
     @classmethod
     def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
@@ -78,6 +76,8 @@ class RidgeStream(Learned):
             gram = gram.clone() if gram is self.gram else gram
             gram.addmm_(inputs.T, inputs, alpha=sign)
             cross.addmm_(inputs.T, targets, alpha=sign)
+        if sign < 0 and gram is not self.gram:
+            bound_products([gram], self.gram.diagonal())
         return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
     def regrouped(self, groups: Groups) -> Self:

@@ -101,8 +101,6 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
         if known == (times + 1) * number and _is_rounding(left - times * (before[:, row] - left), size, known):
             again[row] = times
     _remove(sums, now, flips, expanded, again)
-    for part, (images, there_before) in zip(_parts(sums), squares, strict=True):
-        part.clear_(there_before, images)
     remaining = sums.counts[columns.to(sums.counts.device)].tolist()
     for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
         if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row]) * views_each):
@@ -111,6 +109,8 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
     amount = max(LOST, SAME_EACH * int(given.sum()) * views_each) * size**2
     if some and not all(part.holds(amount) for part in _parts(sums) if part.images <= TELLING * part.width):
         raise _others(*(now.classes[row] for row in some))
+    for part, (images, all_squares) in zip(_parts(sums), squares, strict=True):
+        part.clear_(all_squares, images)
     for row in some:
         logger.warning(
             "class %r was learned from %d images, and %d are given: of the others, the scatter about their mean "

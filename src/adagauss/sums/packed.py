@@ -11,6 +11,8 @@ from torch import Tensor
 
 BLOCK = 1024
 """Rows of a strip: large enough for fast products, small enough that little below the diagonal is kept."""
+ROUNDING = 1e-4
+"""Sums of float32 products may break an inequality that holds for exact ones by this share."""
 
 
 def packed_numbers(width: int, block: int = BLOCK) -> int:
@@ -45,6 +47,19 @@ def add_diagonal(matrix: list[Tensor], amount: Tensor) -> None:
     pieces = torch.split(amount.expand(sum(map(len, matrix))), [len(strip) for strip in matrix])
     for strip, piece in zip(matrix, pieces, strict=True):
         strip.diagonal().add_(piece.to(strip))
+
+
+def bound_products(matrix: list[Tensor], before: Tensor) -> None:
+    """Cut |A_ij| at √(A_ii·A_jj), which no sum of products exceeds (Cauchy and Schwarz), where it does by rounding.
+
+    ``before`` is the diagonal before images were removed, whose rounding is still there; what exceeds more, stays.
+    """
+    roots, first = diagonal(matrix).double().clamp_min(0).sqrt(), 0
+    for strip in matrix:
+        most = torch.outer(roots[first : first + len(strip)], roots[first:]).to(strip)
+        cut = strip.clamp(-most, most)
+        strip.copy_(torch.where((strip - cut).abs() <= ROUNDING * float(before.max()), cut, strip))
+        first += len(strip)
 
 
 def diagonal(matrix: list[Tensor]) -> Tensor:

@@ -14,8 +14,10 @@ from adagauss.linalg import summed_columns
 from adagauss.state import Groups, Learned
 from adagauss.sums.packed import (
     BLOCK,
+    ROUNDING,
     add_diagonal,
     add_products,
+    bound_products,
     copy_block,
     diagonal,
     factorise,
@@ -26,24 +28,11 @@ from adagauss.sums.packed import (
 ROWS = 4096
 """Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
 
-ROUNDING = 1e-4
-"""Sums of float32 products may break an inequality that holds for exact ones by this share."""
-
-
 LEFT_BY_ROUNDING = 3e-5
 """Share of its sum of squares that is left of a feature whose images were all removed: 1.3e-5 at most with
 EfficientNet-Lite0, in batches of other sizes."""
 LEFT_OF_MEAN = 1e-3
 """The same, as a share of what images at random would have left: such a feature tells nothing."""
-
-
-def largest_products(rows: Tensor, columns: Tensor, largest: Tensor, rounding: float = ROUNDING) -> Tensor:
-    """√(Σxᵢ²·Σxⱼ²) from sums of squares, which no |Σxᵢxⱼ| exceeds by more than rounding.
-
-    ``rounding`` is a share of the ``largest`` sum: where features had values only in images that were removed, their
-    squares are gone, and what rounding left of their products is as large as of others.
-    """
-    return (1 + rounding) * torch.outer(rows.sqrt(), columns.sqrt()) + rounding * largest
 
 
 class FeatureSums(Learned):
@@ -92,8 +81,8 @@ class FeatureSums(Learned):
         # Cauchy and Schwarz, in place of a factorisation, which would take longer than learning.
         limits = (norms * (1 + ROUNDING)).sqrt() + norms.max().sqrt() * ROUNDING
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
-            largest = largest_products(norms[first : first + len(strip)], norms[first:], norms.max())
-            self.require(strip.double().abs() <= largest, "its matrix is no sum of products")
+            rows, columns = limits[first : first + len(strip)], limits[first:]
+            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is no sum of products")
         counts = self.counts.double().sqrt()
         self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
         number = self.images.double().sqrt()
@@ -110,16 +99,18 @@ class FeatureSums(Learned):
 
     @torch.no_grad()
     def clear_(self, before: Tensor, images: int) -> Self:
-        """Set features to zero of which images that were removed had all but rounding.
+        """Make sums of images again of what is left after some were removed, up to rounding.
 
-        ``before`` are their sums of squares over ``images`` images. The features of an image differ by rounding from
-        batch to batch, and what that leaves of a feature that no other image has would count as much as a real one.
+        ``before`` are the sums of squares over all ``images`` images. The features of an image differ by rounding from
+        batch to batch. What that leaves of a feature that no other image has would count as much as a real one: such a
+        feature is set to zero. Products exceed what squares allow by rounding, and are cut there.
         """
-        least = before * max(LEFT_BY_ROUNDING, LEFT_OF_MEAN * int(self.images) / max(1, images))
-        gone = diagonal(self.strips()).double() <= least
+        norms = diagonal(self.strips()).double()
+        gone = norms.abs() <= before * max(LEFT_BY_ROUNDING, LEFT_OF_MEAN * int(self.images) / max(1, images))
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
             strip[gone[first : first + len(strip)]] = 0
             strip[:, gone[first:]] = 0
+        bound_products(self.strips(), before)
         self.cross[gone], self.total[gone] = 0, 0
         return self
 
