@@ -22,6 +22,7 @@ from adagauss.sums.totals import FeatureSums
 
 LEAST_FREEDOM = 1e-9
 """Keeps what remains of a covariance without an image invertible in the presence of rounding."""
+ALONE = "no class has two different images, so there is no covariance within classes: add images"
 
 
 def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float:
@@ -137,6 +138,8 @@ class _Spread:
     def _shrunk(self, sums: FeatureSums, shrinkage: float | None) -> tuple[list[Tensor], float]:
         """Strips of Σ = (1 − τ)S + τ·mean(diag S)·I in float64, and τ."""
         number = int(sums.images)
+        if number <= sums.classes:
+            raise DataError(ALONE)  # what rounding left of removed images must not pass for a covariance
         matrix = [strip.to(torch.float64, copy=True) for strip in sums.strips()]
         add_products(matrix, (sums.cross / sums.counts.double().sqrt()).mT, -1)
         start = 0
@@ -146,7 +149,7 @@ class _Spread:
         size = float(diagonal(matrix).sum()) / sums.features
         whole = float((sums.mean_square() * self.factors.square()).sum()) / sums.features
         if not size > ROUNDING * whole:
-            raise DataError("no class has two different images, so there is no covariance within classes: add images")
+            raise DataError(ALONE)
         if shrinkage is None:
             shrinkage = oas_shrinkage(size * sums.features, square_norm(matrix), sums.features, number)
         for strip in matrix:
