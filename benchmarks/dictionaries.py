@@ -76,11 +76,11 @@ def right(solution: Linear, judging: list[Tensor]) -> float:
     return 100 * float(torch.cat(hits).float().mean())
 
 
-def accuracy(name: str, source: str, filters: int, seed: int) -> float:
-    learned, judging = halves(name, seed)
+def accuracy(name: str, settings: PatchSettings, seed: int, first_classes: int = 1, most: int = IMAGES) -> float:
+    """Accuracy in percent on the images that judge; ``first_classes`` count if the dictionary comes from them."""
+    learned, judging = halves(name, seed, most)
     mirrored = name not in NOT_MIRRORED
-    settings = PatchSettings(filters=filters, dictionary_from="first_task" if SOURCES[source] else "photographs")
-    first = ArrayImages(torch.cat(learned[: SOURCES[source] or 1]))
+    first = ArrayImages(torch.cat(learned[:first_classes]))
     features = fit_patches(first, settings, torch.Generator().manual_seed(seed))
     shown, asked = (
         [views(features, pixels, mirrored).mean(0, keepdim=True) for pixels in half] for half in (learned, judging)
@@ -101,8 +101,15 @@ def main() -> None:
     options = arguments(__doc__, DATASETS)
     print("| dataset | " + " | ".join(SOURCES) + " |")
     print("|---|" + "---|" * len(SOURCES))
+    sources = {
+        number: PatchSettings(filters=options.filters, dictionary_from="first_task" if number else "photographs")
+        for number in SOURCES.values()
+    }
     for name in options.datasets:
-        cells = [[accuracy(name, source, options.filters, seed) for seed in options.seeds] for source in SOURCES]
+        cells = [
+            [accuracy(name, settings, seed, number or 1) for seed in options.seeds]
+            for number, settings in sources.items()
+        ]
         line = " | ".join(", ".join(f"{value:.1f}" for value in found) for found in cells)
         print(f"| {name} | {line} |", flush=True)
 
