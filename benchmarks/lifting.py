@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.classifiers.random_features import RandomFeatures
-from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.images import Images, LabelledImages
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.patches.photographs import photograph_crops
@@ -36,6 +37,24 @@ Features = Callable[[Tensor], Tensor]
 Variant = Callable[[torch.Generator], Features]
 
 
+@dataclass(frozen=True)
+class Pixels:
+    """Images of any number of channels: the answers of a first layer have more channels than rows."""
+
+    pixels: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        return self.pixels[indices]
+
+
 def dictionary(generator: torch.Generator, **settings: object) -> Features:
     """One dictionary with some settings."""
     return _learned(photograph_crops(SHAPE, generator), generator, **settings)
@@ -50,8 +69,9 @@ def side_by_side(generator: torch.Generator, parts: tuple[Variant, ...]) -> Feat
 def seen_as(generator: torch.Generator, look: Features, **settings: object) -> Features:
     """A dictionary of images that are changed first."""
     crops = photograph_crops(SHAPE, generator)
-    changed = _quantised(look(_pixels(crops)))
-    features = _learned(ArrayImages(changed), generator, **settings)
+    pixels = crops.batch(torch.arange(len(crops))).float() / 255
+    changed = Pixels((255 * look(pixels)).round().clamp(0, 255).to(torch.uint8))
+    features = _learned(changed, generator, **settings)
     return lambda images: features(look(images))
 
 
@@ -128,17 +148,9 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def _learned(images: ArrayImages, generator: torch.Generator, **settings: object) -> PatchFeatures:
+def _learned(images: Images, generator: torch.Generator, **settings: object) -> PatchFeatures:
     chosen = PatchSettings.of({"dictionary_from": "first_task", **settings})
     return fit_patches(images, chosen, generator)
-
-
-def _pixels(images: ArrayImages) -> Tensor:
-    return images.batch(torch.arange(len(images))).float() / 255
-
-
-def _quantised(images: Tensor) -> Tensor:
-    return (255 * images).round().clamp(0, 255).to(torch.uint8)
 
 
 @torch.inference_mode()

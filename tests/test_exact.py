@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from adagauss.backbones import build_extractor
 from adagauss.backbones.still import StillTrunk
-from adagauss.data.images import ArrayImages
-from adagauss.errors import ConfigError
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.errors import ConfigError, DataError
+from adagauss.learner import Learner
 from adagauss.methods import make_method, methods
 from adagauss.runs import make_config
 from adagauss.runs.protocols import PROTOCOLS
@@ -113,3 +115,32 @@ def test_a_network_that_stands_still_is_not_copied() -> None:
     assert learner.network is network
     for name, value in network.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+def test_images_of_an_instrument_with_many_channels_are_learned_and_the_learner_is_kept(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(60) % 3
+    pixels = torch.randint(0, 60, (60, 5, 12, 12), generator=generator, dtype=torch.uint8)
+    for image, target in zip(pixels, targets.tolist(), strict=True):
+        image[1 + target, ::3] += 100  # each class has its stripes in a channel of its own
+    method = make_method("exact", settings={"backbone.options.filters": 20, "backbone.options.patches": 2000})
+    learner = Learner(method, (5, 12, 12), (0.5,) * 5, (0.25,) * 5)
+    learner.learn(LabelledImages(ArrayImages(pixels[:30]), targets[:30], ("a", "b", "c")))
+    learner.save(tmp_path / "kept.safetensors")
+    found = Learner.load(tmp_path / "kept.safetensors").predict(ArrayImages(pixels[30:]))
+    assert [("a", "b", "c").index(label) for label in found] == targets[30:].tolist()
+
+
+def test_a_pretrained_network_refuses_other_channels_and_the_advice_works() -> None:
+    method = make_method("exact-auto", settings={"backbone.options.pretrained": "efficientnet_lite0"})
+    with pytest.raises(ConfigError, match=r"not 5 channels.*backbone\.options\.pretrained=null"):
+        Learner(method, (5, 12, 12), (0.5,) * 5, (0.25,) * 5)
+    Learner(
+        make_method("exact-auto", settings={"backbone.options.pretrained": None}), (5, 12, 12), (0.5,) * 5, (0.2,) * 5
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 9, 9, 2), (2, 9, 9, 9), (2, 30, 12, 12)])
+def test_channels_that_could_be_rows_are_not_guessed_at(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=r"\(N, C, H, W\)"):
+        ArrayImages(torch.zeros(shape, dtype=torch.uint8))

@@ -277,11 +277,17 @@ def test_a_dictionary_from_photographs_does_not_depend_on_the_images_of_the_task
     assert not torch.equal(one["directions_3"], other["directions_3"])
 
 
-@pytest.mark.parametrize("shape", [(3, 8, 10), (1, 5, 4), (3, 300, 500), (1, 500, 60)])
+@pytest.mark.parametrize("shape", [(3, 8, 10), (1, 5, 4), (3, 300, 500), (1, 500, 60), (6, 9, 8)])
 def test_crops_of_photographs_have_the_shape_of_the_images_and_something_on_them(shape: tuple[int, int, int]) -> None:
     crops = photograph_crops(shape, seeded(), count=12)
     assert (len(crops), crops.shape) == (12, shape)
     assert (crops.pixels.float().flatten(1).std(1) > 1).float().mean() > 0.5
+
+
+def test_crops_in_other_channels_than_colours_show_something_else_in_each() -> None:
+    channels = photograph_crops((6, 16, 16), seeded(), count=50).pixels.float().movedim(1, 0).flatten(1)
+    assert float(torch.corrcoef(channels).tril(-1).amax()) < 0.9999
+    assert int(torch.linalg.matrix_rank(torch.cov(channels))) == 6
 
 
 def test_photographs_that_are_not_installed_are_named_with_another_way(monkeypatch: pytest.MonkeyPatch) -> None:

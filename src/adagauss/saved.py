@@ -69,8 +69,8 @@ class LearnerFacts(BaseModel):
 
     @model_validator(mode="after")
     def _statistics_of_channels(self) -> LearnerFacts:
-        if self.shape[0] not in (1, 3) or not {len(self.mean), len(self.std)} <= {1, self.shape[0]}:
-            raise ValueError("images have 1 or 3 channels, with one mean and one deviation each or for all of them")
+        if not {len(self.mean), len(self.std)} <= {1, self.shape[0]}:
+            raise ValueError("images have one mean and one deviation for each channel, or for all of them")
         return self
 
     @classmethod

@@ -113,7 +113,10 @@ def still(spec: TrunkSpec) -> Trunk:
         return StillTrunk(dictionary, None, spec.channels)
     info = backbone_info(options.pretrained)
     if spec.channels not in (1, COLOUR):
-        raise ConfigError(f"{options.pretrained} takes grey or colour images, not {spec.channels} channels")
+        raise ConfigError(
+            f"{options.pretrained} takes grey or colour images, not {spec.channels} channels; patches alone take any "
+            "number: use the method exact, or set backbone.options.pretrained=null"
+        )
     channels = COLOUR if info.carries_weights else spec.channels
     network = info.build(TrunkSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
     return StillTrunk(dictionary, network, channels)

@@ -43,10 +43,13 @@ class Images(Protocol):
 class ArrayImages:
     """Images held in memory as one uint8 tensor.
 
-    Accepts ``(N, C, H, W)``, ``(N, H, W, C)`` or ``(N, H, W)``, uint8 in 0..255 or floats in 0..1.
+    Accepts ``(N, C, H, W)``, ``(N, H, W, C)`` or ``(N, H, W)``, uint8 in 0..255 or floats in 0..1. Any number of
+    channels below height and width can come first; grey and colour can also come last.
 
     >>> ArrayImages(np.zeros((5, 8, 8), dtype=np.uint8)).shape
     (1, 8, 8)
+    >>> ArrayImages(np.zeros((5, 6, 8, 8), dtype=np.uint8)).shape
+    (6, 8, 8)
     """
 
     def __init__(self, pixels: Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
@@ -182,8 +185,12 @@ def to_uint8_nchw(pixels: Tensor) -> Tensor:
         )
     if pixels.shape[1] not in (1, 3) and pixels.shape[-1] in (1, 3):
         pixels = pixels.permute(0, 3, 1, 2)
-    if pixels.shape[1] not in (1, 3):
-        raise DataError(f"images must have 1 or 3 channels; got shape {tuple(pixels.shape)}")
+    # Other numbers of channels are those of instruments. Where they could be rows, they are not guessed at.
+    if pixels.shape[1] not in (1, 3) and pixels.shape[1] >= min(pixels.shape[2:]):
+        raise DataError(
+            f"images of shape {tuple(pixels.shape)} have neither 1 or 3 channels nor fewer channels than rows and "
+            "columns: give them as (N, C, H, W)"
+        )
     return to_uint8(pixels)
 
 

@@ -51,7 +51,8 @@ def photographs() -> tuple[Tensor, ...]:
 def photograph_crops(shape: tuple[int, int, int], generator: torch.Generator, count: int = CROPS) -> ArrayImages:
     """Images of a shape (channels, height, width), cut at random places from the photographs in several sizes.
 
-    Colours are exchanged at random, since two photographs do not show all of them; grey images are their mean.
+    Colours are exchanged at random, since two photographs do not show all of them; grey images are their mean, and
+    other numbers of channels are random mixtures of them.
     """
     channels, height, width = shape
     sources = [_reduced(picture, zoom, height, width) for picture in photographs() for zoom in ZOOMS]
@@ -62,9 +63,18 @@ def photograph_crops(shape: tuple[int, int, int], generator: torch.Generator, co
             int(torch.randint(have - need + 1, (), generator=generator))
             for have, need in zip(source.shape[1:], (height, width), strict=True)
         )
-        cut = source[:, top : top + height, left : left + width]
-        crop.copy_(cut[torch.randperm(3, generator=generator)] if channels == 3 else cut.float().mean(0).round())
+        crop.copy_(_in_channels(source[:, top : top + height, left : left + width], channels, generator))
     return ArrayImages(crops)
+
+
+def _in_channels(cut: Tensor, channels: int, generator: torch.Generator) -> Tensor:
+    """A piece of a photograph in so many channels."""
+    if channels == 3:
+        return cut[torch.randperm(3, generator=generator)]
+    if channels == 1:
+        return cut.float().mean(0, keepdim=True).round()
+    shares = torch.rand(channels, 3, generator=generator)
+    return torch.einsum("kc,chw->khw", shares / shares.sum(1, keepdim=True), cut.float()).round()
 
 
 def _reduced(picture: Tensor, zoom: float, height: int, width: int) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from adagauss.data.images import to_uint8_nchw
 from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
+from adagauss.inputs.arrays import OPAQUE
 from adagauss.plugins import import_extra
 from adagauss.shards.example import MOST_BYTES, Example, ShardError, plain_label
 from adagauss.shards.tars import Bad
@@ -87,6 +88,8 @@ def array_examples(path: Path) -> Iterator[Example]:
         try:
             with np.load(file, allow_pickle=False) as held:
                 pixels, given = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
+            if pixels.shape[1] not in OPAQUE:
+                raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
             if not isinstance(given, list) or len(given) != len(pixels):
                 raise DataError("it must hold one label per image")
             labels = [plain_label(label) for label in given]
