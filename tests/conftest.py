@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Tests are many small computations: one thread is faster than two, and child processes must compute alike.
@@ -12,12 +14,29 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 import torch
+import typer.main
 from PIL import Image
 
 from adagauss.data.dataset import Dataset
 
 WriteImage = Callable[..., Path]
 CheckDataset = Callable[[Dataset, tuple[int, int, int], list[int], list[int]], None]
+
+
+def pytest_collection_finish() -> None:
+    """Leave all modules out of later garbage collections: going through them takes longer than many a test."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_made_once() -> Iterator[None]:
+    """Typer makes a program from its functions' signatures at every call, which takes longer than most commands."""
+    made = functools.cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", made)
+        patch.setattr("typer.testing._get_command", made)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 FORKSERVER = "forkserver" in multiprocessing.get_all_start_methods()
+PRELOADED = ["adagauss.runs", "adagauss.cli", "adagauss.serve.app", "lightning_fabric", "sklearn.datasets"]
 PROCESSES: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
 
 
@@ -32,7 +33,7 @@ def started(work: Callable[..., object], *given: Any) -> BaseProcess:
     one process that has imported it and computed nothing yet: each is as new as one that was started by itself.
     """
     if FORKSERVER:
-        PROCESSES.set_forkserver_preload(["adagauss.runs", "adagauss.cli", "adagauss.serve.app", "sklearn.datasets"])
+        PROCESSES.set_forkserver_preload(PRELOADED)
     process: BaseProcess = PROCESSES.Process(target=work, args=given, daemon=True)
     process.start()
     return process

@@ -21,7 +21,7 @@ from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.export import centre, export_onnx, grey
 from adagauss.learner import Learner
-from tests.contracts.toy import LEARNING, quick_method, same, scores, state, taught, toy_images, toy_learner
+from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -43,7 +43,9 @@ def facts_of(path: Path) -> dict[str, Any]:
 
 
 def check_answers(learner: Learner, path: Path) -> None:
+    before = state(learner)
     export_onnx(learner, path)
+    assert same(state(learner), before)
     images = toy_images(test=True).images
     for number in (1, 2, 9, len(images)):
         levels = images.batch(torch.arange(number))
@@ -98,10 +100,25 @@ def colours() -> tuple[IncrementalClassifier, Array]:
 
 
 @pytest.fixture(scope="module")
-def exported(colours: tuple[IncrementalClassifier, Array], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("exported") / "colours.onnx"
-    colours[0].export(path)
-    return path
+def translated(
+    colours: tuple[IncrementalClassifier, Array], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """The exported file, and the program that was written to it."""
+    path, translate, programs = tmp_path_factory.mktemp("exported") / "colours.onnx", export._program, list[Any]()
+
+    def noted(module: export.DeployedPredictor) -> Any:
+        programs.append(translate(module))
+        return programs[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "_program", noted)
+        colours[0].export(path)
+    return path, programs[0]
+
+
+@pytest.fixture(scope="module")
+def exported(translated: tuple[Path, Any]) -> Path:
+    return translated[0]
 
 
 def test_pictures_of_any_size_are_prepared_inside(colours: tuple[IncrementalClassifier, Array], exported: Path) -> None:
@@ -140,16 +157,23 @@ def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array
     assert list(exported.parent.iterdir()) == [exported]
 
 
-def test_what_is_too_large_is_refused_and_the_rest_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, path = taught("exact", 2), tmp_path / "toy.onnx"
+def test_what_is_too_large_is_refused_and_the_rest_stays(
+    colours: tuple[IncrementalClassifier, Array],
+    translated: tuple[Path, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (classifier, pictures), path = colours, tmp_path / "toy.onnx"
+    learner, small = classifier.learner_, np.ascontiguousarray(pictures[:, :12, :12])
     path.write_bytes(b"an older file")
-    before, values = state(learner), scores(learner)
+    before, values = state(learner), classifier.predict_proba(small)
     monkeypatch.setattr(export, "MOST_BYTES", 10)
+    monkeypatch.setattr(export, "_program", lambda _: translated[1])  # which takes seconds
     with pytest.raises(CheckpointError, match="at most 2 GB"):
         export_onnx(learner, path)
     assert path.read_bytes() == b"an older file"
     assert same(state(learner), before)
-    assert torch.equal(scores(learner), values)
+    assert np.array_equal(classifier.predict_proba(small), values)
 
 
 def test_nothing_learned_is_not_exported(tmp_path: Path) -> None:

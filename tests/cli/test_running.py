@@ -108,6 +108,7 @@ def test_a_failure_to_draw_is_not_one_of_the_run(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '"text"', "{", "{}", '{"source": []}'])
+@pytest.mark.usefixtures("without_drawing")
 def test_a_damaged_environment_is_a_sentence(adagauss: Command, finished: Path, content: str) -> None:
     (finished / "environment.json").write_text(content, encoding="utf-8")
     outcome = adagauss("run", "--out", "out", "--resume")

@@ -86,6 +86,7 @@ def test_a_change_that_was_finished_is_not_denied(
     assert "the change was finished before" in outcome.said
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_a_run_that_is_really_stopped_goes_on_as_it_says(
     adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

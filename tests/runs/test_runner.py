@@ -140,17 +140,28 @@ def _plain(config: RunConfig) -> dict[str, Any]:
     return data
 
 
-def test_a_finished_run_is_not_overwritten(tmp_path: Path) -> None:
-    run(quick_config("finetune"), tmp_path)
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("finetuned") / "run"
+    run(quick_config("finetune"), path)
+    return path
+
+
+@pytest.fixture
+def finished(finetuned: Path, tmp_path: Path) -> Path:
+    """The folder of a finished run, which a test may damage."""
+    return Path(shutil.copytree(finetuned, tmp_path / "finished"))
+
+
+def test_a_finished_run_is_not_overwritten(finished: Path) -> None:
     with pytest.raises(CheckpointError, match="already holds a run"):
-        run(quick_config("finetune"), tmp_path)
+        run(quick_config("finetune"), finished)
 
 
-def test_resuming_with_other_settings_names_the_difference(tmp_path: Path) -> None:
-    run(quick_config("finetune"), tmp_path)
+def test_resuming_with_other_settings_names_the_difference(finished: Path) -> None:
     changed = quick_config("finetune", **{"representation.first.learning_rate": 0.2})
     with pytest.raises(CheckpointError, match=r"representation\.first\.learning_rate: 0\.1 there, 0\.2 now"):
-        run(changed, tmp_path, resume=True)
+        run(changed, finished, resume=True)
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
@@ -200,14 +211,13 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         run(quick_config("finetune"), tmp_path / "file")
 
 
-def test_a_truncated_checkpoint_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    run(quick_config("finetune"), tmp_path)
-    folder = RunFolder(tmp_path)
+def test_a_truncated_checkpoint_is_refused_with_the_way_out(finished: Path) -> None:
+    folder = RunFolder(finished)
     (folder.task(2) / "evaluation.safetensors").unlink()
     checkpoint = folder.checkpoint(2)
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(CheckpointError, match="truncated"):
-        run(quick_config("finetune"), tmp_path, resume=True)
+        run(quick_config("finetune"), finished, resume=True)
 
 
 def test_a_run_of_an_older_release_says_which_one_to_use(tmp_path: Path) -> None:
