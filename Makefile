@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests start many processes: compiled modules are kept even where the environment asks for none.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test torture bench docs clean
 
 demo: $(VENV)/installed
