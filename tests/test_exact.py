@@ -144,3 +144,13 @@ def test_a_pretrained_network_refuses_other_channels_and_the_advice_works() -> N
 def test_channels_that_could_be_rows_are_not_guessed_at(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match=r"\(N, C, H, W\)"):
         ArrayImages(torch.zeros(shape, dtype=torch.uint8))
+
+
+def test_a_learner_of_twenty_classes_on_1280_features_takes_30_megabytes_at_most(tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite_pytorch", reason="the file holds the network of the extra pretrained")
+    pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    learner = Learner(make_method("exact-pretrained"), (3, 8, 8), (0.5,) * 3, (0.25,) * 3)
+    learner.learn(LabelledImages(ArrayImages(pixels), torch.arange(40) % 20, tuple(range(20))))
+    learner.save(tmp_path / "kept.safetensors")
+    assert learner.network.extractor.size == 1280
+    assert (tmp_path / "kept.safetensors").stat().st_size <= 30_000_000
