@@ -118,6 +118,70 @@ def test_features_that_only_removed_images_had_do_not_count(strength: float) -> 
     assert not sums.cross[20:].any()
 
 
+def test_features_that_the_others_hardly_have_stay_theirs_when_a_class_is_removed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, targets = torch.rand(90, 12, generator=generator), torch.arange(90) % 3
+    features[targets > 0, 6:] *= 3e-3  # a hundred thousandth of the squares of class 0
+    own = targets == 0
+    sums = FeatureSums(12).add_(features, targets)
+    squares = sums.mean_square() * 90
+    sums.remove_(features[own].flip(0), targets[own]).clear_(squares, 90).regroup_(((1,), (2,)))
+    never = FeatureSums(12).add_(features[~own], targets[~own] - 1)
+    found, expected = (Ridge(0.1, True).solve(one, unit_deviation(one)) for one in (sums, never))
+    torch.testing.assert_close(found(features[~own]), expected(features[~own]), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("images", [100, 1000])
+def test_images_that_look_much_alike_are_summed_as_exactly_as_others(images: int) -> None:
+    """Features a thousand deviations away from zero, in one go and in pieces."""
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(images) % 4
+    features = 1000 + torch.randn(images, 20, generator=generator)
+    features[torch.arange(images), targets] += 2
+    at_once = FeatureSums(20).add_(features, targets)
+    pieces = FeatureSums(20)
+    for some in torch.split(torch.randperm(images, generator=generator), 37):
+        pieces.add_(features[some], targets[some], 4)
+    exact = FeatureSums(20).add_(features.double(), targets)
+    one, two, three = (Ridge(0.01, True).solve(sums)(features - 1000) for sums in (at_once, pieces, exact))
+    torch.testing.assert_close(one, three, atol=1e-5, rtol=0)
+    torch.testing.assert_close(two, three, atol=1e-5, rtol=0)
+
+
+def test_squares_that_overflow_are_refused() -> None:
+    with pytest.raises(DataError, match="too large"):
+        FeatureSums(3).add_(torch.full((300, 3), 1e200, dtype=torch.float64), torch.zeros(300, dtype=torch.long))
+
+
+def test_dropping_many_classes_at_once_is_dropping_one_after_the_other() -> None:
+    features, targets = data()
+    one, other = (FeatureSums(WIDTH).add_(features, targets) for _ in range(2))
+    one.regroup_(((3,), (1,)))
+    for target in (2, 0):
+        other.drop_(target)
+    other.regroup_(((1,), (0,)))
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(value, other.state_dict()[name], atol=1e-9, rtol=1e-9)
+
+
+def test_repeated_images_leave_regressions_to_choose_from() -> None:
+    features, targets = torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
+    weighing, choice = Weighing(FeatureSums(4).add_(features, targets)), Choice([Discriminant(0.3), Strength(10.0)])
+    choice.observe(weighing, features[None], targets)
+    assert choice.tried.tolist() == [False, True]
+    assert choice.solve(weighing)(features).argmax(1).tolist() == targets.tolist()
+
+
+def test_of_two_learners_that_gave_up_all_that_the_other_tries_the_one_that_judged_more_decides() -> None:
+    few, many = (Choice([Strength(10.0), Strength(100.0)]) for _ in range(2))
+    for choice, tried, images in ((few, 0, 20), (many, 1, 180)):
+        choice.tried[1 - tried] = False
+        choice.images += images
+        choice.hits[tried] += images
+    for merged in (few.merged(many, (0,)), many.merged(few, (0,))):
+        assert (merged.best, int(merged.images)) == (1, 180)
+
+
 def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     features, targets = data()
     late = targets >= 2
@@ -279,7 +343,7 @@ def test_an_image_left_out_of_discriminant_analysis_scores_as_if_never_seen(view
         weight = torch.linalg.solve(spread, means)
         scores = shown[:, image] @ weight - (means * weight).sum(0) / 2
         if priors:
-            scores = scores + (sums.counts.double() / sums.counts.sum()).log()
+            scores = scores + (rest.counts.double() / rest.counts.sum()).log()
         torch.testing.assert_close(differences(found[[image]]), differences(scores.mean(0, True)), atol=1e-3, rtol=1e-4)
 
 
@@ -418,7 +482,7 @@ def test_nothing_can_be_solved_from_nothing() -> None:
         Discriminant(0.1).solve(FeatureSums(WIDTH))
     with pytest.raises(ConfigError, match="positive"):
         Ridge(0).solve(FeatureSums(WIDTH).add_(*data()))
-    with pytest.raises(DataError, match="constant"):
+    with pytest.raises(DataError, match="zero"):
         Ridge(0.1).solve(FeatureSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)))
 
 

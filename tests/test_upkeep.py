@@ -18,7 +18,7 @@ from adagauss.linalg import summed_columns
 from adagauss.runtime import available_memory
 from adagauss.state import Common, Learned
 from adagauss.sums import FeatureSums
-from adagauss.sums.memory import check_fits, needed_bytes, widest
+from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 WIDTH = 6
@@ -86,7 +86,8 @@ def test_a_state_says_that_it_cannot_follow_unless_it_is_of_all_classes_together
 @given(classes=st.integers(1, 300), available=st.integers(10_000, 10**10), rows=st.integers(0, 2000))
 def test_the_widest_features_that_fit_do_and_one_more_would_not(classes: int, available: int, rows: int) -> None:
     width = widest(classes, available, rows)
-    assert needed_bytes(width, classes, rows) <= available < needed_bytes(width + 1, classes, rows)
+    assert width == 0 or needed_bytes(width, classes, rows) <= available
+    assert available < needed_bytes(width + 1, classes, rows)
 
 
 def test_sums_take_at_least_what_their_tensors_take() -> None:
@@ -97,8 +98,15 @@ def test_sums_take_at_least_what_their_tensors_take() -> None:
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
     check_fits(1000, 10, None, str)
     check_fits(1000, 10, needed_bytes(1000, 10), str)
-    with pytest.raises(ConfigError, match=r"1000 features and 10 classes take .* GiB.* filters=999 would fit"):
+    with pytest.raises(ConfigError, match=r"1000 features and 10 classes take .* MiB.* filters=999 would fit"):
         check_fits(1000, 10, needed_bytes(999, 10), lambda most: f"filters={most}")
+
+
+def test_groups_that_do_not_fit_are_refused_with_how_many_would() -> None:
+    each = needed_bytes(100, 10)
+    check_groups_fit([100] * 3, 10, 3 * each, str)
+    with pytest.raises(ConfigError, match=r"3 groups of 100 features.* at most 200 would fit"):
+        check_groups_fit([100] * 3, 10, 3 * each - 1, lambda most: f"at most {most}")
 
 
 def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
@@ -115,7 +123,8 @@ def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
     [
         ("exact", 2_000_000, "backbone.options.filters="),
         ("exact-auto", 2_500_000, "backbone.options.patches.filters="),
-        ("exact-auto", 500_000, "backbone.name"),
+        ("exact-auto", 500_000, "backbone.options.pretrained=null with backbone.options.patches.filters=1"),
+        ("circle", 500_000, "free some memory"),
         ("ranpac", 500_000, "classifier.random_features="),
         ("exact-pretrained", 500_000, "backbone.name"),
     ],
@@ -140,6 +149,6 @@ def test_more_classes_than_fit_leave_the_learner_as_it_was(monkeypatch: pytest.M
     learner = taught("exact", 1)
     before = learner.knowledge
     monkeypatch.setattr(runtime, "available_memory", lambda: 1000)
-    with pytest.raises(ConfigError, match="would fit"):
+    with pytest.raises(ConfigError, match="free some memory"):
         learner.learn(toy_tasks()[1])
     assert learner.knowledge is before

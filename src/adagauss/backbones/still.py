@@ -61,7 +61,8 @@ class StillTrunk(Trunk):
         own = width - (self.width - self.dictionary.width)
         if own > 0:
             return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
-        return super().narrower(width)
+        alone = self.dictionary.filters_within(width)
+        return f"{self.where}.options.pretrained=null with {self.where}.options.patches.filters={alone}"
 
     def blocks(self) -> list[nn.Module]:
         return []

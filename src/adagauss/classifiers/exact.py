@@ -221,7 +221,7 @@ class ExactRidge(ExactClassifier):
     """
 
     kind = "exact_ridge"
-    strengths: tuple[PositiveFloat, ...] = STRENGTHS
+    strengths: tuple[Annotated[PositiveFloat, Field(allow_inf_nan=False)], ...] = STRENGTHS
     """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
     intercept: bool = False
     """Regress centred labels on centred features, so that a constant in the features does not count."""

@@ -10,13 +10,16 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from adagauss.backbones import Network
 from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
+from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
+from adagauss.sums.memory import check_groups_fit
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
 
@@ -90,6 +93,10 @@ class GroupedLDA(Classifier):
         sums = GroupSums(now.network.extractor.groups).to(now.runtime.device) if known is None else known.sums.copy()
         views, targets = take_in(sums, now, self.flips, self.judged)
         return Fitted(self._of(sums), self._left_out(sums, views, targets))
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        extractor, rows = network.extractor, self.judged * (2 if self.flips else 1)
+        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.narrower, rows)
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> GroupedScorer:
         assert isinstance(before, GroupedScorer)

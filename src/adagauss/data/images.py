@@ -214,7 +214,10 @@ def to_uint8(pixels: Tensor) -> Tensor:
         return (pixels * 255).round().to(torch.uint8).contiguous()
     low, high = int(pixels.min()), int(pixels.max())
     if low < 0 or high > 255:
-        raise DataError(f"integer images must lie in 0..255, these lie in {low}..{high}")
+        raise DataError(
+            f"integer images must lie in 0..255, these lie in {low}..{high}: divide 16-bit pixels by 257, "
+            "or give floats in 0..1"
+        )
     return pixels.to(torch.uint8).contiguous()
 
 

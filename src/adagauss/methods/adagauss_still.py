@@ -1,6 +1,6 @@
 """Still and moving together: AdaGauss+ and, beside it, patches that never move; one weighs the other.
 
-    task 1: a dictionary of whitened patches of its images, without labels         backbone (companion)
+    once: a dictionary of whitened patches of photographs that belong to no task   backbone (companion)
     every task, with x the features of the network and z those of the dictionary:
         leave out a twentieth of the images; AdaGauss+ learns from the others      evidence, representation, drift
         sums of z for a ridge regression of everything seen                        classifier (still)

@@ -90,7 +90,7 @@ def whiten_patches(patches: Tensor, epsilon: float, energy: float = 1.0) -> Whit
     if not float(values[0]) > 1e-8:
         raise DataError(
             "all patches of the images look alike, so there is nothing to build a dictionary from: "
-            "give images with some contrast"
+            "give images with some contrast, or draw more patches (backbone.options.patches)"
         )
     share = (values / (values + epsilon)).cumsum(0)
     kept = 1 + int((share < energy * share[-1] * (1 - 1e-9)).sum())

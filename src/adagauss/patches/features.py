@@ -63,8 +63,9 @@ class PatchSettings(Config):
         if self.patch_sizes:
             return self.patch_sizes
         side = min(shape[1:])
-        usual = min(USUAL_SIZE, max(LEAST_SIZE, round(side * USUAL_SIZE / USUAL_SIDE)))
-        largest = max(usual, side - (self.grid - 1) * self.stride)
+        most = side - (self.grid - 1) * self.stride  # with which one patch at least begins in every cell
+        usual = min(USUAL_SIZE, max(LEAST_SIZE, round(side * USUAL_SIZE / USUAL_SIDE)), max(2, most))
+        largest = max(usual, most)
         around = (usual + 2 * (number - (self.scales - 1) // 2) for number in range(self.scales))
         return tuple(sorted({min(max(size, 2), largest) for size in around}))
 

@@ -118,8 +118,8 @@ class Choice(Learned):
             for index in candidates:
                 try:
                     found[index] = weighed.left_out(self._rule(index, sums), views, targets)
-                except NumericalError:
-                    # A covariance may have no inverse where a regression does well.
+                except (DataError, NumericalError):
+                    # There may be no covariance, or none with an inverse, where a regression does well.
                     self.tried[index] = False
         if not found:
             raise NumericalError("no rule can be solved from these images: they are too much alike; add others")
@@ -137,12 +137,17 @@ class Choice(Learned):
         return self
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
-        """Evidence of both adds up; candidates that either gave up are tried no more, if any are left."""
+        """Evidence of both adds up; candidates that either gave up are tried no more.
+
+        Where none is left, what one found out cannot be compared with what the other did: the one that has judged more
+        images has the say.
+        """
+        if not bool((self.tried & other.tried.to(self.tried.device)).any()):
+            return copy.deepcopy(self if self.images >= other.images.to(self.images.device) else other)
         both = copy.deepcopy(self)
         for name in ("hits", "surprise", "second", "images"):
             both.get_buffer(name).add_(other.get_buffer(name).to(both.hits.device))
-        left = self.tried & other.tried.to(self.tried.device)
-        both.tried = left if bool(left.any()) else self.tried.clone()
+        both.tried &= other.tried.to(both.tried.device)
         return both
 
     @property

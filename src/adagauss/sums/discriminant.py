@@ -104,7 +104,11 @@ class Discriminant:
         inner = torch.linalg.solve(freedom, means_d)
         linear = means_x + points_d @ inner
         square: Tensor = means_m + (means_d * inner).sum(1)
-        scores: Tensor = linear.mean(1) - square / 2 + self._log_priors(sums)
+        scores: Tensor = linear.mean(1) - square / 2
+        if self.priors:
+            counts = sums.counts.double().expand(images, -1).clone()
+            counts[row, targets] -= number
+            scores = scores + (counts / counts.sum(1, keepdim=True)).log()
         return scores
 
     def _log_priors(self, sums: FeatureSums) -> Tensor:

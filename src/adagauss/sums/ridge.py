@@ -25,6 +25,8 @@ from adagauss.sums.totals import FeatureSums
 REFINEMENTS = 10
 TOLERANCE = 1e-6
 """Relative size of a correction after which a solution is good enough."""
+CONSTANT = 1e-12
+"""What rounding leaves of the variance of features that never move, relative to their mean square."""
 LEAST_FREEDOM = 1e-5
 """Of what an image does not decide about its own score: rounding must not make it nothing or negative."""
 
@@ -93,10 +95,13 @@ class _System:
         self.mean = sums.total / self.number if rule.intercept else torch.zeros_like(sums.total)
         squares = factors_of(sums, scale).square()
         # A constant in the features must not make the ridge stronger where it does not count otherwise.
-        about = (diagonal(sums.strips()).double() - self.number * self.mean.square()).clamp_min(0)
-        ridge = rule.strength * float((about * squares).sum()) / sums.features
-        if not ridge > 0:
-            raise DataError("all features are constant, so nothing can be told apart: check what they come from")
+        norms = diagonal(sums.strips()).double()
+        about = (norms - self.number * self.mean.square()).clamp_min(0)
+        moving, whole = (float((square * squares).sum()) / sums.features for square in (about, norms))
+        if not whole > 0:
+            raise DataError("all features are zero, so nothing can be told apart: check what they come from")
+        # Of images that are all the same, as a first one is, there is nothing but their number to learn from.
+        ridge = rule.strength * (moving if moving > CONSTANT * whole else whole)
         self.sums = sums
         self.intercept = rule.intercept
         self.shift = ridge / squares

@@ -26,13 +26,12 @@ from adagauss.sums.packed import (
 )
 
 ROWS = 4096
-"""Images added at once: bounds memory, and how many float32 products are summed before they reach float64."""
+"""Images added at once, which bounds memory."""
 
-LEFT_BY_ROUNDING = 3e-5
-"""Share of its sum of squares that is left of a feature whose images were all removed: 1.3e-5 at most with
-EfficientNet-Lite0, in batches of other sizes."""
-LEFT_OF_MEAN = 1e-3
-"""The same, as a share of what images at random would have left: such a feature tells nothing."""
+LEFT_BY_ROUNDING = 1e-11
+"""Share of its sum of squares that adding and removing leaves of a feature, if the images come with the same bits."""
+NOISE = 16.0
+"""How often the share that is left of a sum may be left of a sum of squares; both are sums of random signs."""
 
 
 class FeatureSums(Learned):
@@ -106,13 +105,27 @@ class FeatureSums(Learned):
         feature is set to zero. Products exceed what squares allow by rounding, and are cut there.
         """
         norms = diagonal(self.strips()).double()
-        gone = norms.abs() <= before * max(LEFT_BY_ROUNDING, LEFT_OF_MEAN * int(self.images) / max(1, images))
+        gone = norms.abs() <= self._rounding(before, (before - norms).clamp_min(0), images - int(self.images))
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
             strip[gone[first : first + len(strip)]] = 0
             strip[:, gone[first:]] = 0
         bound_products(self.strips(), before)
         self.cross[gone], self.total[gone] = 0, 0
         return self
+
+    def _rounding(self, before: Tensor, removed: Tensor, images: int) -> Tensor:
+        """(width,) what may be left of sums of squares by rounding, after ``images`` with such squares were removed.
+
+        The sums of classes whose images are all gone show it: Σδ is left of them where nothing should be, and of the
+        squares then about 2xΣδ, with x² the mean of those removed. A feature in which Σδ happens to be small counts by
+        what is usual.
+        """
+        left = self.cross[:, self.counts == 0].abs()
+        if not left.shape[1] or images <= 0:
+            return LEFT_BY_ROUNDING * before
+        share = left.amax(1) / (removed * images).sqrt().clamp_min(1e-300)
+        usual = share[removed > 0].median() if bool((removed > 0).any()) else share.new_zeros(())
+        return LEFT_BY_ROUNDING * before + NOISE * removed * torch.where(removed > 0, share.clamp_min(usual), 0.0)
 
     @property
     def width(self) -> int:
@@ -213,23 +226,25 @@ class FeatureSums(Learned):
         """
         if not 0 <= target < self.classes:
             raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
-        if int(self.counts[target]):
-            own = self.cross[:, target]
-            add_products(self.strips(), (own / self.counts[target].double().sqrt()).to(self.gram).unsqueeze(0), -1)
-            self.total -= own
+        self._without([target])
         kept = [index for index in range(self.classes) if index != target]
         self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
         return self
 
     def regroup_(self, groups: Groups) -> Self:
         """Drop the classes in no group, and make one class of each group."""
-        kept = sorted(column for group in groups for column in group)
-        for column in reversed(range(self.classes)):
-            if column not in kept:
-                self.drop_(column)
-        left = [[kept.index(column) for column in group] for group in groups]
-        self.cross, self.counts = summed_columns(self.cross, left), summed_columns(self.counts, left)
+        kept = {column for group in groups for column in group}
+        self._without([column for column in range(self.classes) if column not in kept])
+        self.cross, self.counts = summed_columns(self.cross, groups), summed_columns(self.counts, groups)
         return self
+
+    def _without(self, columns: Sequence[int]) -> None:
+        """Take the means of classes out of A and of the total; their columns stay."""
+        there = [column for column in columns if int(self.counts[column])]
+        if there:
+            means = self.cross[:, there] / self.counts[there].double().sqrt()
+            add_products(self.strips(), means.mT.to(self.gram), -1)
+            self.total -= self.cross[:, there].sum(1)
 
     def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:
         if len(targets) == 0:
@@ -237,11 +252,15 @@ class FeatureSums(Learned):
         matrix = self.strips()
         for rows, labels in zip(torch.split(features, ROWS), torch.split(targets, ROWS), strict=True):
             rows = rows.to(self.gram.device)
-            add_products(matrix, rows, sign)
             exact = rows.double()
-            one_hot = F.one_hot(labels.to(rows.device), self.classes).double()
-            self.cross.addmm_(exact.mT, one_hot, alpha=sign)
+            # In float64: of images that look much alike, float32 products lose what tells them apart.
+            add_products(matrix, exact.to(self.gram.dtype), sign)
+            # Class by class along rows: a product with one-hot labels would cost as much as A for many classes.
+            sums = exact.new_zeros(self.classes, self.width).index_add_(0, labels.to(rows.device), exact)
+            self.cross.add_(sums.mT, alpha=sign)
             self.total.add_(exact.sum(0), alpha=sign)
+        if not bool(torch.isfinite(diagonal(matrix)).all()):
+            raise DataError("features are too large for their squares to be summed: scale them down")
         self.counts += sign * torch.bincount(targets, minlength=self.classes).to(self.counts)
         self.images += sign * len(targets)
         return self
