@@ -119,21 +119,15 @@ VARIANTS: dict[str, Variant] = {
     "threshold 0.5": partial(dictionary, filters=BASE, threshold=0.5),
     "threshold 1": partial(dictionary, filters=BASE, threshold=1.0),
     "sizes 4, 6, 8": partial(dictionary, filters=BASE, scales=3),
-    "sizes 4, 6, 8, 10, 12": partial(dictionary, filters=BASE, patch_sizes=(4, 6, 8, 10, 12)),
     "grid 3": partial(dictionary, filters=BASE, grid=3),
     "filters 675 (as many features as grid 3)": partial(dictionary, filters=675),
     "brightness and hue apart": partial(
         side_by_side,
         parts=(partial(seen_as, look=brightness, filters=150), partial(seen_as, look=hue, filters=150)),
     ),
-    "brightness and hue apart, 200 and 100": partial(
-        side_by_side,
-        parts=(partial(seen_as, look=brightness, filters=200), partial(seen_as, look=hue, filters=100)),
-    ),
     "half of the filters at half the size": partial(
         side_by_side, parts=(partial(dictionary, filters=150), partial(seen_as, look=halved, filters=150))
     ),
-    "second layer alone": partial(second_layer, first=50, filters=BASE, size=3),
     "half of the filters in a second layer": partial(
         side_by_side, parts=(partial(dictionary, filters=150), partial(second_layer, first=50, filters=150, size=3))
     ),
@@ -144,7 +138,6 @@ VARIANTS: dict[str, Variant] = {
     "4,800 random features of 300 filters": partial(expanded, features=300, number=4800),
     "filters 1200": partial(dictionary, filters=1200),
     "filters 2400": partial(dictionary, filters=2400),
-    "filters 3600": partial(dictionary, filters=3600),
 }
 
 
