@@ -60,6 +60,7 @@ def test_predict_takes_a_run(adagauss: Command, run_folder: Path, tmp_path: Path
 
 def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
     result = adagauss("info", run_folder)
+    assert "method   adagauss: memory" in result.out
     assert result.code == 0, result.err
     assert "4 classes, taught in 2 tasks" in result.out
     assert f"{(16 + 16 * 17 // 2) * 8:,} bytes" in result.out

@@ -60,7 +60,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     known, tasks = len(learner.classes), len(learner.tasks)
     yield "knows", f"{terminal.counted(known, 'class', 'classes')}, taught in {terminal.counted(tasks, 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
-    yield "method", f"{classifier.method or f'effort {classifier.effort}'}: {parts}"
+    yield "method", f"{_chosen(classifier, path)}: {parts}"
     yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
@@ -78,6 +78,15 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
             "the run folder keeps real statistics of all classes for figures, in tasks/*/real.safetensors: remove "
             "them, or run with --diagnostics none, if they must not be kept",
         )
+
+
+def _chosen(classifier: Model, path: Path) -> str:
+    """What was asked for: the method, in a run or a model, or an effort that chooses one."""
+    if path.is_dir():
+        from adagauss.runs import RunFolder
+
+        return str(RunFolder(path).config.get("method_name"))
+    return classifier.method or f"effort {classifier.effort}"
 
 
 def kept(learner: Learner) -> Iterator[tuple[str, str]]:

@@ -122,7 +122,10 @@ class Choice(Learned):
                     # There may be no covariance, or none with an inverse, where a regression does well.
                     self.tried[index] = False
         if not found:
-            raise NumericalError("no rule can be solved from these images: they are too much alike; add others")
+            raise NumericalError(
+                "no rule can be solved from these images: add others, if they are much alike, or choose usual "
+                "strengths and shrinkages (classifier.strengths, classifier.shrinkages)"
+            )
         for index, scores in found.items():
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
             right, second = surprises(scores, targets)
