@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -18,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.classifiers.random_features import RandomFeatures
-from adagauss.data.images import Images, LabelledImages
+from adagauss.data.images import ArrayImages, Images, LabelledImages
 from adagauss.data.orders import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.patches.photographs import photograph_crops
@@ -37,22 +36,11 @@ Features = Callable[[Tensor], Tensor]
 Variant = Callable[[torch.Generator], Features]
 
 
-@dataclass(frozen=True)
-class Pixels:
+class Pixels(ArrayImages):
     """Images of any number of channels: the answers of a first layer have more channels than rows."""
 
-    pixels: Tensor
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        _, channels, height, width = self.pixels.shape
-        return channels, height, width
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def batch(self, indices: Tensor) -> Tensor:
-        return self.pixels[indices]
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels
 
 
 def dictionary(generator: torch.Generator, **settings: object) -> Features:

@@ -12,7 +12,7 @@ from torch import Tensor
 BLOCK = 1024
 """Rows of a strip: large enough for fast products, small enough that little below the diagonal is kept."""
 ROUNDING = 1e-4
-"""Sums of float32 products may break an inequality that holds for exact ones by this share."""
+"""Rounding of features and products may break an inequality that holds for exact sums by this share."""
 
 
 def packed_numbers(width: int, block: int = BLOCK) -> int:

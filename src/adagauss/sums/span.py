@@ -23,9 +23,9 @@ ALIKE = 1e-3
 NOTHING = 1e-6
 """What is left of a feature, relative to the mean of all, that is rounding."""
 FAR_FROM_ZERO = 1e4
-"""Mean square of features, in units of their variance, of which sums of float32 products are too rough for this."""
+"""Mean square of features, in units of their variance, of which sums of float32 features are too rough for this."""
 MOST_LEFT = 1e-3
-"""The same, that may be left of a feature in the end: with more, sums of float32 products are not exact enough."""
+"""The same, that may be left of a feature in the end: with more, sums of float32 features are not exact enough."""
 LEAST_PIVOT = 1e-10
 """Share of a direction that others must not explain: features of the weighed groups alone may span less than all do."""
 
