@@ -148,9 +148,12 @@ def test_images_that_look_much_alike_are_summed_as_exactly_as_others(images: int
     torch.testing.assert_close(two, three, atol=1e-5, rtol=0)
 
 
-def test_squares_that_overflow_are_refused() -> None:
+def test_squares_that_overflow_are_refused_and_the_sums_stay() -> None:
+    sums = FeatureSums(3).add_(torch.eye(3), torch.arange(3))
     with pytest.raises(DataError, match="too large"):
-        FeatureSums(3).add_(torch.full((300, 3), 1e200, dtype=torch.float64), torch.zeros(300, dtype=torch.long))
+        sums.add_(torch.full((300, 3), 1e200, dtype=torch.float64), torch.zeros(300, dtype=torch.long))
+    assert sums.images == 3
+    assert sums.total.tolist() == [1, 1, 1]
 
 
 def test_dropping_many_classes_at_once_is_dropping_one_after_the_other() -> None:
