@@ -17,7 +17,7 @@ import torch
 from adagauss.analysis.replay import Replay, mean_log_det, replay
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift import Adapter
+from adagauss.parts.drift import Adapter
 from adagauss.runs import RunConfig, RunFolder, make_config, run
 from adagauss.runs.compare import Spread, markdown
 

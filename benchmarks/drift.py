@@ -10,9 +10,9 @@ from torch import Tensor
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.drift import Adapter
 from adagauss.gaussians import ClassGaussians
 from adagauss.networks import mlp
+from adagauss.parts.drift import Adapter
 from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe

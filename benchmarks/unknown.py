@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from adagauss.assessment import keep
-from adagauss.classifiers import Bayes
 from adagauss.evidence import Evidence, Typicality
 from adagauss.evidence.typicality import typicality
 from adagauss.gaussians import ClassGaussians
+from adagauss.parts.classifiers import Bayes
 from adagauss.sums import Discriminant, FeatureSums, Ridge, oas_shrinkage
 
 from .still_features import Part, still_features

@@ -12,13 +12,13 @@ from sklearn.naive_bayes import GaussianNB
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
-from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear, Scorer
 from adagauss.config import Part
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.methods import make_method
+from adagauss.parts.classifiers import Bayes, Classifier, NearestMean, SampledLinear, Scorer
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
-from adagauss.drift.maps import ViewBatches
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.linalg import Affine, sample_covariance
+from adagauss.parts.drift import Adapter, AffineMap, Drift, NoDrift, ViewBatches
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe

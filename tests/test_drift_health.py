@@ -10,11 +10,9 @@ import torch
 
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift import Adapter, AffineMap
-from adagauss.drift.health import Fit, collapse, collapse_warning, relative_error
-from adagauss.drift.maps import ViewBatches
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.parts.drift import Adapter, AffineMap, Fit, ViewBatches, collapse, collapse_warning, relative_error
 from adagauss.progress import Reporter
 from adagauss.runtime import Runtime
 from adagauss.training import Recipe

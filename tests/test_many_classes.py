@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss import GaussianBayes, linalg, low_rank
-from adagauss.classifiers import Bayes
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
 from adagauss.gaussians import statistics as bank_statistics
 from adagauss.learner import Learner
 from adagauss.memory import GaussianMemory
+from adagauss.parts.classifiers import Bayes
 from adagauss.sampling import Sampler
 from tests.contracts.test_export import check_export
 from tests.contracts.toy import quick_method, same, scores, state, taught, toy_images, toy_tasks

@@ -17,8 +17,8 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import NumericalError
 from adagauss.gaussians import ClassGaussians
-from adagauss.representation import Representation
-from adagauss.representation.terms import AntiCollapse, CrossEntropy
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import AntiCollapse, CrossEntropy
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from time import perf_counter
 
-from adagauss.classifiers.base import Trial
 from adagauss.data.images import LabelledImages
-from adagauss.drift.health import collapse_warning
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
+from adagauss.parts.classifiers import Trial
+from adagauss.parts.drift import collapse_warning
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import CurrentTask

@@ -9,12 +9,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from adagauss.classifiers.base import Attempt, Fitted, LeftOut
 from adagauss.config import Part
 from adagauss.evidence import Evidence, Typicality
 from adagauss.evidence.typicality import typicality
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import by_rows
+from adagauss.parts.classifiers import Attempt, Fitted, LeftOut
 from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
 

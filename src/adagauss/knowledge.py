@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from adagauss import linalg
 from adagauss.backbones import Extractor, Network
-from adagauss.classifiers import Scorer
 from adagauss.data.images import Images, Label
 from adagauss.errors import DataError, NumericalError
 from adagauss.evidence import Evidence, Typicality
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import Method
+from adagauss.parts.classifiers import Scorer
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import extract_features

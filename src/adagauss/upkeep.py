@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.classifiers.base import Scorer
 from adagauss.config import plain
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
+from adagauss.parts.classifiers import Scorer
 from adagauss.runtime import Runtime
 from adagauss.settings import flatten
 from adagauss.state import Groups, Learned

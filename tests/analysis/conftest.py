@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from adagauss.analysis.measured import testing
-from adagauss.classifiers.linear import SampledLinear
 from adagauss.data.stream import StreamConfig
+from adagauss.parts.classifiers import SampledLinear
 from adagauss.runs import RunFolder, make_config, run
 from adagauss.training import Recipe
 

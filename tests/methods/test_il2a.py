@@ -13,9 +13,8 @@ from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_e
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.gaussians import ClassGaussians
-from adagauss.representation import Mixtures, Step
-from adagauss.representation.mixtures import pair_index
-from adagauss.representation.terms.semantic import SemanticAugmentation, upper_bound_logits
+from adagauss.methods.il2a import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
+from adagauss.parts.representation import Step
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 

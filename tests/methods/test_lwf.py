@@ -15,7 +15,7 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
-from adagauss.representation import Step
+from adagauss.parts.representation import Step
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 

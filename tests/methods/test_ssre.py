@@ -17,10 +17,16 @@ from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians
 from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.methods.ssre import (
+    ParallelConvolutions,
+    SelectiveCrossEntropy,
+    SelectiveDistillation,
+    adaptable,
+    fold_norms,
+    similarity,
+)
 from adagauss.methods.traits import dataset_layers
-from adagauss.representation import ParallelConvolutions, Step
-from adagauss.representation.parallel_convolutions import adaptable, fold_norms
-from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation, similarity
+from adagauss.parts.representation import Step
 from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 

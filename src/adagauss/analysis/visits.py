@@ -11,12 +11,12 @@ from torch import Tensor
 
 from adagauss.backbones.folding import folded
 from adagauss.data.stream import TaskStream
-from adagauss.drift import Moved
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner
 from adagauss.memory import Memory
 from adagauss.methods import Method
+from adagauss.parts.drift import Moved
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
 from adagauss.runtime import Runtime

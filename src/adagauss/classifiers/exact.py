@@ -15,12 +15,12 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
+from adagauss.parts.classifiers import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing

@@ -11,10 +11,10 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
+from adagauss.parts.classifiers import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Discriminant, GroupSums, Linear

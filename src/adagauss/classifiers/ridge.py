@@ -6,11 +6,10 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from adagauss.classifiers.base import MemoryClassifier
-from adagauss.classifiers.linear import LinearClassifier, LinearScorer
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import mean_diagonal, solve_ridge
 from adagauss.needs import Need
+from adagauss.parts.classifiers import LinearClassifier, LinearScorer, MemoryClassifier
 from adagauss.task import Occasion
 
 

@@ -58,7 +58,7 @@ def replay(
     from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
-    from adagauss.drift import NoDrift
+    from adagauss.parts.drift import NoDrift
     from adagauss.runs import RunFolder
 
     reporter = make_reporter(quiet)

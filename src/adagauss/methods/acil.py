@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.analytic import Analytic
-from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy
+from adagauss.parts.drift import NoDrift
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import CrossEntropy
 from adagauss.training import Recipe
 
 

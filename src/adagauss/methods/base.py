@@ -11,15 +11,15 @@ from pydantic import Field, model_validator
 from adagauss.assessment import Assessment
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
-from adagauss.classifiers import Classifier
 from adagauss.config import Config, Part, part_of
 from adagauss.data.augment import Augmentation
-from adagauss.drift import Drift
 from adagauss.errors import unknown_name
 from adagauss.memory import Memory
 from adagauss.needs import Need, check_needs
+from adagauss.parts.classifiers import Classifier
+from adagauss.parts.drift import Drift
+from adagauss.parts.representation import NoReparameterisation, Representation, Term
 from adagauss.registry import Registry
-from adagauss.representation import NoReparameterisation, Representation, Term
 from adagauss.settings import Layer, Resolved, resolve
 
 COMPOSITION, USER = "method", "settings"
@@ -84,7 +84,6 @@ class Method(Config):
         found = {
             Need.NON_NEGATIVE: rectified,
             Need.STILL_FEATURES: still,
-            Need.COMPANION: self.backbone.companion is not None,
         }
         return frozenset(need for need, is_there in found.items() if is_there)
 

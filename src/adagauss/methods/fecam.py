@@ -15,13 +15,13 @@ The published code predicts the first task with its trained cosine outputs; here
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import Bayes
 from adagauss.data.augment import Augmentation
-from adagauss.drift import NoDrift
 from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy
+from adagauss.parts.classifiers import Bayes
+from adagauss.parts.drift import NoDrift
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import CrossEntropy
 from adagauss.training import Recipe
 
 

@@ -18,14 +18,13 @@ from __future__ import annotations
 from typing import Any
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import LearnedHead
 from adagauss.data.augment import Augmentation
-from adagauss.drift import NoDrift
 from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.representation import Representation, Rotations
-from adagauss.representation.terms import CrossEntropy, NormDistillation
-from adagauss.representation.terms.prototypes import PrototypeReplay
+from adagauss.parts.classifiers import LearnedHead
+from adagauss.parts.drift import NoDrift
+from adagauss.parts.representation import Representation, Rotations
+from adagauss.parts.terms import CrossEntropy, NormDistillation, PrototypeReplay
 from adagauss.training import Recipe
 
 RECIPE = Recipe(

@@ -12,12 +12,12 @@ import torch
 
 from adagauss.analysis.replay import Curve
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
-from adagauss.classifiers import Scorer
 from adagauss.config import plain
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.linalg import by_rows
 from adagauss.methods import Method
+from adagauss.parts.classifiers import Scorer
 from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.working import Datasets

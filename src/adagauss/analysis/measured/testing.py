@@ -16,10 +16,9 @@ from adagauss.analysis.measured.quantities import (
     REAL_MEANS,
 )
 from adagauss.analysis.visits import task_mean
-from adagauss.classifiers.base import Classifier, MemoryClassifier
-from adagauss.classifiers.linear import SampledLinear
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
+from adagauss.parts.classifiers import Classifier, MemoryClassifier, SampledLinear
 from adagauss.task import Occasion
 
 HEAD = SampledLinear(recipe=SampledLinear().recipe.with_changes(batch_size=512))
