@@ -1,4 +1,4 @@
-"""Changes of the classes beside learning: forgetting, joining, and merging two learners. Each makes new knowledge."""
+"""Changes of the classes after learning: forget, merge and rename classes, merge two learners."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.classifiers.base import Scorer
-from adagauss.config import plain
+from adagauss.core.config import flatten, plain
+from adagauss.core.learner_state import Knowledge
+from adagauss.core.state import Groups, Learned, Scorer
+from adagauss.core.task import CurrentTask, Upkeep
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
-from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
 from adagauss.runtime import Runtime
-from adagauss.settings import flatten
-from adagauss.state import Groups, Learned
-from adagauss.task import CurrentTask, Upkeep
 
 MOST_TOLD = 4
 """Settings that an error names."""

@@ -1,4 +1,4 @@
-"""Linear algebra of covariance matrices: pure, batched functions.
+"""Linear algebra of covariance matrices and of their eigenvalues: pure, batched functions.
 
 Matrices are in the last two axes; any number of batch axes may come before them.
 """
@@ -11,8 +11,72 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss import spectra
 from adagauss.errors import ConfigError, NumericalError
+
+ABSOLUTE = 0.01
+"""Tolerance of the published code: eigenvalues above it count, whatever their scale."""
+RELATIVE = 1e-3
+"""Tolerance relative to the largest eigenvalue."""
+
+
+def spectrum(covariance: Tensor) -> Tensor:
+    """Eigenvalues of symmetric matrices in float64, the largest first."""
+    exact = covariance.double()
+    values: Tensor = torch.linalg.eigvalsh((exact + exact.mT) / 2)
+    return values.flip(-1)
+
+
+def absolute_rank(values: Tensor, tolerance: float = ABSOLUTE) -> Tensor:
+    """Number of λ_i > ε: it depends on the scale of the features."""
+    count: Tensor = (values > tolerance).sum(-1)
+    return count
+
+
+def relative_rank(values: Tensor, tolerance: float = RELATIVE) -> Tensor:
+    """Number of λ_i > ε·λ_1: the same at every scale."""
+    count: Tensor = (values > tolerance * values[..., :1]).sum(-1)
+    return count
+
+
+def effective_rank(values: Tensor) -> Tensor:
+    """exp(−Σ p_i log p_i), p_i = λ_i / Σλ: S for equal eigenvalues, 1 for one direction, 0 for none."""
+    share = _shares(values)
+    entropy: Tensor = -torch.xlogy(share, share).sum(-1)
+    return torch.where(share.sum(-1) > 0, entropy.exp(), torch.zeros_like(entropy))
+
+
+def directions(values: Tensor, share: float = 0.95) -> Tensor:
+    """Number of leading λ_i whose running sum stays strictly below ``share``·Σλ, as the published code counts.
+
+    One more is needed to reach the share (`directions_needed`).
+    """
+    count: Tensor = (_shares(values).cumsum(-1) < share).sum(-1)
+    return count
+
+
+def directions_needed(values: Tensor, share: float = 0.95) -> Tensor:
+    """Smallest k with λ_1 + … + λ_k ≥ ``share``·Σλ; at most the number of eigenvalues."""
+    return (directions(values, share) + 1).clamp_max(values.shape[-1])
+
+
+def inverse_norm(values: Tensor) -> Tensor:
+    """‖Σ⁻¹‖_F = √(Σ 1/λ_i²); infinite for a singular matrix."""
+    smallest: Tensor = (1 / values.clamp_min(0)).square().sum(-1).sqrt()
+    return smallest
+
+
+def condition_number(values: Tensor) -> Tensor:
+    """λ_1 / λ_S; infinite for a singular matrix."""
+    smallest: Tensor = values[..., -1].clamp_min(0)
+    return torch.where(smallest > 0, values[..., 0] / smallest, torch.full_like(smallest, torch.inf))
+
+
+def _shares(values: Tensor) -> Tensor:
+    """λ_i / Σλ; zeros for the zero matrix."""
+    positive = values.clamp_min(0)
+    total = positive.sum(-1, keepdim=True)
+    return positive / torch.where(total > 0, total, torch.ones_like(total))
+
 
 JITTER_STEPS = 12
 
@@ -138,20 +202,20 @@ def correlation(covariance: Tensor) -> Tensor:
     return scaled + constant
 
 
-def ranks(covariance: Tensor, tolerance: float = spectra.RELATIVE, relative: bool = True) -> Tensor:
+def ranks(covariance: Tensor, tolerance: float = RELATIVE, relative: bool = True) -> Tensor:
     """Number of eigenvalues above ``tolerance`` (times the largest one, unless ``relative`` is off)."""
-    rank = spectra.relative_rank if relative else spectra.absolute_rank
-    return rank(spectra.spectrum(covariance), tolerance)
+    rank = relative_rank if relative else absolute_rank
+    return rank(spectrum(covariance), tolerance)
 
 
 def effective_ranks(covariance: Tensor) -> Tensor:
     """exp of the entropy of the normalised eigenvalues: S for the identity, 1 for rank one, 0 for the zero matrix."""
-    return spectra.effective_rank(spectra.spectrum(covariance))
+    return effective_rank(spectrum(covariance))
 
 
 def condition_numbers(covariance: Tensor) -> Tensor:
     """Largest over smallest eigenvalue; infinite for a singular matrix."""
-    return spectra.condition_number(spectra.spectrum(covariance))
+    return condition_number(spectrum(covariance))
 
 
 def symmetric_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:
@@ -278,3 +342,13 @@ def is_covariance(matrix: Tensor, negative: float = 0.1) -> bool:
     shift = negative * variances.mean() + torch.finfo(torch.float64).tiny
     identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
     return bool((variances >= 0).all()) and bool(torch.linalg.cholesky_ex(matrix + shift * identity).info == 0)
+
+
+def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float:
+    """Chen et al.'s oracle approximating shrinkage of a covariance S from its trace and squared norm ‖S‖²_F.
+
+    min(1, (a + μ²) / ((n + 1)(a − μ²/p))) with a = ‖S‖²/p² and μ = tr S/p.
+    """
+    mean, average = trace / width, square / width**2
+    excess = (number + 1) * (average - mean**2 / width)
+    return 1.0 if excess <= 0 else min(1.0, (average + mean**2) / excess)

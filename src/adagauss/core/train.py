@@ -1,4 +1,4 @@
-"""The only training loop: schedule, clipping, precision, progress, snapshots."""
+"""The training loop: schedule, clipping, precision, progress, snapshots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.config import Config
+from adagauss.core.config import Config
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.errors import NumericalError
 from adagauss.parallel.batch_norm import average_statistics, shared_batch_norm
 from adagauss.parallel.processes import Processes
@@ -223,3 +224,27 @@ def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtim
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     history = list(facts["history"])
     return history, len(history)
+
+
+def mlp(features: int, width: int) -> nn.Module:
+    """Linear(S, d·S) → GELU → Linear(d·S, S)."""
+    return nn.Sequential(nn.Linear(features, width * features), nn.GELU(), nn.Linear(width * features, features))
+
+
+class Sampler:
+    """Draws of N(μ_c, Σ_c + εI) for any list of classes, in float32."""
+
+    def __init__(self, bank: ClassGaussians, jitter: float = 0.0) -> None:
+        self.means = bank.means.float()
+        self.factors = bank.factors(jitter, torch.float32)
+
+    def draw(self, classes: Tensor, generator: torch.Generator) -> Tensor:
+        """One draw per entry of ``classes``, which are positions in the bank."""
+        device = self.means.device
+        noise = torch.randn(len(classes), self.means.shape[1], generator=generator).to(device)
+        draws = self.means[classes.to(device)]
+        # One product per class: gathering a factor for every draw would take S² numbers per draw.
+        for index in sorted(set(classes.tolist())):
+            rows = torch.nonzero(classes == index).flatten().to(device)
+            draws[rows] += noise[rows] @ self.factors[index].T
+        return draws

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.linalg import ROWS, safe_cholesky
+from adagauss.core.linalg import ROWS, safe_cholesky
 
 LEAST_VARIANCE = 1e-4
 """Smallest entry of d that is divided by, relative to the mean variance: products in float32 lose no more than that."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from adagauss.errors import DataError, UnsupportedError
 
@@ -126,6 +126,28 @@ class Common(Learned):
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
         return self
+
+
+class Scorer(Learned):
+    """Maps features to scores. It holds only buffers and no control flow over the batch, so it can be exported."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+    @property
+    def power(self) -> float | None:
+        """λ of Tukey's transform, if features enter as f^λ."""
+        return None
+
+    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
+        """Which groups of the network's features, of these sizes, change scores; None: all."""
+        return None
+
+    @property
+    def class_sums(self) -> Tensor | None:
+        """(width, C) sums over the images of each class, if the scorer keeps such sums."""
+        return None
 
 
 Kind = TypeVar("Kind", bound=Learned)

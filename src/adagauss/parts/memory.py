@@ -9,15 +9,14 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
-from adagauss.config import Part
+from adagauss.core.config import Need, Part
+from adagauss.core.gaussians import RANK, ClassGaussians, new_bank
+from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
+from adagauss.core.state import Groups, Learned
+from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
-from adagauss.gaussians import RANK, ClassGaussians, new_bank
-from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
-from adagauss.needs import Need
 from adagauss.parallel.statistics import add_shared
-from adagauss.state import Groups, Learned
-from adagauss.task import CurrentTask
 
 
 class Remembered(NamedTuple):
