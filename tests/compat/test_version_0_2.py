@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import tests.contracts.toy  # registers the backbone of the stored learners
 from adagauss import IncrementalClassifier, cli
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages
-from adagauss.learner import Learner
 
 FILES = Path(__file__).parent.parent / "fixtures" / "v0_2"
 REMOVED = {"circle", "adagauss-still"}
