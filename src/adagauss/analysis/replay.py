@@ -15,15 +15,17 @@ from typing import NamedTuple
 import torch
 
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
+from adagauss.classifiers import Classifier, Scorer
+from adagauss.core.config import Need, check_needs
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import by_rows
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
+from adagauss.drift import Drift, Moved
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import by_rows
-from adagauss.memory import Memory
 from adagauss.methods import method_info
-from adagauss.needs import check_needs
-from adagauss.parts.classifiers import Classifier, Scorer
-from adagauss.parts.drift import Drift, Moved
+from adagauss.parts.memory import Memory
 from adagauss.progress import Reporter
 from adagauss.runs.compare import Spread, markdown
 from adagauss.runs.configuration import RunConfig, stored_config
@@ -32,8 +34,6 @@ from adagauss.runs.metrics import mean
 from adagauss.runs.results import Stored
 from adagauss.runs.runner import make_stream
 from adagauss.runtime import Runtime
-from adagauss.state import Learned
-from adagauss.task import CurrentTask, extract_features
 
 ORACLE = "oracle"
 
@@ -172,6 +172,11 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
     if changing := [part.kind for part in classifiers.values() if part.changes_network]:
         raise ConfigError(
             f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
+            "choose another one, e.g. classifier.kind=bayes"
+        )
+    if accompanied := [part.kind for part in classifiers.values() if Need.COMPANION in part.requires]:
+        raise ConfigError(
+            f"classifier {accompanied[0]!r} is judged by images that no network was trained on and cannot be replayed: "
             "choose another one, e.g. classifier.kind=bayes"
         )
     if not folder.finished_tasks():

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from adagauss.analysis.measured.quantities import EFC_UPDATE, OWN, UNMOVED
 from adagauss.analysis.visits import Visit
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import safe_cholesky
-from adagauss.methods.efc import EFC, feature_matrix, metric_weights
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import safe_cholesky
+from adagauss.drift.efc import EFC, metric_weights
+from adagauss.representation.terms.efm import feature_matrix
 
 
 def linear_discriminants(means: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +52,7 @@ class Following:
         }
 
     def _updated(self, visit: Visit) -> Tensor:
-        """μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), as `methods.efc.EFC`, over the plain images of the task."""
+        """μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), as `adagauss.drift.efc.EFC`, over the plain images of the task."""
         old, new = visit.now.features(previous=True).double(), visit.now.features().double()
         weights = metric_weights(self._moved_means, old, self._matrix, EFC().sigma)
         return self._moved_means + weights @ (new - old)
