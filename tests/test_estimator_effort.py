@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from adagauss.classifiers.together import Together
 from sklearn.datasets import load_digits
 
 from adagauss.backbones.registry import BackboneInfo
-from adagauss.classifiers.together import Together
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import AdagaussError, ConfigError

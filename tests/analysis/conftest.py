@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from adagauss.analysis.measured import testing
-from adagauss.classifiers.linear import SampledLinear
 from adagauss.core.train import Recipe
 from adagauss.data.stream import StreamConfig
+from adagauss.parts.classifiers import SampledLinear
 from adagauss.runs import RunFolder, make_config, run
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)

@@ -9,9 +9,9 @@ from sklearn.linear_model import Ridge as JointRidge
 from torch import Tensor
 
 from adagauss.classifiers.ridge import Ridge, ridge_from_statistics
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.dpcr import DualProjection, row_space_projectors, task_map
 from adagauss.methods.traits import dataset_layers

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask, extract_features
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.gaussians import ClassGaussians
 from adagauss.methods import make_method
 from adagauss.methods.lwf import ADC, LDC, SDC, TrainedLDC, attack, kernel_weights, linear_map
 from adagauss.methods.lwf import adc as adc_module
 from adagauss.methods.lwf import sdc as sdc_module
 from adagauss.parts.drift import Adapter, AffineMap, Drift
 from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask, extract_features
-from adagauss.training import Recipe
 from tests.contracts.toy import taught
 
 S = 6

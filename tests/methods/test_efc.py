@@ -12,11 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Sampler
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.errors import ConfigError
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.efc import (
     EFC,
@@ -31,9 +34,6 @@ from adagauss.methods.traits import dataset_layers
 from adagauss.parts.classifiers import LinearScorer
 from adagauss.parts.representation import LiveTerm, Step
 from adagauss.runtime import Runtime
-from adagauss.sampling import Sampler
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 DIGITS = load_dataset("digits")
 FAST: dict[str, Any] = {

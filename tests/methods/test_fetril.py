@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.fetril import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
 from adagauss.methods.traits import dataset_layers

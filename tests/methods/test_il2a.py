@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.gaussians import ClassGaussians
 from adagauss.methods.il2a import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
 from adagauss.parts.representation import Step
 from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
 
 
 def seeded(seed: int = 0) -> torch.Generator:

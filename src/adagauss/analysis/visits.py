@@ -16,8 +16,8 @@ from adagauss.core.learner_state import Knowledge
 from adagauss.core.state import Learned
 from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
-from adagauss.drift import Moved
 from adagauss.methods import Method
+from adagauss.parts.drift import Moved
 from adagauss.parts.memory import Memory
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder

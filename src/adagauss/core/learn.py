@@ -36,10 +36,10 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import History
 from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, joined_scale, noticed_scale
-from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
+from adagauss.parts.drift import collapse_warning
 from adagauss.runtime import Runtime
 
 

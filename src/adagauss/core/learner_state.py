@@ -16,7 +16,6 @@ from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, Extractor, Network, build_extractor
 from adagauss.checkpoint import load_tensors
-from adagauss.classifiers import Scorer
 from adagauss.core import linalg
 from adagauss.core.calibration import Calibration, Evidence, Typicality
 from adagauss.core.gaussians import ClassGaussians
@@ -25,6 +24,7 @@ from adagauss.core.task import extract_features
 from adagauss.data.images import Images, Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError
 from adagauss.methods import Method
+from adagauss.parts.classifiers import Scorer
 from adagauss.runtime import Runtime
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.analytic import Analytic
-from adagauss.memory import NoMemory
+from adagauss.core.train import Recipe
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
-from adagauss.training import Recipe
 
 
 @register_method(

@@ -44,10 +44,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Bayes, SampledLinear
 from adagauss.parts.drift import Adapter, AffineMap
+from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import AntiCollapse, CrossEntropy, ProjectedDistillation
 

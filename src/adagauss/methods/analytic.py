@@ -44,9 +44,9 @@ from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.still import StillOptions
 from adagauss.classifiers.exact import ExactBest, ExactRidge
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import Representation
 from adagauss.patches import PatchSettings
 

@@ -13,10 +13,10 @@ Joint training: the upper bound. It trains on all seen classes at once, which an
 
 from __future__ import annotations
 
-from adagauss.memory import MeanMemory, NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import LearnedHead, NearestMean
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import MeanMemory, NoMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
 

@@ -25,14 +25,14 @@ from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
 from adagauss.classifiers.ridge import Ridge
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import ridge
-from adagauss.memory import GaussianMemory
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import ridge
+from adagauss.core.task import CurrentTask
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.lwf import lwf_with
-from adagauss.needs import Need
 from adagauss.parts.drift import Drift
-from adagauss.task import CurrentTask
+from adagauss.parts.memory import GaussianMemory
 
 
 def task_map(old: Tensor, new: Tensor, epsilon: float = 1e-9) -> Tensor:

@@ -41,19 +41,18 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, Sampler, batch_bounds, train
 from adagauss.data.augment import Augmentation
-from adagauss.gaussians import ClassGaussians
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.parts.classifiers import HeadObjective, LearnedHead, LinearClassifier, LinearScorer
 from adagauss.parts.drift import Drift
+from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import LiveTerm, Representation, Rotations, Step, Term
 from adagauss.parts.terms import CrossEntropy
-from adagauss.sampling import Sampler
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, batch_bounds, train
 
 
 def feature_matrix(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -24,17 +24,17 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from adagauss.backbones import BackboneConfig, Extractor
-from adagauss.gaussians import ClassGaussians
-from adagauss.memory import NoMemory
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.task import CurrentTask, ImageBatches
+from adagauss.core.train import Recipe
 from adagauss.methods.base import Method, register_method
 from adagauss.parallel import Division, Processes
 from adagauss.parts.classifiers import LearnedHead
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import LiveTerm, Representation, Step, Term
 from adagauss.parts.terms import CrossEntropy, seen_targets
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask, ImageBatches
-from adagauss.training import Recipe
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""

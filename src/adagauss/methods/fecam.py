@@ -15,14 +15,14 @@ The published code predicts the first task with its trained cosine outputs; here
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Bayes
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
-from adagauss.training import Recipe
 
 
 @register_method(

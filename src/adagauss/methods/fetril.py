@@ -21,18 +21,18 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, recalled
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, TensorBatches, train
 from adagauss.data.augment import Augmentation
-from adagauss.gaussians import ClassGaussians
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.needs import Need
 from adagauss.parts.classifiers import Classifier, HeadObjective, LinearClassifier, LinearScorer
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
-from adagauss.state import Learned, recalled
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, TensorBatches, train
 
 Similarity = Literal["euclidean", "cosine"]
 

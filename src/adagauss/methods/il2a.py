@@ -26,18 +26,18 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.gaussians import ClassGaussians
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.parts.classifiers import LearnedHead
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import LabelAugmentation, LiveTerm, Representation, Step, Term
 from adagauss.parts.terms import CrossEntropy, NormDistillation, draw_classes
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe
 
 
 class Mixtures(LabelAugmentation):

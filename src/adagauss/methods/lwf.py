@@ -76,17 +76,17 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import Affine, ridge
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, train
 from adagauss.data.augment import Augmentation, to_float
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import Affine, ridge
-from adagauss.memory import MeanMemory, Memory, NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Classifier, LearnedHead, NearestMean
 from adagauss.parts.drift import Drift, MapObjective, NoDrift, ViewBatches
+from adagauss.parts.memory import MeanMemory, Memory, NoMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy, LogitDistillation
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, train
 
 CLASS_BLOCK = 64
 """Number of classes whose distances to all images are computed at once."""

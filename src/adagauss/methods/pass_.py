@@ -18,14 +18,14 @@ from __future__ import annotations
 from typing import Any
 
 from adagauss.backbones import BackboneConfig
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import LearnedHead
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import Representation, Rotations
 from adagauss.parts.terms import CrossEntropy, NormDistillation, PrototypeReplay
-from adagauss.training import Recipe
 
 RECIPE = Recipe(
     epochs=101,

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.exact import ExactRidge
-from adagauss.memory import NoMemory
 from adagauss.methods.analytic import UNTRAINED, untrained
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import NoMemory
 
 
 @register_method(

@@ -22,13 +22,16 @@ from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor
+from adagauss.core.config import Need
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.errors import ConfigError
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
-from adagauss.needs import Need
 from adagauss.parts.classifiers import LearnedHead
 from adagauss.parts.drift import NoDrift
+from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import (
     LiveReparameterisation,
     Reparameterisation,
@@ -38,9 +41,6 @@ from adagauss.parts.representation import (
     Term,
 )
 from adagauss.parts.terms import CrossEntropy, PrototypeReplay
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe
 
 Norm = nn.modules.batchnorm._BatchNorm
 

@@ -13,16 +13,13 @@ from torch import Tensor, nn
 
 from adagauss import linalg, low_rank
 from adagauss.backbones import Network
-from adagauss.config import Part
+from adagauss.core.config import SECOND_OUTPUT, Need, Part
+from adagauss.core.gaussians import ClassGaussians, LowRank
+from adagauss.core.state import Groups, Learned
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
-from adagauss.gaussians import ClassGaussians
-from adagauss.gaussians.forms import LowRank
-from adagauss.needs import SECOND_OUTPUT, Need
 from adagauss.runtime import Runtime
-from adagauss.sampling import Sampler
-from adagauss.state import Groups, Learned
-from adagauss.task import CurrentTask, Occasion, Upkeep
-from adagauss.training import Objective, Recipe, batch_bounds, train
 
 
 class Scorer(Learned):

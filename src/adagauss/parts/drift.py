@@ -11,15 +11,13 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor, nn
 
 from adagauss import linalg
-from adagauss.config import Part
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import affine_ridge, sample_covariance
-from adagauss.needs import Need
-from adagauss.networks import mlp
+from adagauss.core.config import Need, Part
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import affine_ridge, sample_covariance
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Objective, Recipe, batch_bounds, mlp, train
 from adagauss.parts.terms import Reduction, anti_collapse, squared_error
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import Objective, Recipe, batch_bounds, train
 
 
 class Moved(NamedTuple):

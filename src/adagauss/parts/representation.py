@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from adagauss.backbones import IncrementalHead, Network
 from adagauss.backbones.head import HeadKind
-from adagauss.config import Part, part_of
+from adagauss.core.config import Need, Part, part_of
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask, ImageBatches
+from adagauss.core.train import Objective, Recipe, train
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
 from adagauss.parallel import Division
 from adagauss.runtime import Runtime
-from adagauss.state import Learned
-from adagauss.task import CurrentTask, ImageBatches
-from adagauss.training import History, Objective, Recipe, train
+from adagauss.training import History
 
 
 class Live(nn.Module):

@@ -11,13 +11,13 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import safe_cholesky, sample_covariance
-from adagauss.needs import SECOND_OUTPUT, Need
-from adagauss.networks import mlp
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import safe_cholesky, sample_covariance
+from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import mlp
 from adagauss.parts.representation import LiveTerm, Step, Term
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask
 
 Reduction = Literal["mean", "sum"]
 
