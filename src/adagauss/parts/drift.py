@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from adagauss import linalg
+from adagauss.core import linalg
 from adagauss.core.config import Need, Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import affine_ridge, sample_covariance

@@ -22,7 +22,7 @@ from adagauss.data.images import Label
 from adagauss.errors import ConfigError, DataError
 from adagauss.parallel import Division
 from adagauss.runtime import Runtime
-from adagauss.training import History
+from adagauss.core.train import History
 
 
 class Live(nn.Module):
