@@ -13,9 +13,9 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.drift import Adapter
 from adagauss.gaussians import ClassGaussians
 from adagauss.networks import mlp
-from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime
 
 from .measure import Ratio
 

@@ -12,8 +12,8 @@ from adagauss.backbones import Network
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.learner import Learner
-from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught, toy_images
 
 

@@ -19,9 +19,9 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SIZE, CLASSES = 5, 3

@@ -16,9 +16,9 @@ from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
 from adagauss.drift.maps import ViewBatches
 from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.linalg import Affine, sample_covariance
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 SIZE, ROWS = 4, 400
 

@@ -19,9 +19,9 @@ from adagauss.errors import NumericalError
 from adagauss.gaussians import ClassGaussians
 from adagauss.representation import Representation
 from adagauss.representation.terms import AntiCollapse, CrossEntropy
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
 from adagauss.training import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Saved = tuple[dict[str, Tensor], dict[str, Any]]
 

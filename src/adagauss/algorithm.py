@@ -14,10 +14,10 @@ from adagauss.data.images import LabelledImages
 from adagauss.drift.health import collapse_warning
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
 from adagauss.training import History
+from adagauss.utils.runtime import Runtime
 
 
 @dataclass

@@ -18,10 +18,10 @@ from adagauss.errors import DataError, NumericalError
 from adagauss.evidence import Evidence, Typicality
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import extract_features
 from adagauss.temperature import Calibration
+from adagauss.utils.runtime import Runtime
 
 
 class Answers(NamedTuple):

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from adagauss.algorithm import TaskReport, learn_task
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
 from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, joined_scale, noticed_scale
@@ -22,9 +21,10 @@ from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.saved import UNFIT, LearnerFacts, check_labels, check_size
 from adagauss.upkeep import blank, check_alike, check_known, check_still, forgotten, joined, merged, on_device, renamed
+from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from adagauss.utils.runtime import Runtime
 
 
 class Learner:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from adagauss.config import Part
 from adagauss.data.images import Label, LabelledImages
+from adagauss.distributed.statistics import add_shared
 from adagauss.errors import DataError
 from adagauss.gaussians import RANK, ClassGaussians, new_bank
 from adagauss.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.needs import Need
-from adagauss.parallel.statistics import add_shared
 from adagauss.state import Groups, Learned
 from adagauss.task import CurrentTask
 

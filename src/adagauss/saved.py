@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, build_extractor
-from adagauss.checkpoint import load_tensors
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
+from adagauss.utils.checkpoint import load_tensors
 
 Name = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Pixel = Annotated[int, Field(strict=True, ge=0, le=255)]

@@ -15,10 +15,10 @@ from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.settings import flatten
 from adagauss.state import Groups, Learned
 from adagauss.task import CurrentTask, Upkeep
+from adagauss.utils.runtime import Runtime
 
 MOST_TOLD = 4
 """Settings that an error names."""

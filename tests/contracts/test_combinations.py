@@ -14,8 +14,8 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.learner import Learner
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.settings import flatten, override
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import NAMES, QUICK, quick_method, toy_images
 
 KINDS = {role: sorted(Part.kinds(role)) for role in ("memory", "drift", "classifier")}

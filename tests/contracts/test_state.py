@@ -21,9 +21,9 @@ from adagauss.methods import Method, methods
 from adagauss.representation import LabelAugmentation, Live, LiveTerm, Reparameterisation, Step, Term
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
-from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 

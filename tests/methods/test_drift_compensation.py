@@ -20,9 +20,9 @@ from adagauss.drift.ldc import LDC, TrainedLDC, linear_map
 from adagauss.drift.sdc import SDC, kernel_weights
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime
 from adagauss.task import CurrentTask, extract_features
 from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught
 
 S = 6

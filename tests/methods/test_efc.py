@@ -25,10 +25,10 @@ from adagauss.methods.traits import dataset_layers
 from adagauss.representation.step import LiveTerm, Step
 from adagauss.representation.terms.efm import FeatureMatrix, MeasuredMatrix, feature_matrix
 from adagauss.representation.terms.pr_ace import PrototypeRehearsal
-from adagauss.runtime import Runtime
 from adagauss.sampling import Sampler
 from adagauss.state import Learned
 from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 
 DIGITS = load_dataset("digits")
 FAST: dict[str, Any] = {

@@ -16,8 +16,8 @@ from adagauss.gaussians import ClassGaussians
 from adagauss.representation import Mixtures, Step
 from adagauss.representation.mixtures import pair_index
 from adagauss.representation.terms.semantic import SemanticAugmentation, upper_bound_logits
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -16,8 +16,8 @@ from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from adagauss.backbones import Network
 from adagauss.config import Part
 from adagauss.gaussians import ClassGaussians
-from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 
 class Scorer(Learned):

@@ -21,12 +21,12 @@ from adagauss.classifiers.taking import take_in, take_out
 from adagauss.errors import ConfigError, DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
-from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
 from adagauss.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 MOST_FEATURES = 2**16
 """Largest number of features of a network that a file may name."""

@@ -15,12 +15,12 @@ from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scor
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
-from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
 from adagauss.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 
 class GroupedScorer(Scorer):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from adagauss.data.images import Label
+from adagauss.distributed.processes import Division
 from adagauss.errors import DataError
-from adagauss.parallel import Division
 from adagauss.sums import FeatureSums, GroupSums
 from adagauss.sums.packed import diagonal
 from adagauss.task import CurrentTask, divided_batches, feature_batches

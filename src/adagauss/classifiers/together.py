@@ -17,10 +17,10 @@ from adagauss.classifiers.gaussian import Bayes
 from adagauss.config import part_of
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
-from adagauss.runtime import Runtime
 from adagauss.state import Common, Learned, recalled
 from adagauss.task import CurrentTask, Upkeep
 from adagauss.temperature import TEMPERATURES, best_temperature, surprises
+from adagauss.utils.runtime import Runtime
 
 SHARES = tuple(step / 20 for step in range(21))
 """Weights of the still part that are compared; the rest is that of the moving part."""

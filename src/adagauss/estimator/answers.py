@@ -15,8 +15,8 @@ from adagauss.data.images import Images, Label
 from adagauss.errors import ConfigError
 from adagauss.knowledge import Knowledge
 from adagauss.learner import Learner
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None

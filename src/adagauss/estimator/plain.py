@@ -24,9 +24,9 @@ from adagauss.export import export_onnx
 from adagauss.inputs import ImagesLike, Wanted, pixel_statistics, read_images
 from adagauss.learner import Learner
 from adagauss.methods import Method
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.saved import constructor_facts
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = npt.NDArray[Any]
 

@@ -12,8 +12,8 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from adagauss.config import Part
+from adagauss.distributed.processes import Division
 from adagauss.gaussians import ClassGaussians
-from adagauss.parallel import Division
 from adagauss.representation.live import Live
 from adagauss.state import Learned
 from adagauss.task import CurrentTask

@@ -18,15 +18,15 @@ from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.linalg import by_rows
 from adagauss.methods import Method
-from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.working import Datasets
 from adagauss.runs.configuration import stored_config
 from adagauss.runs.results import RunResult
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import Runtime
 from adagauss.settings import Layer, resolve
 from adagauss.task import CurrentTask, extract_features
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 REPLAYED = ("memory", "drift", "classifier")
 

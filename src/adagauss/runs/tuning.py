@@ -14,7 +14,6 @@ from adagauss.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
 from adagauss.plugins import import_extra
-from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell, Outcome
 from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import RunFolder
@@ -22,7 +21,8 @@ from adagauss.runs.protocols import Protocol
 from adagauss.runs.ranges import Range
 from adagauss.runs.rehearsal import Rehearsal
 from adagauss.runs.scheduling import run_cells
-from adagauss.runtime import RuntimeConfig, derive_seed
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import RuntimeConfig, derive_seed
 
 JOURNAL = "study.journal"
 NAME = "adagauss"

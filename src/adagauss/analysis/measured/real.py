@@ -27,12 +27,12 @@ from adagauss.errors import UnsupportedError
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import packed_size
 from adagauss.memory import GaussianMemory, Memory
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.runner import LARGEST_COMPARED
-from adagauss.runtime import Runtime
 from adagauss.task import extract_features
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 DRAWN = 6
 """Classes in the pictures of the latent space."""

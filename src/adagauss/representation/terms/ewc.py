@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from adagauss.backbones import Extractor
+from adagauss.distributed.processes import Division
 from adagauss.gaussians import ClassGaussians
-from adagauss.parallel import Division
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from adagauss.distributed.processes import Processes
 from adagauss.gaussians import ClassGaussians, Label
-from adagauss.parallel.processes import Processes
 
 
 def add_shared(
