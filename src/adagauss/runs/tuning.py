@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
-from adagauss.plugins import import_extra
+from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell, Outcome
 from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import RunFolder
@@ -21,8 +21,8 @@ from adagauss.runs.protocols import Protocol
 from adagauss.runs.ranges import Range
 from adagauss.runs.rehearsal import Rehearsal
 from adagauss.runs.scheduling import run_cells
-from adagauss.utils.progress import Reporter
-from adagauss.utils.runtime import RuntimeConfig, derive_seed
+from adagauss.runtime import RuntimeConfig, derive_seed
+from adagauss.utils.registry import import_extra
 
 JOURNAL = "study.journal"
 NAME = "adagauss"
