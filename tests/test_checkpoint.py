@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.utils import checkpoint
 from adagauss.utils import files as atomic

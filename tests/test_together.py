@@ -13,7 +13,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
 from adagauss.representation import Representation
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import IMAGES, quick_method, taught, toy_images, toy_learner, toy_tasks
 
 NAME = "adagauss-still"

@@ -16,9 +16,9 @@ from adagauss.core.learn import Learner
 from adagauss.core.linalg import summed_columns
 from adagauss.core.state import Common, Learned
 from adagauss.errors import ConfigError, UnsupportedError
-from adagauss.runtime import available_memory
 from adagauss.sums import FeatureSums
 from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
+from adagauss.utils.runtime import available_memory
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 WIDTH = 6

@@ -23,9 +23,9 @@ from adagauss.backbones import BackboneConfig, Extractor, build_extractor, famil
 from adagauss.backbones.efficientnet import EfficientNetLite, FoldedLite
 from adagauss.backbones.external import find_blocks, parts_that_learn, read_weights
 from adagauss.backbones.registry import backbone_info
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.external import read_weights
 from adagauss.backbones.registry import TrunkSpec, backbone_info
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 

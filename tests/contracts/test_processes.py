@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from adagauss.parallel.launching import Layout
 from torch import Tensor
 
-from adagauss.checkpoint import load_tensors
 from adagauss.core import task
+from adagauss.distributed.launch import together
 from adagauss.errors import ProcessError
-from adagauss.parallel.launching import Layout, together
 from adagauss.runs import RunFolder, run
+from adagauss.utils.checkpoint import load_tensors
 from tests.contracts.pair import CPU, VARIANTS, learn_all, run_config, take_part
 
 TOLERANCE = 1e-3

@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.learner import Learner
 from adagauss.runs import make_config, run
 from adagauss.runs.folder import FileSnapshots
 from adagauss.utils.checkpoint import load_tensors

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 

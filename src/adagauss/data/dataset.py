@@ -10,8 +10,8 @@ from typing import Any
 
 from adagauss.data.images import LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.registry import Registry
 from adagauss.utils.progress import Reporter
+from adagauss.utils.registry import Registry
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from adagauss.core.gaussians import ClassGaussians, Label
 from adagauss.distributed.processes import Processes
-from adagauss.gaussians import ClassGaussians, Label
 
 
 def add_shared(
