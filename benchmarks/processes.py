@@ -17,12 +17,11 @@ from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import torch
-from adagauss.parallel.launching import Layout
 from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.distributed.launch import together
+from adagauss.distributed.launch import Layout, together
 from adagauss.distributed.processes import Processes
 from adagauss.methods import make_method
 from adagauss.utils.runtime import Runtime, RuntimeConfig

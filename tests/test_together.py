@@ -142,7 +142,7 @@ def test_a_companion_that_could_learn_is_never_trained() -> None:
 
 def test_sums_of_a_companion_beyond_the_memory_name_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = toy_learner(NAME)
-    monkeypatch.setattr("adagauss.runtime.available_memory", lambda: 2_000_000)
+    monkeypatch.setattr("adagauss.utils.runtime.available_memory", lambda: 2_000_000)
     with pytest.raises(ConfigError, match=r"backbone.companion.options.filters="):
         learner.learn(toy_tasks()[0])
 

@@ -18,7 +18,6 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
-from adagauss import plugins
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
 from adagauss.backbones.efficientnet import EfficientNetLite, FoldedLite
 from adagauss.backbones.external import find_blocks, parts_that_learn, read_weights
@@ -27,6 +26,7 @@ from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
+from adagauss.utils import registry as plugins
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 LITE = "efficientnet_lite0"

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from adagauss.parallel.launching import Layout
 from torch import Tensor
 
 from adagauss.core import task
-from adagauss.distributed.launch import together
+from adagauss.distributed.launch import Layout, together
 from adagauss.errors import ProcessError
 from adagauss.runs import RunFolder, run
 from adagauss.utils.checkpoint import load_tensors

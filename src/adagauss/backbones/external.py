@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adagauss import plugins
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_family
 from adagauss.errors import CheckpointError, ConfigError
+from adagauss.utils import registry as plugins
 
 COLOUR = 3
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from adagauss.core.class_edits import on_device
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.images import LabelledImages
-from adagauss.distributed.launch import processes_here, together
+from adagauss.distributed.launch import Layout, processes_here, together
 from adagauss.distributed.processes import Processes
 from adagauss.estimator.choices import progress_reporter
-from adagauss.parallel.launching import Layout
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
