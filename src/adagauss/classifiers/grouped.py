@@ -11,17 +11,17 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Network
+from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
 from adagauss.core.config import Need
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned, Scorer, recalled
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
-from adagauss.parts.classifiers import Classifier
-from adagauss.runtime import Runtime
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
+from adagauss.utils.runtime import Runtime
 
 
 class GroupedScorer(Scorer):
