@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from adagauss.classifiers.together import Together
 
 from adagauss.analysis.figures import write_figures
 from adagauss.analysis.replay import Replay, replay, table

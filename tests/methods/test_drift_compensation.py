@@ -20,7 +20,7 @@ from adagauss.methods.lwf import ADC, LDC, SDC, TrainedLDC, attack, kernel_weigh
 from adagauss.methods.lwf import adc as adc_module
 from adagauss.methods.lwf import sdc as sdc_module
 from adagauss.parts.drift import Adapter, AffineMap, Drift
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught
 
 S = 6

@@ -33,7 +33,7 @@ from adagauss.methods.efc import (
 from adagauss.methods.traits import dataset_layers
 from adagauss.parts.classifiers import LinearScorer
 from adagauss.parts.representation import LiveTerm, Step
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 DIGITS = load_dataset("digits")
 FAST: dict[str, Any] = {

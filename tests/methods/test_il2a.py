@@ -16,7 +16,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods.il2a import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
 from adagauss.parts.representation import Step
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -28,7 +28,7 @@ from adagauss.methods.ssre import (
 )
 from adagauss.methods.traits import dataset_layers
 from adagauss.parts.representation import Step
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 BACKBONES = ["convnet", "resnet_thin"]

@@ -15,7 +15,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
@@ -24,6 +23,7 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned, Scorer, recalled
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.errors import ConfigError, DataError
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
@@ -158,7 +158,7 @@ class ExactClassifier(Classifier):
         def setting(most: int) -> str:
             if self.random_features is not None:
                 return f"classifier.random_features={most}"
-            return network.extractor.trunk.narrower(most)
+            return network.extractor.trunk.smaller_setting_hint(most)
 
         check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
 

@@ -11,13 +11,13 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
 from adagauss.core.config import Need
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned, Scorer, recalled
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
@@ -97,7 +97,7 @@ class GroupedLDA(Classifier):
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         extractor, rows = network.extractor, self.judged * (2 if self.flips else 1)
-        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.narrower, rows)
+        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.smaller_setting_hint, rows)
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> GroupedScorer:
         assert isinstance(before, GroupedScorer)

@@ -41,8 +41,8 @@ One covariance serves all classes: S²/2 + C·S numbers are kept instead of C·S
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
+from adagauss.backbones.frozen import FrozenOptions
 from adagauss.backbones.registry import backbone_info
-from adagauss.backbones.still import StillOptions
 from adagauss.classifiers.exact import ExactBest, ExactRidge
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift
@@ -106,7 +106,7 @@ STRENGTHS, SHRINKAGES = (100.0, 1000.0), (0.3, 0.85)
 def exact_auto() -> Method:
     """Both kinds of features, or patches alone where no pretrained network is installed."""
     installed = backbone_info("efficientnet_lite0").available
-    options = StillOptions() if installed else StillOptions(pretrained=None)
+    options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
     return Method(
         backbone=BackboneConfig(name="still", features=None, options=options),
         representation=untrained(),

@@ -28,8 +28,8 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Common, Learned, recalled
 from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import Recipe
+from adagauss.distributed.processes import Processes, Sharding
 from adagauss.methods.base import Method, register_method
-from adagauss.parallel import Division, Processes
 from adagauss.parts.classifiers import LearnedHead
 from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
@@ -159,7 +159,7 @@ class ElasticWeights(Term):
             yield images, labels[division.rows.to(labels.device)]
 
     def _labels(
-        self, now: CurrentTask, division: Division, images: Tensor, targets: Tensor, generator: torch.Generator
+        self, now: CurrentTask, division: Sharding, images: Tensor, targets: Tensor, generator: torch.Generator
     ) -> Tensor:
         """y of every image of a batch, of which ``images`` are those of this process."""
         if self.labels == "true":

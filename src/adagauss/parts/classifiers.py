@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from adagauss.core import linalg, low_rank
 from adagauss.backbones import Network
+from adagauss.core import linalg, low_rank
+from adagauss.core.calibration import Attempt, Fitted, no_attempt
 from adagauss.core.config import SECOND_OUTPUT, Need, Part
 from adagauss.core.gaussians import ClassGaussians, LowRank
-from adagauss.core.state import Groups, Learned
+from adagauss.core.state import Groups, Learned, Scorer
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
-from adagauss.core.calibration import Attempt, Fitted, no_attempt
-from adagauss.core.state import Scorer
 from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 
 class Classifier(Part):

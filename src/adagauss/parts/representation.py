@@ -17,12 +17,11 @@ from adagauss.core.config import Need, Part, part_of
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned
 from adagauss.core.task import CurrentTask, ImageBatches
-from adagauss.core.train import Objective, Recipe, train
+from adagauss.core.train import History, Objective, Recipe, train
 from adagauss.data.images import Label
+from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
-from adagauss.parallel import Division
-from adagauss.runtime import Runtime
-from adagauss.core.train import History
+from adagauss.utils.runtime import Runtime
 
 
 class Live(nn.Module):
@@ -173,7 +172,7 @@ class Step:
     detach: bool = False
     originals: int | None = None
     """Number of images before label augmentation; None without label augmentation."""
-    division: Division | None = None
+    division: Sharding | None = None
     """Which process holds each image; None if this one holds all."""
 
     @cached_property
@@ -325,7 +324,7 @@ class TaskObjective(Objective):
                 losses[name] = self.weights[name] * value
         return losses
 
-    def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Division]:
+    def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Sharding]:
         """The batch after label augmentation, and who holds what of it.
 
         A label augmentation may mix any images, so it is given those of all processes.

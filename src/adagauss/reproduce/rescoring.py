@@ -12,9 +12,9 @@ import torch
 
 from adagauss.analysis.replay import Curve
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
-from adagauss.classifiers import Scorer
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
+from adagauss.core.state import Scorer
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, CheckpointError

@@ -39,7 +39,7 @@ class IrregularFileError(DataError):
         self.kind = kind
 
 
-def irregular(mode: int) -> str | None:
+def file_kind_error(mode: int) -> str | None:
     """What kind of non-regular file an ``st_mode`` describes; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
@@ -60,7 +60,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def _require_regular(path: Path, mode: int) -> None:
-    kind = irregular(mode)
+    kind = file_kind_error(mode)
     if kind is not None:
         raise IrregularFileError(path, kind)
 
