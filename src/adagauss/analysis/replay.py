@@ -18,12 +18,12 @@ from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.core.config import Need, check_needs
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows
-from adagauss.core.state import Learned
+from adagauss.core.state import Learned, Scorer
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.methods import method_info
-from adagauss.parts.classifiers import Classifier, Scorer
+from adagauss.parts.classifiers import Classifier
 from adagauss.parts.drift import Drift, Moved
 from adagauss.parts.memory import Memory
 from adagauss.runs.compare import Spread, markdown

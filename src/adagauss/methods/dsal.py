@@ -22,12 +22,11 @@ from torch import Tensor
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Groups
+from adagauss.core.state import Groups, Scorer
 from adagauss.core.task import Occasion
 from adagauss.errors import UnsupportedError
 from adagauss.methods.acil import base_training
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import Scorer
 from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
 
