@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.exact import ExactBest, ExactClassifier, ExactLDA, ExactRidge
-from adagauss.core.calibration import Evidence, typicality
+from adagauss.core.calibration import CalibrationStats, typicality
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
@@ -61,7 +61,7 @@ def floor(probabilities: Tensor) -> float:
     return sum(calibration_error(probabilities, one) for one in draws) / DRAWS
 
 
-def row(name: str, raw: Tensor, evidence: Evidence, targets: Tensor, typical: Tensor) -> str:
+def row(name: str, raw: Tensor, evidence: CalibrationStats, targets: Tensor, typical: Tensor) -> str:
     """One line of the table, from the scorer's scores of all test images."""
     scores = evidence.calibration(raw.double())
     truthful, plain = (torch.softmax(one, 1) for one in (scores, raw.double()))
@@ -86,7 +86,7 @@ def still_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int
     """Exact learning task by task on features that stand still, as `ExactClassifier` does it."""
     classes, images, tests = sizes
     train, test = still_features(dataset, method, classes, images, tests, keep)
-    sums, choice, evidence = FeatureSums(train.features.shape[1]), Choice(part.rules), Evidence()
+    sums, choice, evidence = FeatureSums(train.features.shape[1]), Choice(part.rules), CalibrationStats()
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
         judges = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
@@ -118,7 +118,7 @@ def digits_row(method: str, settings: dict[str, Any], epochs: int | None) -> str
     for start in range(0, 10, 2):
         learner.learn(dataset.train.of_classes(dataset.classes[start : start + 2]))
     test = dataset.test.of_classes(learner.classes)
-    known, features = learner.knowledge, learner.features(test.images)
+    known, features = learner.state, learner.features(test.images)
     raw, typical = known.scorer(features).detach(), known.answers(features).typicality
     kind = "left out" if known.evidence.honest else "training images"
     return row(f"digits, {method}, 5 tasks, evidence of {kind}", raw, known.evidence, test.targets, typical)

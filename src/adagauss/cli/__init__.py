@@ -31,7 +31,7 @@ from adagauss.cli import (
 )
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 app = typer.Typer(
     name="adagauss",
@@ -147,4 +147,4 @@ def _stopped(kept: str) -> NoReturn:
 
 def _harmless(sentence: str) -> str:
     """A sentence may quote names; its own line ends stay."""
-    return "\n".join(map(visible, sentence.split("\n")))
+    return "\n".join(map(escape_control_chars, sentence.split("\n")))

@@ -89,7 +89,7 @@ class Subset:
         return self.images.batch(self.indices[indices])
 
 
-class Joined:
+class ConcatImages:
     """The images of several sources of one shape, one after another, without copying them."""
 
     def __init__(self, sources: Sequence[Images]) -> None:

@@ -41,9 +41,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, Sampler, batch_bounds, train
 from adagauss.data.augment import Augmentation
@@ -81,28 +81,28 @@ class FeatureMatrix(Term):
     """η."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def provides(self) -> frozenset[Need]:
-        return frozenset({Need.FEATURE_MATRIX})
+    def provides(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FEATURE_MATRIX})
 
     def empty_state(self) -> MeasuredMatrix:
         return MeasuredMatrix()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
-        return _InMetric(self, recalled(before, MeasuredMatrix))
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _InMetric(self, as_state(before, MeasuredMatrix))
 
-    def shares(self, before: Learned) -> dict[str, Tensor]:
+    def shares(self, before: State) -> dict[str, Tensor]:
         return {"feature_matrix": before.matrix} if isinstance(before, MeasuredMatrix) else {}
 
 
-class MeasuredMatrix(Common):
+class MeasuredMatrix(SharedState):
     """E as it was measured at the end of a task, over all outputs there were then."""
 
     axes: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
-    keeps: ClassVar[str] = "how much each direction of the features matters, over all classes together"
+    contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
 
     def __init__(self, matrix: Tensor | None = None) -> None:
         super().__init__()
@@ -143,14 +143,14 @@ class PrototypeRehearsal(Term):
     """ε."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.SPREAD, Need.KEPT_HEADS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm.without_effect()
 
 
@@ -212,8 +212,8 @@ class EFC(Drift):
     """Number of augmented copies of the task."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.FEATURE_MATRIX})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.FEATURE_MATRIX})
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
@@ -244,14 +244,14 @@ class Rebalanced(LinearClassifier):
     """ε of N(μ_c, Σ_c + εI)."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.SPREAD, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         head = now.network.head
         new = set(now.classes)
         old = memory.select([label for label in memory.labels if label not in new])

@@ -22,8 +22,8 @@ from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor
-from adagauss.core.config import Need
-from adagauss.core.state import Learned
+from adagauss.core.config import Requirement
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
@@ -54,7 +54,7 @@ class ParallelConvolutions(Reparameterisation):
 
     kind = "parallel_convolutions"
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
         extractor = now.network.extractor
         convolutions = adaptable(extractor)
         if not convolutions:
@@ -186,8 +186,8 @@ class SelectiveCrossEntropy(CrossEntropy):
     """Treat s as a constant; off, as in the published code, gradients flow through it too."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return super().requires | frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return super().requires | frozenset({Requirement.MEANS})
 
     def loss(self, step: Step) -> Tensor:
         logits, targets = self.outputs(step)
@@ -203,8 +203,8 @@ class SelectiveDistillation(Term):
     detach: bool = False
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
     def loss(self, step: Step) -> Tensor | None:
         if not len(step.memory):

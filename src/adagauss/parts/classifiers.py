@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.core import linalg, low_rank
-from adagauss.core.calibration import Attempt, Fitted, no_attempt
-from adagauss.core.config import SECOND_OUTPUT, Need, Part
+from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
+from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians, LowRank
-from adagauss.core.state import Groups, Learned, Scorer
-from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
 from adagauss.utils.runtime import Runtime
@@ -36,7 +36,7 @@ class Classifier(Part):
         """A scorer that knows no class yet, with this classifier's settings."""
         raise TypeError(f"{type(self).__name__} must define empty_state")
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         """The scorer after a task, from the memory and the current task; data of old tasks is not available.
 
         ``before`` is the scorer after the last task. It must not be changed: other threads may still predict with it.
@@ -44,7 +44,7 @@ class Classifier(Part):
         raise TypeError(f"{type(self).__name__} must define fit")
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
@@ -55,15 +55,15 @@ class Classifier(Part):
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         """Refuse, before anything is computed, what could not be fitted for so many classes."""
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
         """The scorer after classes were forgotten or joined, which ``memory`` has followed already.
 
         ``before`` must not be changed. A classifier that keeps sums over images takes ``now.removed`` out of them.
         """
-        return before.regrouped(now.groups)
+        return before.remap_classes(now.groups)
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> Scorer:
         """The scorer of two learners with the same features as one; ``memory`` holds the classes of both.
 
@@ -75,18 +75,18 @@ class Classifier(Part):
 class MemoryClassifier(Classifier):
     """A classifier that is a function of the memory, whatever led to it."""
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> Scorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Scorer:
         """The scorer of the remembered classes."""
         raise TypeError(f"{type(self).__name__} must define of_memory")
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.of_memory(memory, now)
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
         return self.of_memory(memory, now)
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> Scorer:
         return self.of_memory(memory, now)
 
@@ -112,7 +112,7 @@ class BayesScorer(Placed):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
+    contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -135,7 +135,7 @@ class SharedBayesScorer(Placed):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
+    contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
 
     def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -173,7 +173,7 @@ class LowRankBayesScorer(Placed):
         "offsets": "cr",
         "bias": "c",
     }
-    keeps: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
+    contents: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
 
     def __init__(
         self, whitening: low_rank.FactoredWhitening, bias: Tensor, tukey: float | None, normalize: bool
@@ -203,13 +203,13 @@ class NearestMean(MemoryClassifier):
     normalize: bool = False
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
     def empty_state(self) -> NearestMeanScorer:
         return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> NearestMeanScorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> NearestMeanScorer:
         means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
         return NearestMeanScorer(means.float(), self.normalize)
 
@@ -222,7 +222,7 @@ class NearestMeanScorer(Scorer):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"means": "cs"}
-    keeps: ClassVar[str] = "the mean of each class again, as the classifier uses it"
+    contents: ClassVar[str] = "the mean of each class again, as the classifier uses it"
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
         super().__init__()
@@ -277,10 +277,10 @@ class Bayes(MemoryClassifier):
         return self
 
     @property
-    def requires(self) -> frozenset[Need]:
-        kinds = {"none": set(), "shared": {Need.SPREAD}, "low_rank": {Need.FACTORS}}
-        needs = {Need.MEANS} | kinds.get(self.covariance, {Need.COVARIANCES})
-        return frozenset(needs | ({Need.NON_NEGATIVE} if self.tukey is not None else set()))
+    def requires(self) -> frozenset[Requirement]:
+        kinds = {"none": set(), "shared": {Requirement.SPREAD}, "low_rank": {Requirement.FACTORS}}
+        needs = {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.COVARIANCES})
+        return frozenset(needs | ({Requirement.NON_NEGATIVE} if self.tukey is not None else set()))
 
     def empty_state(self) -> Placed:
         nothing, empty = torch.zeros(0), torch.zeros(0, 0)
@@ -293,7 +293,7 @@ class Bayes(MemoryClassifier):
         whitening = linalg.Whitening(torch.zeros(0, 0, 0), empty, nothing)
         return BayesScorer(whitening, nothing, self.tukey, self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> Placed:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Placed:
         return self.scorer(memory)
 
     def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> Placed:
@@ -372,7 +372,7 @@ class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
     axes: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the weights of each class"
+    contents: ClassVar[str] = "the weights of each class"
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
         super().__init__()
@@ -386,7 +386,7 @@ class LinearScorer(Scorer):
         points = F.normalize(features, dim=1) if self.normalize else features
         return F.linear(points.to(self.weight), self.weight, self.bias)
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         if any(len(group) > 1 for group in groups):
             raise UnsupportedError(
                 "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "
@@ -421,10 +421,10 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.SPREAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.SPREAD})
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):
             head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
@@ -438,14 +438,14 @@ class LearnedHead(LinearClassifier):
     kind = "learned_head"
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         return LinearScorer(*now.network.head.class_parameters())
 
 

@@ -11,10 +11,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor, nn
 
 from adagauss.core import linalg
-from adagauss.core.config import Need, Part
+from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import affine_ridge, sample_covariance
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Objective, Recipe, batch_bounds, mlp, train
 from adagauss.parts.terms import Reduction, anti_collapse, squared_error
@@ -24,7 +24,7 @@ class Moved(NamedTuple):
     """The old classes in the latent space of the new extractor, and the state that the drift needs in the next task."""
 
     memory: ClassGaussians
-    state: Learned | None = None
+    state: State | None = None
     warning: str | None = None
     """A sentence on what went wrong and how to mend it."""
 
@@ -39,10 +39,10 @@ class Drift(Part):
     role: ClassVar[str] = "drift"
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         """Called from the second task on; ``before`` is the state it returned after the last task."""
         return Moved(self.move(memory, now))
 
@@ -57,7 +57,7 @@ class NoDrift(Drift):
     kind = "none"
 
     @property
-    def requires(self) -> frozenset[Need]:
+    def requires(self) -> frozenset[Requirement]:
         return frozenset()
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
@@ -241,7 +241,7 @@ class Adapter(Drift):
     """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse, or if
     Gaussians collapse under ψ."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         old, new, _ = now.pairs(self.views)
         taught = self._taught(now).to(old.device)
         mapping = self.train_map(now, old[taught], new[taught])

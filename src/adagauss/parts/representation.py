@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from adagauss.backbones import IncrementalHead, Network
 from adagauss.backbones.head import HeadKind
-from adagauss.core.config import Need, Part, part_of
+from adagauss.core.config import Part, Requirement, part_of
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import History, Objective, Recipe, train
 from adagauss.data.images import Label
@@ -34,7 +34,7 @@ class Live(nn.Module):
     def begin_epoch(self) -> None:
         """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
 
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Learned | None:
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
         """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
         return None
 
@@ -70,7 +70,7 @@ class LabelAugmentation(Part):
         """Number of auxiliary labels in a task with ``classes`` classes."""
         return 0
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveAugmentation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveAugmentation:
         """The augmentation for this task; ``before`` is the state it returned after the last task."""
         return _PureAugmentation(self, len(now.classes), now.first)
 
@@ -142,7 +142,7 @@ class Reparameterisation(Part):
 
     role: ClassVar[str] = "reparameterisation"
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
         """Prepare ``now.network``; ``before`` is the state returned after the last task."""
         return LiveReparameterisation()
 
@@ -229,7 +229,7 @@ class Term(Part):
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         """The term for this task; ``before`` is the state it returned after the last task."""
         return _PureTerm(self)
 
@@ -237,7 +237,7 @@ class Term(Part):
         """The unweighted loss; None if the term does not apply."""
         raise TypeError(f"{type(self).__name__} must define loss or start")
 
-    def shares(self, before: Learned) -> dict[str, Tensor]:
+    def shares(self, before: State) -> dict[str, Tensor]:
         """Tensors of its state that other parts may read while a task is learned."""
         return {}
 
@@ -409,12 +409,12 @@ class Representation(Part):
         return self
 
     @property
-    def provides(self) -> frozenset[Need]:
-        given = {Need.LINEAR_HEAD} if self.head == "linear" else set()
+    def provides(self) -> frozenset[Requirement]:
+        given = {Requirement.LINEAR_HEAD} if self.head == "linear" else set()
         if self.later is None:
-            given.add(Need.STILL_FEATURES)
+            given.add(Requirement.STILL_FEATURES)
         elif self.heads == "keep":
-            given.add(Need.KEPT_HEADS)
+            given.add(Requirement.KEPT_HEADS)
         return frozenset(given)
 
     def subparts(self) -> Iterator[tuple[str, Part]]:
@@ -424,7 +424,7 @@ class Representation(Part):
         for name, term in self.terms.items():
             yield f"terms/{name}", term
 
-    def shares(self, before: Mapping[str, Learned]) -> dict[str, Tensor]:
+    def shares(self, before: Mapping[str, State]) -> dict[str, Tensor]:
         """Tensors of earlier tasks that the terms let other parts read."""
         shared: dict[str, Tensor] = {}
         for name, term in self.terms.items():
@@ -445,7 +445,7 @@ class Representation(Part):
         classes = [task for task in tasks if task]
         return head.select([[row for row, label in enumerate(task) if label in kept] for task in classes])
 
-    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> Trained:
+    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> Trained:
         """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""
         recipe = self.first if now.first else self.later
         if recipe is None:
@@ -472,13 +472,13 @@ class Representation(Part):
             network.head.drop_auxiliary()
         return Trained(history, parts)
 
-    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> LiveParts:
+    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> LiveParts:
         reparameterisation = self.reparameterisation.start(now, before.get("reparameterisation"))
         terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
         augmentation = self.label_augmentation.start(now, before.get("label_augmentation"))
         return now.runtime.place(LiveParts(terms, augmentation, reparameterisation))
 
-    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, Learned]:
+    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
         """Let the parts measure the finished task; returns their states for the next task by name."""
         live = {
             "label_augmentation": parts.label_augmentation,

@@ -11,10 +11,10 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import safe_cholesky, sample_covariance
-from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import mlp
 from adagauss.parts.representation import LiveTerm, Step, Term
@@ -68,11 +68,11 @@ class CrossEntropy(Term):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS} if self.over == "seen" else ())
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS} if self.over == "seen" else ())
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT if self.over == "seen" else None
 
     def loss(self, step: Step) -> Tensor:
@@ -118,7 +118,7 @@ class ProjectedDistillation(Term):
     width: PositiveInt = 32
     """d: the projector's hidden layer is d·S wide."""
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return LiveTerm.without_effect() if now.previous is None else _Projected(self, now.network.extractor.size)
 
 
@@ -166,8 +166,8 @@ class LogitDistillation(Term):
     temperature: PositiveFloat = 2.0
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS})
 
     def loss(self, step: Step) -> Tensor | None:
         previous = step.now.previous
@@ -191,25 +191,25 @@ class PrototypeReplay(Term):
     """ρ, the noise in units of the radius; 0 replays the means without noise."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.KEPT_HEADS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.KEPT_HEADS})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
     def empty_state(self) -> Radius:
         return Radius()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
-        return _Replay(self, recalled(before, Radius))
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _Replay(self, as_state(before, Radius))
 
 
-class Radius(Common):
+class Radius(SharedState):
     """r, one number."""
 
     axes: ClassVar[Mapping[str, str]] = {"radius": ""}
-    keeps: ClassVar[str] = "the mean deviation of the features of the first task, one number"
+    contents: ClassVar[str] = "the mean deviation of the features of the first task, one number"
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be a radius."""

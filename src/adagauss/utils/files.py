@@ -125,7 +125,7 @@ def move_atomically(source: Path, target: Path) -> None:
         _sync_folder(source.parent)
 
 
-def remove_lastingly(folder: Path, paths: Iterable[Path]) -> None:
+def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
     """Remove files of a folder, so that they do not come back after a power cut; missing ones are passed over."""
     for path in paths:
         path.unlink(missing_ok=True)

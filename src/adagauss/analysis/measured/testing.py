@@ -16,9 +16,9 @@ from adagauss.analysis.measured.quantities import (
 )
 from adagauss.analysis.visits import task_mean
 from adagauss.core import linalg
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.task import Occasion
+from adagauss.core.task import FitContext
 from adagauss.parts.classifiers import Classifier, MemoryClassifier, SampledLinear
 
 HEAD = SampledLinear(recipe=SampledLinear().recipe.with_changes(batch_size=512))
@@ -43,11 +43,15 @@ def accuracies(
     features: Tensor,
     targets: Tensor,
     sizes: Sequence[int],
-    now: Occasion,
+    now: FitContext,
 ) -> Tensor:
     """(6,) accuracy of the run's classifier with each of `BANKS`; NaN if it does not follow from the memory alone."""
     found = torch.full((len(BANKS),), torch.nan, dtype=torch.float64)
-    if not isinstance(classifier, MemoryClassifier) or not classifier.cheap or Need.COMPANION in classifier.requires:
+    if (
+        not isinstance(classifier, MemoryClassifier)
+        or not classifier.cheap
+        or Requirement.COMPANION in classifier.requires
+    ):
         return found
     for place, name in enumerate(BANKS):
         if name in banks:
@@ -69,7 +73,7 @@ def squared_distances_by_class(bank: ClassGaussians, features: Tensor, *, publis
     return _mean_rows(lambda some: linalg.squared_distances(some, whitening), features)
 
 
-def logits_by_class(bank: ClassGaussians, features: Tensor, now: Occasion) -> Tensor:
+def logits_by_class(bank: ClassGaussians, features: Tensor, now: FitContext) -> Tensor:
     """(C,): mean over all images of the logits of a linear head trained on samples of the Gaussians."""
     scorer = HEAD.of_memory(bank, now)
     with torch.inference_mode():
