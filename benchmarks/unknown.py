@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adagauss.core.calibration import CalibrationStats, MarginScore, keep, typicality
+from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.parts.classifiers import Bayes
@@ -108,7 +108,7 @@ def strange_by(scores: Tensor, features: Tensor, evidence: CalibrationStats, typ
         "energy": -(scores.double() / evidence.temperature).logsumexp(1),
         "entropy": -(torch.softmax(truthful, 1) * torch.log_softmax(truthful, 1)).sum(1),
         "best less mean score": scores.mean(1) - scores.amax(1),
-        "best less next ten": -typicality(scores),
+        "best less next ten": -margin_score(scores),
     }
     if typical.weight is not None:
         found["best less next ten, of one covariance"] = -typical(features, scores)

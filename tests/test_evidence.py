@@ -16,9 +16,9 @@ from adagauss.core.calibration import (
     bin_of,
     discriminants,
     largest_with,
+    margin_score,
     share_above,
     smallest_with,
-    typicality,
 )
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
@@ -88,11 +88,11 @@ def test_false_alarms_are_as_rare_as_wished() -> None:
     scores, targets = drawn(4000, 1.0)
     evidence.observe(scores, targets, torch.randn(4000, generator=generator).exp())
     fresh = torch.randn(20000, generator=generator).exp()
-    alarms = float((evidence.unknownness(fresh) > 0.95).double().mean())
+    alarms = float((evidence.ood_score(fresh) > 0.95).double().mean())
     assert alarms == pytest.approx(0.05, abs=0.012)
-    below = float((fresh < evidence.least_typicality(0.05)).double().mean())
+    below = float((fresh < evidence.ood_threshold(0.05)).double().mean())
     assert 0.02 < below <= 0.06
-    strange = evidence.unknownness(torch.tensor([1e-9, 1e9]))
+    strange = evidence.ood_score(torch.tensor([1e-9, 1e9]))
     assert float(strange[0]) > 0.99
     assert float(strange[1]) == pytest.approx(0.0, abs=1e-6)
 
@@ -101,11 +101,11 @@ def test_answers_of_fitted_images_count_only_while_there_are_no_others() -> None
     evidence = CalibrationStats()
     sure, targets = drawn(3000, 0.2, seed=1)
     evidence.observe(sure, targets, left_out=False)
-    assert not evidence.honest
+    assert not evidence.held_out
     assert evidence.temperature == pytest.approx(0.2, rel=0.1)
     assert all(one.expected_accuracy is None for one in evidence.summary(range(CLASSES)))
     evidence.observe(*drawn(3000, 2.0, seed=2))
-    assert evidence.honest
+    assert evidence.held_out
     assert evidence.temperature == pytest.approx(2.0, rel=0.1)
     evidence.observe(sure, targets, left_out=False)
     assert evidence.temperature == pytest.approx(2.0, rel=0.1)
@@ -247,4 +247,4 @@ def test_typicality_is_low_far_from_what_tells_classes_apart() -> None:
 def test_without_covariances_the_scores_themselves_say_how_typical_an_image_is() -> None:
     means = ClassGaussians.from_features(torch.randn(10, 3), [0] * 5 + [1] * 5, "none")
     scores = torch.randn(7, 2)
-    assert torch.equal(MarginScore.of(means)(torch.randn(7, 3), scores), typicality(scores))
+    assert torch.equal(MarginScore.of(means)(torch.randn(7, 3), scores), margin_score(scores))

@@ -145,7 +145,7 @@ class Analytic(Classifier):
 
     @property
     def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.STILL_FEATURES})
+        return frozenset({Requirement.FROZEN_FEATURES})
 
     def empty_state(self) -> AnalyticScorer:
         return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), RidgeStream.empty(0))

@@ -117,7 +117,7 @@ class ExactClassifier(Classifier):
 
     @property
     def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.STILL_FEATURES})
+        return frozenset({Requirement.FROZEN_FEATURES})
 
     @property
     def rules(self) -> Candidates:

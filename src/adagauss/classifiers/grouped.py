@@ -79,7 +79,7 @@ class GroupedLDA(Classifier):
 
     @property
     def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.STILL_FEATURES})
+        return frozenset({Requirement.FROZEN_FEATURES})
 
     def empty_state(self) -> GroupedScorer:
         return GroupedScorer(GroupSums((0,)))

@@ -214,7 +214,7 @@ def _keys(true: Tensor, taken: Tensor) -> Tensor:
 RUNNERS_UP = 10
 
 
-def typicality(scores: Tensor) -> Tensor:
+def margin_score(scores: Tensor) -> Tensor:
     """The best score less the mean of the next `RUNNERS_UP`: how much better one class explains an image than others.
 
     It does not depend on what all scores have in common, such as how far an image is from everything in directions
@@ -272,7 +272,7 @@ class MarginScore(nn.Module):
             points = features[:, : len(self.weight)]  # features of a companion come after those that are remembered
             points = points if self.power is None else points.clamp_min(0).pow(self.power)
             scores = torch.addmm(self.bias, points.to(self.weight), self.weight)
-        return typicality(scores)
+        return margin_score(scores)
 
 
 FADING = 4
@@ -363,7 +363,9 @@ class CalibrationStats(State):
         self.learned += counts.to(self.learned)
 
     @torch.no_grad()
-    def observe(self, scores: Tensor, targets: Tensor, typicality: Tensor | None = None, left_out: bool = True) -> None:
+    def observe(
+        self, scores: Tensor, targets: Tensor, margin_score: Tensor | None = None, left_out: bool = True
+    ) -> None:
         """Take in the answers to some images: (N, C) scores over all classes, and the column of each one's class.
 
         Args:
@@ -393,8 +395,8 @@ class CalibrationStats(State):
         self.second.index_add_(0, targets, torch.cat([second for _, second in found], 1))
         self.confusions.add(targets, scores.argmax(1))
         _count(self.gaps, targets, bin_of(_gaps(self.calibration(scores), targets)))
-        if typicality is not None:
-            _count(self.typical, targets, bin_of(typicality.detach().to(home)[usable]))
+        if margin_score is not None:
+            _count(self.typical, targets, bin_of(margin_score.detach().to(home)[usable]))
 
     @property
     def calibration(self) -> Calibration:
@@ -417,7 +419,7 @@ class CalibrationStats(State):
         return self.calibration.temperature
 
     @property
-    def honest(self) -> bool:
+    def held_out(self) -> bool:
         """Whether all of it comes from images that were left out."""
         return bool((self.images > 0).any()) and not bool(self.fitted[self._weights() > 0].any())
 
@@ -435,15 +437,15 @@ class CalibrationStats(State):
         """(N, C) whether each class is in the set; ``scores`` are calibrated. No set is empty."""
         return scores.amax(1, keepdim=True) - scores <= self.gap(coverage)
 
-    def unknownness(self, typicality: Tensor) -> Tensor:
+    def ood_score(self, margin_score: Tensor) -> Tensor:
         """The share of known images that are more typical: near 1 for images of no known class."""
         histogram = self._weights() @ self.typical.double()
         total = float(histogram.sum())
         if total == 0:
-            return torch.zeros_like(typicality, dtype=torch.float64)
-        return share_above(histogram, typicality.to(histogram.device), total + 1)
+            return torch.zeros_like(margin_score, dtype=torch.float64)
+        return share_above(histogram, margin_score.to(histogram.device), total + 1)
 
-    def least_typicality(self, false_alarms: float) -> float:
+    def ood_threshold(self, false_alarms: float) -> float:
         """The typicality below which an image is called unknown, so that no more known ones are than this share."""
         _check_share("the rate of false alarms", false_alarms)
         histogram = self._weights() @ self.typical.double()
@@ -664,7 +666,7 @@ class Holdout(Part):
 
 
 def _observed(evidence: CalibrationStats, left_out: LeftOut) -> CalibrationStats:
-    evidence.observe(left_out.scores, left_out.targets, typicality(left_out.scores))
+    evidence.observe(left_out.scores, left_out.targets, margin_score(left_out.scores))
     return evidence
 
 

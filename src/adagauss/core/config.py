@@ -55,7 +55,7 @@ class Requirement(Enum):
         "use a network that ends in a rectifier, without a linear bottleneck (backbone.name=resnet18, "
         "backbone.features=null), or switch the transform off (memory.tukey=null, classifier.tukey=null)",
     )
-    STILL_FEATURES = (
+    FROZEN_FEATURES = (
         "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
     )

@@ -207,7 +207,7 @@ class Statistics(State):
         """Factors of each covariance, if it is made of few."""
         return self.form.rank if isinstance(self.form, LowRank) else RANK
 
-    def emptied(self) -> Self:
+    def empty_like(self) -> Self:
         """A bank of this kind without classes."""
         return type(self)(self.size, self.covariance, self.means.device, self.rank)
 
@@ -310,7 +310,7 @@ class Statistics(State):
         return bank
 
     def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> Self:
-        bank = self.emptied()
+        bank = self.empty_like()
         bank.labels, bank.counts, bank.means, bank.packed = labels, counts, means, packed
         return bank
 

@@ -319,15 +319,15 @@ class Learner:
         scores = known.scores(known.asked(self.of_shape(images), self.runtime))
         return torch.softmax(scores.double(), dim=1)
 
-    def predict_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
+    def prediction_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
         known = self.state
         return known.sets(known.asked(self.of_shape(images), self.runtime), coverage)
 
-    def unknownness(self, images: Images) -> Tensor:
+    def ood_score(self, images: Images) -> Tensor:
         """(N,) the share of known images that look less strange: near 1 for images of no known class."""
         known = self.state
-        return known.unknownness(known.asked(self.of_shape(images), self.runtime))
+        return known.ood_score(known.asked(self.of_shape(images), self.runtime))
 
     def summary(self) -> list[ClassSummary]:
         """What is known about the answers for each class."""

@@ -32,7 +32,7 @@ class Answers(NamedTuple):
 
     scores: Tensor
     """(N, C): a softmax makes them truthful probabilities."""
-    typicality: Tensor
+    margin_score: Tensor
     """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
 
 
@@ -67,8 +67,8 @@ class Predictor(nn.Module):
     def judge(self, features: Tensor) -> Answers:
         """The same from features."""
         scores: Tensor = self.scorer(features)
-        typicality: Tensor = self.typical(features, scores)
-        return Answers(self.calibration(scores), typicality)
+        margin_score: Tensor = self.typical(features, scores)
+        return Answers(self.calibration(scores), margin_score)
 
 
 class LearnerState(nn.Module):
@@ -158,12 +158,12 @@ class LearnerState(nn.Module):
         with torch.inference_mode():
             blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
         return Answers(
-            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.typicality for one in blocks])
+            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.margin_score for one in blocks])
         )
 
-    def unknownness(self, features: Tensor) -> Tensor:
+    def ood_score(self, features: Tensor) -> Tensor:
         """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        return self.evidence.unknownness(self.answers(features).typicality)
+        return self.evidence.ood_score(self.answers(features).margin_score)
 
     def sets(self, features: Tensor, coverage: float) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
@@ -248,7 +248,7 @@ class LearnerState(nn.Module):
             if state is None:
                 raise ValueError(f"{name} learns nothing in this method, but something learned is stored for it")
             states[name] = state
-        memory = self.memory.emptied()
+        memory = self.memory.empty_like()
         known = LearnerState(network, memory, states, tuple(tuple(task) for task in facts["tasks"]))
         if mapped:
             check_types(known.state_dict(), tensors)

@@ -72,8 +72,8 @@ class Asked:
 
     def strange(self, rate: float) -> npt.NDArray[np.bool_]:
         """(N,) whether an image seems to show no known class, wrongly for this share of images that do."""
-        least = self.state.evidence.least_typicality(rate)
-        return np.asarray((self.state.answers(self.features).typicality < least).cpu().numpy())
+        least = self.state.evidence.ood_threshold(rate)
+        return np.asarray((self.state.answers(self.features).margin_score < least).cpu().numpy())
 
     def predictions(self, names: tuple[str, ...], top: int, unknown: Unknown) -> list[Prediction]:
         """One named answer per image, with its ``top`` classes."""

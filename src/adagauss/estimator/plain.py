@@ -85,7 +85,7 @@ class PlainClassifier:
         """(N, C) class probabilities, columns as in ``classes_``."""
         return self._ask(images)[1].probabilities
 
-    def predict_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
+    def prediction_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
         asked = self._ask(images)[1]
         return asked.state.sets(asked.features, coverage)
@@ -99,10 +99,10 @@ class PlainClassifier:
         names, asked = self._ask(images)
         return asked.predictions(names, top, unknown)
 
-    def unknownness(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+    def ood_score(self, images: ImagesLike) -> npt.NDArray[np.float64]:
         """(N,) how strange each image is: the share of images of known classes that look less strange."""
         asked = self._ask(images)[1]
-        return np.asarray(asked.state.unknownness(asked.features).cpu().numpy(), dtype=np.float64)
+        return np.asarray(asked.state.ood_score(asked.features).cpu().numpy(), dtype=np.float64)
 
     def summary(self) -> list[ClassSummary]:
         """Of each class: images learned, share recognised while left out, and what they were taken for."""

@@ -69,7 +69,7 @@ class Method(Config):
     @property
     def still(self) -> bool:
         """Whether features never change after the first task."""
-        return Requirement.STILL_FEATURES in self.representation.provides | self.given()
+        return Requirement.FROZEN_FEATURES in self.representation.provides | self.given()
 
     def given(self) -> frozenset[Requirement]:
         """What the network provides."""
@@ -81,7 +81,7 @@ class Method(Config):
         )
         found = {
             Requirement.NON_NEGATIVE: rectified,
-            Requirement.STILL_FEATURES: still,
+            Requirement.FROZEN_FEATURES: still,
         }
         return frozenset(need for need, is_there in found.items() if is_there)
 

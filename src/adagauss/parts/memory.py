@@ -99,7 +99,7 @@ class MeanMemory(Memory):
 
     def estimate(self, bank: ClassGaussians, now: CurrentTask, power: float | None = None) -> ClassGaussians:
         """Statistics of the current classes, from features raised to ``power`` if given."""
-        new = bank.emptied()
+        new = bank.empty_like()
         plain: str | int = 0 if self.augmented else "test"
         for view in (plain, "flip") if self.flips else (plain,):
             features = now.features(view)

@@ -412,7 +412,7 @@ class Representation(Part):
     def provides(self) -> frozenset[Requirement]:
         given = {Requirement.LINEAR_HEAD} if self.head == "linear" else set()
         if self.later is None:
-            given.add(Requirement.STILL_FEATURES)
+            given.add(Requirement.FROZEN_FEATURES)
         elif self.heads == "keep":
             given.add(Requirement.KEPT_HEADS)
         return frozenset(given)
