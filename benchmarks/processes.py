@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.parallel import Processes
 from adagauss.parallel.launching import Layout, together

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from adagauss import atomic, checkpoint
 from adagauss.checkpoint import load_tensors, save_json, save_tensors
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.runtime import Runtime, RuntimeConfig
 

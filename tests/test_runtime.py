@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.runtime import Runtime, RuntimeConfig, derive_seed, reduced_precision_works
 from tests.contracts.toy import quick_method, scores, toy_tasks
 

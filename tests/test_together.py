@@ -7,13 +7,13 @@ import torch
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.together import SHARES, Blend, TogetherScorer
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.representation import Representation
 from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask
 from tests.contracts.toy import IMAGES, quick_method, taught, toy_images, toy_learner, toy_tasks
 
 NAME = "adagauss-still"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 from adagauss.parallel.processes import Processes
 from adagauss.progress import Reporter

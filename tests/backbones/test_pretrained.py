@@ -18,18 +18,18 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
-from adagauss import plugins
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
 from adagauss.backbones.efficientnet_lite import EfficientNetLite
 from adagauss.backbones.extras import find_blocks, parts_that_learn
 from adagauss.backbones.lite_folded import FoldedLite
 from adagauss.backbones.registry import backbone_info
 from adagauss.backbones.weights import read_weights
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils import registry as plugins
 
 LITE = "efficientnet_lite0"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from adagauss.backbones import BackboneConfig, Extractor, IncrementalHead, Network, build_extractor
 from adagauss.backbones.registry import Stem, TrunkSpec, backbone_info, backbones
 from adagauss.backbones.settings import BatchNormPolicy
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 
 Shape = tuple[int, ...]

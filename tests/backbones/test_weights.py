@@ -15,9 +15,9 @@ from torch import Tensor
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.registry import TrunkSpec, backbone_info
 from adagauss.backbones.weights import read_weights
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.runtime import Runtime, RuntimeConfig
 

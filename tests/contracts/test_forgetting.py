@@ -7,8 +7,8 @@ import functools
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.learner import Learner
 from adagauss.methods import make_method, methods
 from adagauss.methods.traits import dataset_layers
 from adagauss.runtime import Runtime

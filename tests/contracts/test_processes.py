@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss import task
 from adagauss.checkpoint import load_tensors
+from adagauss.core import task
 from adagauss.errors import ProcessError
 from adagauss.parallel.launching import Layout, together
 from adagauss.runs import RunFolder, run

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.backbones.convnet import ConvNet
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.runtime import Runtime
 from tests.contracts.toy import digits, quick_method, same, state, toy_tasks
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from adagauss.atomic import TEMPORARY
 from adagauss.checkpoint import load_tensors
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.learner import Learner
 from adagauss.runs import make_config, run
 from adagauss.runs.folder import FileSnapshots
 from tests.contracts.toy import same, state, taught

@@ -10,7 +10,7 @@ import typer.main
 
 from adagauss.cli import app
 from adagauss.cli.running import _resolve
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.progress import Reporter
 from adagauss.report.commands import command, follows_paper

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.runs.folder import FileSnapshots
 from adagauss.runtime import Runtime
 from tests.contracts.toy import taught, toy_tasks

@@ -15,7 +15,7 @@ import torch
 
 from adagauss import cli
 from adagauss.checkpoint import load_tensors
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.progress import Reporter

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.progress import Reporter
 from adagauss.runs.executors import open_executor

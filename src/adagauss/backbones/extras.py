@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adagauss import plugins
 from adagauss.backbones.registry import TrunkSpec
 from adagauss.errors import ConfigError
+from adagauss.utils import registry as plugins
 
 COLOUR = 3
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, PositiveInt, field_validator, model_validator
 
 from adagauss.backbones.registry import Stem, backbone_info
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]

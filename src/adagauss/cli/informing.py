@@ -15,7 +15,7 @@ from adagauss.names import clipped, visible
 
 if TYPE_CHECKING:
     from adagauss.cli.classifier import Model
-    from adagauss.learner import Learner
+    from adagauss.core.learn import Learner
 
 EXAMPLES = """**Examples:**
 

@@ -246,7 +246,7 @@ def write_config(config: RunConfig) -> None:
     import yaml
     from rich.console import Console
 
-    from adagauss.config import plain
+    from adagauss.core.config import plain
 
     text = yaml.safe_dump(plain(config), sort_keys=False)
     Console(stderr=True).print(f"configuration {config.digest()}\n{text}", highlight=False, markup=False, style="dim")
@@ -285,7 +285,7 @@ def _diagnostics(text: str) -> Any:
 
 
 def _settings_file(path: Path | None) -> dict[str, Any]:
-    from adagauss.settings import flatten
+    from adagauss.core.config import flatten
     from adagauss.yaml_files import YamlError, read_yaml
 
     if path is None:

@@ -12,7 +12,7 @@ from adagauss.data.images import LabelledImages
 from adagauss.data.sources import SOURCES
 from adagauss.errors import ConfigError
 from adagauss.progress import Reporter
-from adagauss.registry import Registry
+from adagauss.utils.registry import Registry
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

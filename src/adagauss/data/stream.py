@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import NonNegativeInt, PositiveInt, field_validator
 
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.data.dataset import Dataset, absolute_name
 from adagauss.data.images import Label, LabelledImages
 from adagauss.data.orders import class_order

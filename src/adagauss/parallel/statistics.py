@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from adagauss.gaussians import ClassGaussians, Label
+from adagauss.core.gaussians import ClassGaussians, Label
 from adagauss.parallel.processes import Processes
 
 

@@ -17,9 +17,9 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.gaussians import ClassGaussians
 from adagauss.progress import Advance, Reporter
 from adagauss.runs.metrics import Evaluation
 from adagauss.runs.results import RunResult, TaskFacts

@@ -8,7 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adagauss.config import Config, plain
+from adagauss.core.config import Config, flatten, plain
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
@@ -23,8 +24,6 @@ from adagauss.runs.results import RunResult
 from adagauss.runs.scheduling import run_cells
 from adagauss.runs.trackers import require_trackers
 from adagauss.runtime import RuntimeConfig
-from adagauss.settings import flatten
-from adagauss.training import Recipe
 
 SHARED_RATES: dict[str, dict[str, float]] = {
     "shared": {"first": 0.1, "later": 0.05},

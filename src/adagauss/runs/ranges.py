@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adagauss.errors import ConfigError
-from adagauss.plugins import import_extra
+from adagauss.utils.registry import import_extra
 from adagauss.yaml_files import YamlError, parse_yaml
 
 NUMBERS = re.compile(r"(?P<low>[^:,]+?)\.\.(?P<high>[^:,]+?)(?P<log>:log)?$")

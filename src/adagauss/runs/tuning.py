@@ -10,10 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
-from adagauss.plugins import import_extra
 from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell, Outcome
 from adagauss.runs.configuration import RunConfig, make_config
@@ -23,6 +22,7 @@ from adagauss.runs.ranges import Range
 from adagauss.runs.rehearsal import Rehearsal
 from adagauss.runs.scheduling import run_cells
 from adagauss.runtime import RuntimeConfig, derive_seed
+from adagauss.utils.registry import import_extra
 
 JOURNAL = "study.journal"
 NAME = "adagauss"

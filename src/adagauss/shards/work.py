@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from adagauss.allocator import memory_is_full
+from adagauss.core.learn import Learner
 from adagauss.errors import AdagaussError, DataError
-from adagauss.learner import Learner
 from adagauss.progress import Reporter
 from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
 from adagauss.runtime import Runtime, RuntimeConfig

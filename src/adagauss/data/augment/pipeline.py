@@ -11,7 +11,7 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, field_validator
 from torch import Tensor
 
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.data.augment import colour, crops
 from adagauss.data.augment.operations import apply_operations
 from adagauss.data.augment.policies import draw_auto, draw_trivial

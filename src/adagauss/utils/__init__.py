@@ -1,0 +1,1 @@
+"""Files, devices, progress and registries."""
