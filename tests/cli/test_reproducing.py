@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
-from adagauss.reproduce import SCALES
+from adagauss.experiments.paper import SCALES
 from tests.cli.conftest import Command
 from tests.reproduce.conftest import TINY
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from adagauss.reproduce import Workshop
 
 from adagauss.data.stream import StreamConfig
-from adagauss.reproduce import Scale, Workshop
+from adagauss.experiments.paper import Scale
 from adagauss.runs.protocols import Protocol
 
 SETTINGS = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-
-from adagauss.reproduce import ITEMS, Where
+from adagauss.reproduce import Where
 from adagauss.reproduce.beside import beside_figure
-from adagauss.reproduce.cells import Problem
-from adagauss.reproduce.findings import Found, Outcome, Score
-from adagauss.reproduce.tables import table_rows
+from adagauss.reproduce.findings import Found
+
+from adagauss.experiments.paper import ITEMS
+from adagauss.experiments.reproduce import Problem, Score, table_rows
+from adagauss.runs.cells import Outcome
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-
 from adagauss.reproduce.claims import above, below, falling
 from adagauss.reproduce.curves import Plotted, at_least, first, last, more
 

@@ -6,14 +6,19 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from adagauss.reproduce import Workshop
+from adagauss.reproduce.cells import distinct
+from adagauss.reproduce.findings import findings
+from adagauss.reproduce.rescoring import REPLAYED
 
 from adagauss.analysis.studies.base import studies
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
-from adagauss.reproduce import ITEMS, SCALES, Workshop, find_items
-from adagauss.reproduce.cells import Cell, Job, Problem, distinct, jobs
-from adagauss.reproduce.findings import findings
-from adagauss.reproduce.rescoring import REPLAYED, rescored_file
+from adagauss.experiments.paper import ITEMS, SCALES, find_items
+from adagauss.experiments.reproduce import Problem, rescored_file
+from adagauss.runs.cells import Cell
+from adagauss.serve.jobs import Job
+from adagauss.serve.reading import jobs
 
 NOWHERE = Path("nowhere")
 

@@ -7,19 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from adagauss.reproduce import Workshop
+from adagauss.reproduce.cells import distinct
+from adagauss.reproduce.findings import findings
+from adagauss.reproduce.producing import Produced, produce
+from adagauss.reproduce.working import Datasets
 
 from adagauss.errors import NumericalError
+from adagauss.experiments.paper import SCALES, find_items
+from adagauss.experiments.reproduce import (
+    Problem,
+    overview,
+    read_rescored,
+    rescore_missing,
+    rescored_file,
+    run_missing,
+    write_page,
+)
 from adagauss.progress import Reporter
-from adagauss.reproduce import SCALES, Workshop, find_items
-from adagauss.reproduce.cells import Cell, Job, Problem, distinct, jobs
-from adagauss.reproduce.findings import findings
-from adagauss.reproduce.overview import overview
-from adagauss.reproduce.page import write_page
-from adagauss.reproduce.producing import Produced, produce
-from adagauss.reproduce.rescoring import read_rescored, rescore_missing, rescored_file
-from adagauss.reproduce.working import Datasets, run_missing
+from adagauss.runs.cells import Cell
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.results import RunResult
+from adagauss.serve.jobs import Job
+from adagauss.serve.reading import jobs
 from tests.reproduce.conftest import TINY
 
 NAMES = ["ablation", "spectrum"]

@@ -315,7 +315,9 @@ OTHER_BACKBONES = Item(
         *(Row(label, settings=settings) for label, settings in CPU_BACKBONES.items()),
     ),
     {
-        "paper": tuple(Benchmark(f"{data}-{t}", None, tuple(BACKBONES)) for data in ("cub", "aircraft") for t in (10, 20)),
+        "paper": tuple(
+            Benchmark(f"{data}-{t}", None, tuple(BACKBONES)) for data in ("cub", "aircraft") for t in (10, 20)
+        ),
         "cpu": (Benchmark("cifar100-10", 1, tuple(CPU_BACKBONES)),),
     },
     (
@@ -356,7 +358,9 @@ BATCH_NORM = Item(
 )
 
 
-def _ablation(classifier: str, covariance: str, mean: bool, adapted: bool, anti_collapse: bool, shrink: bool) -> Settings:
+def _ablation(
+    classifier: str, covariance: str, mean: bool, adapted: bool, anti_collapse: bool, shrink: bool
+) -> Settings:
     """Columns that identify a row in the paper's ablation table."""
     return {
         "classifier": classifier,
@@ -509,7 +513,9 @@ RANKS = Item(
     BIASED,
     BIASED_BENCHMARKS,
     (
-        *_over_tasks("Covariances of early tasks have lower ranks than those of late ones.", PAPER_RANK, "rank", "last"),
+        *_over_tasks(
+            "Covariances of early tasks have lower ranks than those of late ones.", PAPER_RANK, "rank", "last"
+        ),
         *_over_tasks("Inverse covariances of early tasks are larger.", "‖Σ⁻¹‖_F", "‖Σ⁻¹‖", "first"),
     ),
     study="ranks",
@@ -759,7 +765,10 @@ BEYOND_PAPER = (
             "Real means and covariances of old classes would make AdaGauss more accurate.",
             *(
                 FigureValue(name, {"group": "AdaGauss", "memory": memory}, "last")
-                for name, memory in (("accuracy with real statistics", "real means and covariances"), ("as run", "as run"))
+                for name, memory in (
+                    ("accuracy with real statistics", "real means and covariances"),
+                    ("as run", "as run"),
+                )
             ),
         ),
     ),

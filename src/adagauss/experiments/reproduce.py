@@ -35,7 +35,9 @@ from adagauss.atomic import write_atomically
 from adagauss.backbones.registry import backbone_info
 from adagauss.checkpoint import save_json
 from adagauss.classifiers import Scorer
-from adagauss.config import plain
+from adagauss.core.config import Layer, plain, resolve
+from adagauss.core.linalg import by_rows
+from adagauss.core.task import extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.data.stream import StreamConfig
@@ -51,7 +53,6 @@ from adagauss.experiments.paper import (
     TableValue,
     Value,
 )
-from adagauss.linalg import by_rows
 from adagauss.methods import Method
 from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell as RunSpec
@@ -66,8 +67,6 @@ from adagauss.runs.results import RunResult
 from adagauss.runs.runner import make_stream
 from adagauss.runs.scheduling import run_cells
 from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.settings import Layer, resolve
-from adagauss.task import extract_features
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -723,7 +722,9 @@ def comparison_figure(found: ItemResults) -> Figure | None:
     if not labels:
         return None
     panels = [{name: title} for name, title in TIMES.items()] if found.item.times else [ACCURACY]
-    in_paper = any(found.paper_values(label).get(name) is not None for label in labels for one in panels for name in one)
+    in_paper = any(
+        found.paper_values(label).get(name) is not None for label in labels for one in panels for name in one
+    )
     figure = new_figure(3.0 + 3.0 * len(panels) * (1 + in_paper), 1.4 + 0.34 * len(labels))
     axes = figure.subplots(1, len(panels) * (1 + in_paper), sharey=True, squeeze=False)[0]
     for place, quantities in enumerate(panels):
@@ -912,7 +913,9 @@ def _section(item: Item, found: Sequence[ItemResults], config: ReproductionConfi
                 verdicts[claim.text].append((one, checked))
     measured = [one for one in found if any(map(one.scores, one.outcomes))]
     pictures = {
-        f"{item.title}, {one.protocol}": _copied(picture, place, f"images/paper/{item.name}-{one.benchmark.protocol}.png")
+        f"{item.title}, {one.protocol}": _copied(
+            picture, place, f"images/paper/{item.name}-{one.benchmark.protocol}.png"
+        )
         for one in found
         if (picture := config.figure(item, one.benchmark, "png")).exists()
     }
