@@ -1,8 +1,8 @@
 """Reproduce tables and figures of the paper: run what is missing, then write tables, figures and verdicts.
 
-An item of `adagauss.experiments.paper` expands to rows, benchmarks and seeds. Each distinct configuration and seed is one
-run folder, however many items use it. Rows that differ only in memory, drift or classifier are scored on the networks of
-another run. Failures are values: a table shows them, and the next call tries again.
+An item of `adagauss.experiments.paper` expands to rows, benchmarks and seeds. Each distinct configuration and seed is
+one run folder, however many items use it. Rows that differ only in memory, drift or classifier are scored on the
+networks of another run. Failures are values: a table shows them, and the next call tries again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from adagauss.checkpoint import save_json
 from adagauss.classifiers import Scorer
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
-from adagauss.core.task import extract_features
+from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.data.stream import StreamConfig
@@ -241,8 +241,8 @@ IMAGES_PER_CLASS = {"cifar100": 500, "tiny": 500, "imagenet-subset-seed1993": 13
 CLASSES = {"tiny": 200, "cub": 200}
 """The others have a hundred."""
 SECONDS = {"resnet18": 0.0005, "resnet_thin": 0.001, "resnet32": 0.002, "convnet": 0.001, "efficientnet_lite0": 0.024}
-"""Training seconds per image and epoch: ResNet-18 on the paper's GPU (86 minutes for ten tasks of CIFAR-100), the others
-on one core."""
+"""Training seconds per image and epoch: ResNet-18 on the paper's GPU (86 minutes for ten tasks of CIFAR-100), the
+others on one core."""
 OTHER_SECONDS = 0.002
 RESCORING_SHARE = 0.1
 """Share of a run's time that one rescoring takes."""
@@ -467,13 +467,7 @@ def _rescore(
             for file in list(curves):
                 method, now = methods[file], visit.now
                 try:
-                    memories[file] = followed(
-                        memories.get(file),
-                        lambda bank, state, drift=method.drift, now=now: drift.update(bank, now, state),
-                        method.memory,
-                        method,
-                        now,
-                    )
+                    memories[file] = _followed(memories.get(file), method, now)
                     scorers[file] = method.classifier.fit(memories[file].bank, now, scorers.get(file))
                 except AdagaussError as error:
                     save_json(config.failure(file.stem), {"reason": f"task {visit.index + 1}: {error}"})
@@ -485,6 +479,10 @@ def _rescore(
     for file, accuracies in curves.items():
         Rescored(run=spec.name, changes=dict(files[file]), accuracy=tuple(accuracies)).write(file)
         config.failure(file.stem).unlink(missing_ok=True)
+
+
+def _followed(known: Followed | None, method: Method, now: CurrentTask) -> Followed:
+    return followed(known, lambda bank, state: method.drift.update(bank, now, state), method.memory, method, now)
 
 
 # Results of an item.
@@ -656,15 +654,15 @@ def check_claim(claim: Claim, found: ItemResults) -> Verdict:
     extreme, sign = (max, 1) if claim.relation == "highest" else (min, -1)
     gaps = {seed: sign * (measured[first][seed] - extreme(measured[name][seed] for name in others)) for seed in seeds}
     nearest = extreme(others, key=lambda name: means[name])
-    numbers = f"{amounts[first]}, {amounts[nearest]}"
+    facts = f"{amounts[first]}, {amounts[nearest]}"
     if claim.relative:
-        numbers += f" ({means[nearest] / means[first] - 1:+.0%})"
+        facts += f" ({means[nearest] / means[first] - 1:+.0%})"
     if missing:
-        numbers += f" (without {', '.join(missing)})"
+        facts += f" (without {', '.join(missing)})"
     if isinstance(claim.values[0], TableValue):
         quoted = [found.paper_values(row).get(claim.values[0].quantity) for row in (first, nearest)]
-        numbers += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
-    return verdict(gaps, numbers)
+        facts += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
+    return verdict(gaps, facts)
 
 
 def verdict(differences: BySeed, numbers: str) -> Verdict:
