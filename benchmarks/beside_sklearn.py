@@ -24,8 +24,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from adagauss import IncrementalClassifier
-from adagauss.backbones.efficientnet_lite import EfficientNetLite
-from adagauss.backbones.resizing import resized
+from adagauss.backbones.efficientnet import EfficientNetLite
+from adagauss.backbones.extractor import resized
 from adagauss.core.learn import Learner
 from adagauss.data.images import LabelledImages
 from adagauss.methods import make_method

@@ -14,7 +14,7 @@ from adagauss.core.train import Recipe, mlp
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.drift import Adapter
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 from .measure import Ratio
 

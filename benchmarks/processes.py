@@ -21,10 +21,10 @@ from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.distributed.launch import Layout, together
+from adagauss.distributed.processes import Processes
 from adagauss.methods import make_method
-from adagauss.parallel import Processes
-from adagauss.parallel.launching import Layout, together
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 CPU = RuntimeConfig(device="cpu")
 SIDE, CLASSES = 32, 4

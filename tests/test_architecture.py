@@ -12,10 +12,10 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "names", "progress", "allocator", "threads", "workers", "yaml_files", "utils.registry"],
+    ["errors", "workers", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
     ["core.state", "core.config", "core.linalg", "core.low_rank"],
     ["core.gaussians", "losses"],
-    ["atomic", "tensor_header", "checkpoint", "parallel", "runtime", "data", "utils"],
+    ["utils", "distributed", "data"],
     ["inputs"],
     ["patches"],
     ["backbones"],

@@ -13,7 +13,7 @@ from adagauss.core.learn import Learner
 from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught, toy_images
 
 

@@ -21,7 +21,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SIZE, CLASSES = 5, 3

@@ -15,7 +15,7 @@ from adagauss.drift import Adapter, NoDrift
 from adagauss.errors import ConfigError
 from adagauss.methods import Method, make_method, methods
 from adagauss.representation import NoLabelAugmentation, Rotations
-from adagauss.runtime import RuntimeConfig
+from adagauss.utils.runtime import RuntimeConfig
 
 VARIANTS = [(name, preset) for name, info in methods().items() for preset in (*info.presets, None)]
 

@@ -18,7 +18,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
 from adagauss.drift.maps import ViewBatches
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 SIZE, ROWS = 4, 400
 

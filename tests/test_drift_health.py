@@ -16,8 +16,8 @@ from adagauss.drift import Adapter, AffineMap
 from adagauss.drift.health import Fit, collapse, collapse_warning, relative_error
 from adagauss.drift.maps import ViewBatches
 from adagauss.methods import make_method
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 from tests.test_drift import NEW, OLD, TRUE, memory, task_of
 
 FEW = Recipe(epochs=1, batch_size=400, learning_rate=1e-4, clip_norm=1.0)

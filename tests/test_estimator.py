@@ -20,7 +20,7 @@ from adagauss.backbones.registry import BackboneInfo
 from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
-from adagauss.progress import Advance, Reporter
+from adagauss.utils.progress import Advance, Reporter
 
 Array = npt.NDArray[Any]
 

@@ -19,7 +19,7 @@ from adagauss.estimator import IncrementalClassifier
 from adagauss.estimator.choices import Words
 from adagauss.estimator.trials import best_method
 from adagauss.methods import Method, make_method
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 Array = npt.NDArray[Any]
 DIGITS = load_digits()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import build_extractor
-from adagauss.backbones.still import StillTrunk
+from adagauss.backbones.frozen import StillTrunk
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError, DataError

@@ -21,7 +21,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import NumericalError
 from adagauss.representation import Representation
 from adagauss.representation.terms import AntiCollapse, CrossEntropy
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Saved = tuple[dict[str, Tensor], dict[str, Any]]
 

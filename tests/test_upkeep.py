@@ -10,15 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagauss import runtime
 from adagauss.backbones import IncrementalHead
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import summed_columns
 from adagauss.core.state import Common, Learned
 from adagauss.errors import ConfigError, UnsupportedError
-from adagauss.runtime import available_memory
 from adagauss.sums import FeatureSums
 from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
+from adagauss.utils import runtime
+from adagauss.utils.runtime import available_memory
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 WIDTH = 6

@@ -15,8 +15,8 @@ from adagauss.core.task import Upkeep
 from adagauss.data.images import Label, PixelScale
 from adagauss.errors import DataError, UnsupportedError
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.sums import FeatureSums
+from adagauss.utils.runtime import Runtime
 
 KEY_BITS = 63
 

@@ -22,7 +22,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.runs import RunFolder, make_config, run, stored_config
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 EVERYTHING = frozenset(Quantity)
 

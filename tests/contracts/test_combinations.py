@@ -14,7 +14,7 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import NAMES, QUICK, quick_method, toy_images
 
 KINDS = {role: sorted(Part.kinds(role)) for role in ("memory", "drift", "classifier")}

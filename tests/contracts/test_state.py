@@ -23,7 +23,7 @@ from adagauss.parts.memory import MeanMemory, Remembered
 from adagauss.representation import LabelAugmentation, Live, LiveTerm, Reparameterisation, Step, Term
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 

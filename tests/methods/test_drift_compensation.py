@@ -22,7 +22,7 @@ from adagauss.drift.adc import ADC, attack
 from adagauss.drift.ldc import LDC, TrainedLDC, linear_map
 from adagauss.drift.sdc import SDC, kernel_weights
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught
 
 S = 6

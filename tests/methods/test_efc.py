@@ -28,7 +28,7 @@ from adagauss.methods.traits import dataset_layers
 from adagauss.representation.step import LiveTerm, Step
 from adagauss.representation.terms.efm import FeatureMatrix, MeasuredMatrix, feature_matrix
 from adagauss.representation.terms.pr_ace import PrototypeRehearsal
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 DIGITS = load_dataset("digits")
 FAST: dict[str, Any] = {

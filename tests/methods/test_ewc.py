@@ -20,7 +20,7 @@ from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
 from adagauss.representation.terms.ewc import ElasticWeights, Importance
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 NONE = ClassGaussians(64, "none")
 

@@ -17,7 +17,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.representation import Mixtures, Step
 from adagauss.representation.mixtures import pair_index
 from adagauss.representation.terms.semantic import SemanticAugmentation, upper_bound_logits
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -17,7 +17,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 

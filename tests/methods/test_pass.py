@@ -21,7 +21,7 @@ from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
 from adagauss.representation.terms.prototypes import PrototypeReplay, Radius, around, radius
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 

@@ -22,7 +22,7 @@ from adagauss.methods.traits import dataset_layers
 from adagauss.representation import ParallelConvolutions, Step
 from adagauss.representation.parallel_convolutions import adaptable, fold_norms
 from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation, similarity
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 BACKBONES = ["convnet", "resnet_thin"]

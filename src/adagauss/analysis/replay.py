@@ -26,14 +26,14 @@ from adagauss.drift import Drift, Moved
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.methods import method_info
 from adagauss.parts.memory import Memory
-from adagauss.progress import Reporter
 from adagauss.runs.compare import Spread, markdown
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.folder import RunFolder, real_statistics
 from adagauss.runs.metrics import mean
 from adagauss.runs.results import Stored
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 ORACLE = "oracle"
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.backbones.folding import folded
+from adagauss.backbones.extractor import folded
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import Knowledge
@@ -21,7 +21,7 @@ from adagauss.methods import Method
 from adagauss.parts.memory import Memory
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 
 @dataclass(frozen=True)

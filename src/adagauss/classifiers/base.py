@@ -10,7 +10,7 @@ from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned, Scorer
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 
 class Classifier(Part):

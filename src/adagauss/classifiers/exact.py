@@ -24,10 +24,10 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned, Scorer, recalled
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.errors import ConfigError, DataError
-from adagauss.runtime import Runtime
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
+from adagauss.utils.runtime import Runtime
 
 MOST_FEATURES = 2**16
 """Largest number of features of a network that a file may name."""

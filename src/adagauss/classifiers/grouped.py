@@ -18,10 +18,10 @@ from adagauss.core.config import Need
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned, Scorer, recalled
 from adagauss.core.task import CurrentTask, Occasion, Upkeep
-from adagauss.runtime import Runtime
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
+from adagauss.utils.runtime import Runtime
 
 
 class GroupedScorer(Scorer):

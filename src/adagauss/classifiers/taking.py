@@ -12,8 +12,8 @@ from torch import Tensor
 
 from adagauss.core.task import CurrentTask, divided_batches, feature_batches
 from adagauss.data.images import Label
+from adagauss.distributed.processes import Division
 from adagauss.errors import DataError
-from adagauss.parallel import Division
 from adagauss.sums import FeatureSums, GroupSums
 from adagauss.sums.packed import diagonal
 

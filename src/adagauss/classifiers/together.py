@@ -19,7 +19,7 @@ from adagauss.core.config import Need, part_of
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Common, Learned, Scorer, recalled
 from adagauss.core.task import CurrentTask, Upkeep
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 SHARES = tuple(step / 20 for step in range(21))
 """Weights of the still part that are compared; the rest is that of the moving part."""

@@ -16,7 +16,7 @@ from adagauss.core.task import CurrentTask, Upkeep
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 MOST_TOLD = 4
 """Settings that an error names."""

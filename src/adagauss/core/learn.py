@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.core.calibration import ClassSummary, Trial
 from adagauss.core.class_edits import (
     blank,
@@ -40,7 +39,8 @@ from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
+from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from adagauss.utils.runtime import Runtime
 
 
 @dataclass

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, Extractor, Network, build_extractor
-from adagauss.checkpoint import load_tensors
 from adagauss.classifiers import Scorer
 from adagauss.core import linalg
 from adagauss.core.calibration import Calibration, Evidence, Typicality
@@ -25,7 +24,8 @@ from adagauss.core.task import extract_features
 from adagauss.data.images import Images, Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
+from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.runtime import Runtime
 
 
 class Answers(NamedTuple):

@@ -15,9 +15,9 @@ from adagauss.core.state import Groups
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
+from adagauss.distributed.processes import Division
 from adagauss.errors import NumericalError
-from adagauss.parallel import Division
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 Draw = Callable[[int], Changes]
 """From the number of images in a batch to what turns their uint8 pixels into floats in 0..1."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from adagauss.core.config import Config
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.distributed.batch_norm import average_statistics, shared_batch_norm
+from adagauss.distributed.processes import Processes
 from adagauss.errors import NumericalError
-from adagauss.parallel.batch_norm import average_statistics, shared_batch_norm
-from adagauss.parallel.processes import Processes
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 History = list[dict[str, float]]

@@ -15,8 +15,8 @@ from adagauss.core.learn import Learner
 from adagauss.core.learner_state import Knowledge
 from adagauss.data.images import Images, Label
 from adagauss.errors import ConfigError
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None

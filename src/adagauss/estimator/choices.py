@@ -21,7 +21,7 @@ from adagauss.errors import ConfigError, unknown_name
 from adagauss.inputs import ImagesLike
 from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
-from adagauss.progress import Reporter, reporter_for
+from adagauss.utils.progress import Reporter, reporter_for
 
 PRETRAINED = "efficientnet_lite0"
 Settings = Mapping[str, Any]

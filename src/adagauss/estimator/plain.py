@@ -25,8 +25,8 @@ from adagauss.estimator.trials import best_method
 from adagauss.export import export_onnx
 from adagauss.inputs import ImagesLike, Wanted, pixel_statistics, read_images
 from adagauss.methods import Method
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = npt.NDArray[Any]
 

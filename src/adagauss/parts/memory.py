@@ -15,8 +15,8 @@ from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.core.state import Groups, Learned
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
+from adagauss.distributed.statistics import add_shared
 from adagauss.errors import DataError
-from adagauss.parallel.statistics import add_shared
 
 
 class Remembered(NamedTuple):

@@ -11,7 +11,7 @@ from adagauss.errors import AdagaussError
 from adagauss.methods import method_info
 from adagauss.runs import RunConfig, make_config
 from adagauss.runs.protocols import PROTOCOLS, Protocol
-from adagauss.yaml_files import as_yaml
+from adagauss.utils.files import as_yaml
 
 STREAM_OPTIONS = ("tasks", "first", "sizes", "classes", "image_size")
 ROUNDS = 3

@@ -12,7 +12,7 @@ from adagauss.report.gathering import Gathered, LeftOut
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag, text
 from adagauss.runs.environment import COMMAND, COMMIT, source_digest
-from adagauss.yaml_files import as_yaml
+from adagauss.utils.files import as_yaml
 
 MOST_COMMAND = 20_000
 """Characters of a command."""

@@ -15,7 +15,7 @@ from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned
 from adagauss.core.task import CurrentTask
-from adagauss.parallel import Division
+from adagauss.distributed.processes import Division
 from adagauss.representation.live import Live
 
 

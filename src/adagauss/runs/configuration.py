@@ -17,7 +17,7 @@ from adagauss.methods import Method, method_info, resolve_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.protocols import Protocol
-from adagauss.runtime import RuntimeConfig
+from adagauss.utils.runtime import RuntimeConfig
 
 Diagnostics = Literal["none", "last", "every", "features"]
 

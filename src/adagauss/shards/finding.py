@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adagauss.data.listing import folders_in, image_files
-from adagauss.data.regular import open_regular
+from adagauss.data.folders import folders_in, image_files
 from adagauss.errors import DataError
 from adagauss.inputs.files import existing
 from adagauss.shards.example import MOST_BYTES, Example, ShardError
 from adagauss.shards.tables import array_examples, parquet_examples
 from adagauss.shards.tars import Bad, tar_examples
+from adagauss.utils.files import open_regular
 
 PIECE = 10_000
 """Files of a class folder that are one shard."""

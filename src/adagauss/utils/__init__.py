@@ -1,1 +1,1 @@
-"""Files, devices, progress and registries."""
+"""Files, progress, devices and registries: no knowledge of learning."""

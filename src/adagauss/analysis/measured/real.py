@@ -28,11 +28,11 @@ from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
 from adagauss.parts.memory import GaussianMemory, Memory
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.runner import LARGEST_COMPARED
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 DRAWN = 6
 """Classes in the pictures of the latent space."""

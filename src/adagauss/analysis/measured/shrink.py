@@ -15,10 +15,10 @@ from adagauss.data.stream import TaskStream
 from adagauss.drift import Adapter, Drift, Moved
 from adagauss.errors import UnsupportedError
 from adagauss.parts.memory import GaussianMemory
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 AMOUNTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """γ of Σ + γ·mean(diag Σ)·I."""

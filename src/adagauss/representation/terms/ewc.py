@@ -15,7 +15,7 @@ from adagauss.backbones import Extractor
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Common, Learned, recalled
 from adagauss.core.task import CurrentTask, ImageBatches
-from adagauss.parallel import Division
+from adagauss.distributed.processes import Division
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adagauss.parallel.processes import Processes
+from adagauss.distributed.processes import Processes
 
 Norm = nn.modules.batchnorm._BatchNorm
 

@@ -20,9 +20,9 @@ import torch
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from adagauss import errors
+from adagauss.distributed.processes import BatchNorm, Processes
 from adagauss.errors import AdagaussError, ConfigError, ProcessError
-from adagauss.parallel.processes import BatchNorm, Processes
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -162,7 +162,7 @@ def explained() -> Iterator[None]:
 def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
     from lightning_fabric import Fabric
 
-    from adagauss.parallel.strategy import data_parallel
+    from adagauss.distributed.strategy import data_parallel
 
     return Fabric(
         accelerator=Runtime(config).device.type,

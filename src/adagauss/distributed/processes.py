@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,11 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from adagauss.errors import DataError
-from adagauss.parallel.division import Division
-from adagauss.parallel.exchange import all_rows, bytes_from_first, bytes_of_all
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
 
 BatchNorm = Literal["global", "local"]
 Saved = tuple[dict[str, Tensor], dict[str, Any]]
@@ -153,3 +153,105 @@ class Processes:
                     f"process {rank} on {machine} has other {of} than process 0 ({', '.join(differing)} differ): "
                     "give every machine the same files"
                 )
+
+
+@dataclass(frozen=True)
+class Division:
+    """Every process knows how large a batch is and which process holds each of its rows; it has only its own.
+
+    >>> from adagauss.distributed.processes import Processes
+    >>> Division.turns(5, Processes()).rows
+    tensor([0, 1, 2, 3, 4])
+    """
+
+    owners: Tensor
+    """(N,) the process that holds each row."""
+    processes: Processes
+
+    @classmethod
+    def turns(cls, number: int, processes: Processes) -> Division:
+        """Processes take turns: their shares differ by one row at the most."""
+        return cls(torch.arange(number) % processes.world, processes)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @property
+    def rows(self) -> Tensor:
+        """Positions in the batch of the rows of this process."""
+        return torch.nonzero(self.owners == self.processes.rank).flatten()
+
+    def gathered(self, own: Tensor) -> Tensor:
+        """All rows in the order of the batch, from the ``own`` of each process.
+
+        Gradients are right for a loss that every process computes alike from all rows, see `SharedRows`.
+        """
+        if self.processes.alone:
+            return own
+        counts = torch.bincount(self.owners, minlength=self.processes.world).tolist()
+        rows: Tensor = SharedRows.apply(own, counts, self.processes.rank)  # type: ignore[no-untyped-call]
+        place = torch.argsort(torch.argsort(self.owners, stable=True))
+        return rows.index_select(0, place.to(rows.device))
+
+    def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Division]:
+        """Some rows of the batch, as they are held: those of this process among them, and who holds each."""
+        place = torch.full((len(self),), -1)
+        place[self.rows] = torch.arange(len(self.rows))
+        mine = place[positions]
+        return own[mine[mine >= 0].to(own.device)], Division(self.owners[positions], self.processes)
+
+
+def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """The rows of all processes, one process after another; ``counts`` says how many each of them has.
+
+    They travel as bytes, since not every backend knows every type of number.
+    """
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    if not padded.numel():
+        return rows.new_zeros(sum(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    sent = padded.view(-1).view(torch.uint8)
+    received = [torch.empty_like(sent) for _ in counts]
+    dist.all_gather(received, sent)
+    parts = [one.view(rows.dtype).view(padded.shape) for one in received]
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class SharedRows(torch.autograd.Function):
+    """`all_rows`, for losses that every process computes alike from the rows of all.
+
+    Each of the W processes then has the same gradient, so the sum over all of them, which is the gradient of a
+    process's own rows, is W times its own slice: nothing need be sent. Data-parallel training divides by W again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: Sequence[int], rank: int) -> Tensor:
+        """The rows of all processes."""
+        ctx.counts, ctx.rank = counts, rank
+        return all_rows(rows, counts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The part of this process's rows, times the number of processes, by which DDP divides."""
+        start = sum(ctx.counts[: ctx.rank])
+        own = gradients[0][start : start + ctx.counts[ctx.rank]]
+        return own * len(ctx.counts), None, None
+
+
+def bytes_from_first(content: bytes, first: bool, device: torch.device) -> bytes:
+    """What the first process gives, in all processes."""
+    length = torch.tensor([len(content)], device=device)
+    dist.broadcast(length, 0)
+    sent = torch.empty(int(length), dtype=torch.uint8, device=device)
+    if first:
+        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else sent)
+    dist.broadcast(sent, 0)
+    return sent.cpu().numpy().tobytes()
+
+
+def bytes_of_all(content: bytes, world: int, device: torch.device) -> list[bytes]:
+    """What each process gives, in all processes."""
+    lengths = all_rows(torch.tensor([len(content)], device=device), [1] * world).tolist()
+    own = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device) if content else torch.empty(0).byte()
+    rows = all_rows(own.to(device), lengths)
+    return [one.cpu().numpy().tobytes() for one in torch.split(rows, lengths)]

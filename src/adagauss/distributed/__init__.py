@@ -1,6 +1,5 @@
 """Several processes that learn together and end with what one process would have learned."""
 
-from adagauss.parallel.division import Division
-from adagauss.parallel.processes import Processes
+from adagauss.distributed.processes import Division, Processes
 
 __all__ = ["Division", "Processes"]

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.core.config import Config
+from adagauss.distributed.processes import Processes
 from adagauss.errors import ConfigError
-from adagauss.parallel.processes import Processes
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

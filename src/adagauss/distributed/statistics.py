@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core.gaussians import ClassGaussians, Label
-from adagauss.parallel.processes import Processes
+from adagauss.distributed.processes import Processes
 
 
 def add_shared(

@@ -8,10 +8,10 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from adagauss.backbones.extras import COLOUR
+from adagauss.backbones.external import COLOUR
+from adagauss.backbones.extractor import resized
 from adagauss.backbones.patches import PatchTrunk, patch_trunk
 from adagauss.backbones.registry import Trunk, TrunkSpec, backbone_info, register_backbone
-from adagauss.backbones.resizing import resized
 from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
