@@ -44,10 +44,10 @@ from adagauss.experiments.reproduce import (
     table_rows,
     write_page,
 )
-from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell as RunSpec
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.results import RunResult
+from adagauss.utils.progress import Reporter
 from tests.experiments.tiny_scale import TINY
 
 NAMES = ["ablation", "spectrum"]

@@ -13,7 +13,7 @@ from adagauss.cli.engines import DaskAddress, Jobs, RayAddress, SlurmPartition, 
 from adagauss.cli.options import DataRoot, Device, NoCache, Quiet, Workers, make_reporter, parse_numbers, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
-from adagauss.names import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset
@@ -77,9 +77,9 @@ def report(
     with stoppable("the report was not written; measurements of runs are stored with them"):
         written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
     for one in written.left_out:
-        typer.secho(visible(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
+        typer.secho(escape_control_chars(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
     count = terminal.counted(sum(len(section.runs) for section in written.sections), "run")
-    typer.echo(visible(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))
+    typer.echo(escape_control_chars(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))
 
 
 def reproduce(
@@ -133,7 +133,7 @@ def reproduce(
     from adagauss.experiments.paper import SCALES, find_items
     from adagauss.experiments.reproduce import ReproductionConfig, write_page
     from adagauss.experiments.reproduce import reproduce as reproduce_items
-    from adagauss.runtime import RuntimeConfig
+    from adagauss.utils.runtime import RuntimeConfig
 
     if not what and not show_list:
         raise ConfigError("name what to reproduce, e.g. `adagauss reproduce ablation`; --list shows all names")
@@ -165,10 +165,10 @@ def reproduce(
     if page is not None and not show_list:
         with stoppable("only the page is missing: the same command writes it"):
             write_page(items, config, page)
-        typer.echo(visible(f"Page: {page}"))
+        typer.echo(escape_control_chars(f"Page: {page}"))
     failures = {name: problem for one in made for name, problem in one.failures()}
     for name, problem in failures.items():
-        typer.secho(visible(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
+        typer.secho(escape_control_chars(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
     if failures:
         raise typer.Exit(2)
 
@@ -195,7 +195,9 @@ def _list_items(items: Sequence[Item], config: ReproductionConfig) -> None:
         if deviation := item.deviations.get(config.scale.size):
             typer.echo(terminal.folded(f"{item.name}: ", deviation, 4))
     for reason, concerned in found.unavailable.items():
-        typer.echo(terminal.folded("cannot be run here: ", visible(f"{reason}: {', '.join(concerned)}"), 4))
+        typer.echo(
+            terminal.folded("cannot be run here: ", escape_control_chars(f"{reason}: {', '.join(concerned)}"), 4)
+        )
 
 
 def _list_missing(items: Sequence[Item], config: ReproductionConfig) -> None:
@@ -210,7 +212,9 @@ def _list_missing(items: Sequence[Item], config: ReproductionConfig) -> None:
         state = finished_run(spec, config)
         if isinstance(state, Problem):
             uses = "; ".join(dict.fromkeys(users[spec.name]))
-            typer.echo(terminal.folded(f"{spec.name}  ", visible(f"{state.kind}: {state.reason} ({uses})"), 4))
+            typer.echo(
+                terminal.folded(f"{spec.name}  ", escape_control_chars(f"{state.kind}: {state.reason} ({uses})"), 4)
+            )
 
 
 def _show(made: Reproduced, config: ReproductionConfig) -> None:
@@ -223,15 +227,15 @@ def _show(made: Reproduced, config: ReproductionConfig) -> None:
         title = f"{made.item.title}: {one.protocol} ({config.scale.note})"
         terminal.show(terminal.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
         for label, problem in one.problems().items():
-            typer.echo(terminal.folded("- ", visible(f"{label}: {problem.kind} ({problem.reason})"), 2))
+            typer.echo(terminal.folded("- ", escape_control_chars(f"{label}: {problem.kind} ({problem.reason})"), 2))
     for claim in made.item.claims:
         for one in made.results:
             verdict = check_claim(claim, one)
             if verdict.word != "not measured":
-                typer.echo(terminal.folded("- ", visible(f"{claim.text} {one.protocol}: {verdict}."), 2))
+                typer.echo(terminal.folded("- ", escape_control_chars(f"{claim.text} {one.protocol}: {verdict}."), 2))
     for note in made.notes:
-        typer.echo(terminal.folded("- ", visible(note), 2))
-    typer.echo(visible(f"Files: {config.folder(made.item)}"))
+        typer.echo(terminal.folded("- ", escape_control_chars(note), 2))
+    typer.echo(escape_control_chars(f"Files: {config.folder(made.item)}"))
 
 
 def _time(minutes: float) -> str:

@@ -31,15 +31,12 @@ from adagauss.analysis.studies.base import find_study
 from adagauss.analysis.studies.draw import analyse
 from adagauss.analysis.studies.provenance import sign
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
-from adagauss.atomic import write_atomically
 from adagauss.backbones.registry import backbone_info
-from adagauss.checkpoint import save_json
 from adagauss.classifiers import Scorer
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
-from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.paper import (
@@ -54,7 +51,6 @@ from adagauss.experiments.paper import (
     Value,
 )
 from adagauss.methods import Method
-from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell as RunSpec
 from adagauss.runs.cells import Outcome as RunOutcome
 from adagauss.runs.compare import FORMATS, Spread, markdown
@@ -66,7 +62,10 @@ from adagauss.runs.published import paper_row
 from adagauss.runs.results import RunResult
 from adagauss.runs.runner import make_stream
 from adagauss.runs.scheduling import run_cells
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.checkpoint import save_json
+from adagauss.utils.files import IrregularFileError, read_text, write_atomically
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
