@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "load_tensors",
-    "noted_digest",
+    "stored_digest",
     "require_finite",
     "require_shapes",
     "save_json",
