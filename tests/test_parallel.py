@@ -20,7 +20,7 @@ from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
 from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
-from adagauss.distributed.processes import Division, Processes
+from adagauss.distributed.processes import Processes, Sharding
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.utils.runtime import RuntimeConfig
@@ -44,14 +44,14 @@ def of_two(rank: int) -> Processes:
 
 
 def test_processes_take_turns_with_the_rows_of_a_batch() -> None:
-    assert [Division.turns(5, of_two(rank)).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
-    assert Division.turns(1, of_two(1)).rows.tolist() == []
+    assert [Sharding.turns(5, of_two(rank)).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
+    assert Sharding.turns(1, of_two(1)).rows.tolist() == []
 
 
 def test_chosen_rows_stay_where_they_are() -> None:
     batch, chosen = torch.arange(6) * 10, torch.tensor([5, 0, 2])
     for rank, expected in ((0, [0, 20]), (1, [50])):
-        division = Division.turns(6, of_two(rank))
+        division = Sharding.turns(6, of_two(rank))
         own, held = division.chosen(batch[division.rows], chosen)
         assert own.tolist() == expected
         assert held.owners.tolist() == [1, 0, 0]
@@ -61,9 +61,9 @@ def test_chosen_rows_stay_where_they_are() -> None:
 def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     alone = Processes()
     rows = torch.ones(3, 2, requires_grad=True)
-    assert alone.divide(3).gathered(rows) is rows
+    assert alone.divide(3).all_gather(rows) is rows
     assert alone.saved(None) is None
-    alone.require_same(lambda: {"facts": "not even asked for"}, "data")
+    alone.check_in_sync(lambda: {"facts": "not even asked for"}, "data")
 
 
 def test_moments_of_shares_are_those_of_the_whole() -> None:
@@ -176,14 +176,14 @@ def test_an_end_is_told_as_the_process_itself_told_it(tmp_path: Path) -> None:
 
 
 def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
-    """Stands for `together`: the first process does all the work, which one process can."""
+    """Stands for `launch`: the first process does all the work, which one process can."""
     work(Processes(), *arguments)
     return False
 
 
 def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.together", in_this_process)
+    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
     digits = load_digits()
     images, labels = digits.images[:80] / 16, digits.target[:80]
     settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
@@ -202,7 +202,7 @@ def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.together", in_this_process)
+    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
     images = np.random.default_rng(0).random((8, 8, 8))
     classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
     classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")
@@ -221,7 +221,7 @@ def test_the_command_runs_in_processes_and_shows_their_result(
         return in_this_process(work, layout, config, *arguments)
 
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr(launching, "together", noted)
+    monkeypatch.setattr(launching, "launch", noted)
     short = ("run", "-d", "digits", "--classes", "2", "--tasks", "1", *SMALL, "--out", tmp_path / "run")
     outcome = adagauss(*short, "--devices", "2", "--batch-norm", "local")
     assert outcome.code == 0, outcome.err

@@ -38,7 +38,7 @@ class Processes:
             share only, which sends less and gives other numbers than one process.
 
     >>> alone = Processes()
-    >>> alone.world, alone.first, alone.told(lambda: 3)
+    >>> alone.world, alone.first, alone.broadcast(lambda: 3)
     (1, True, 3)
     """
 
@@ -62,9 +62,9 @@ class Processes:
         """Where what is sent must be."""
         return torch.device("cpu") if self.fabric is None else self.fabric.device
 
-    def divide(self, number: int) -> Division:
+    def divide(self, number: int) -> Sharding:
         """A batch of so many rows, of which every process has its share."""
-        return Division.turns(number, self)
+        return Sharding.turns(number, self)
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -72,11 +72,11 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
-    def everyones(self, tensor: Tensor) -> Tensor:
+    def all_gather(self, tensor: Tensor) -> Tensor:
         """(W, ...) the tensors of all processes, which have one shape."""
         return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
 
-    def told(self, value: Callable[[], Any]) -> Any:
+    def broadcast(self, value: Callable[[], Any]) -> Any:
         """What the first process finds; plain data, which the others do not compute."""
         if self.alone:
             return value()
@@ -91,7 +91,7 @@ class Processes:
         if self.first and found is not None:
             shapes = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in found[0].items()}
             layout = shapes, found[1]
-        said = self.told(lambda: layout)
+        said = self.broadcast(lambda: layout)
         if said is None:
             return None
         shapes, facts = said
@@ -99,7 +99,7 @@ class Processes:
             name: found[0][name] if found else torch.empty(shape, dtype=getattr(torch, kind.rpartition(".")[2]))
             for name, (shape, kind) in shapes.items()
         }
-        self.equalise(tensors.values())
+        self.sync(tensors.values())
         return tensors, facts
 
     @contextmanager
@@ -117,7 +117,7 @@ class Processes:
             copied.write_bytes(content)
             yield copied
 
-    def equalise(self, tensors: Iterable[Tensor]) -> None:
+    def sync(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the numbers of the first: different processors round differently."""
         if self.alone:
             return
@@ -126,7 +126,7 @@ class Processes:
             dist.broadcast(sent, 0)
             tensor.detach().copy_(sent)
 
-    def agree(self, module: nn.Module) -> None:
+    def sync_module(self, module: nn.Module) -> None:
         """`equalise` a module whose buffers may have other sizes here: where one process rounds up, a class is another.
 
         Sizes are adopted by loading, so that those of a `Learned` may differ.
@@ -134,13 +134,13 @@ class Processes:
         if self.alone:
             return
         found = module.state_dict()
-        sizes = self.told(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
+        sizes = self.broadcast(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
         other = {name: found[name].new_zeros(size) for name, size in sizes.items() if list(found[name].shape) != size}
         if other:
             module.load_state_dict({**found, **other})
-        self.equalise(module.state_dict().values())
+        self.sync(module.state_dict().values())
 
-    def require_same(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
+    def check_in_sync(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
         """Raise in every process unless all of them find the same ``facts`` about ``of``."""
         if self.alone:
             return
@@ -156,7 +156,7 @@ class Processes:
 
 
 @dataclass(frozen=True)
-class Division:
+class Sharding:
     """Every process knows how large a batch is and which process holds each of its rows; it has only its own.
 
     >>> from adagauss.distributed.processes import Processes
@@ -169,7 +169,7 @@ class Division:
     processes: Processes
 
     @classmethod
-    def turns(cls, number: int, processes: Processes) -> Division:
+    def turns(cls, number: int, processes: Processes) -> Sharding:
         """Processes take turns: their shares differ by one row at the most."""
         return cls(torch.arange(number) % processes.world, processes)
 
@@ -181,7 +181,7 @@ class Division:
         """Positions in the batch of the rows of this process."""
         return torch.nonzero(self.owners == self.processes.rank).flatten()
 
-    def gathered(self, own: Tensor) -> Tensor:
+    def all_gather(self, own: Tensor) -> Tensor:
         """All rows in the order of the batch, from the ``own`` of each process.
 
         Gradients are right for a loss that every process computes alike from all rows, see `SharedRows`.
@@ -193,12 +193,12 @@ class Division:
         place = torch.argsort(torch.argsort(self.owners, stable=True))
         return rows.index_select(0, place.to(rows.device))
 
-    def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Division]:
+    def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Sharding]:
         """Some rows of the batch, as they are held: those of this process among them, and who holds each."""
         place = torch.full((len(self),), -1)
         place[self.rows] = torch.arange(len(self.rows))
         mine = place[positions]
-        return own[mine[mine >= 0].to(own.device)], Division(self.owners[positions], self.processes)
+        return own[mine[mine >= 0].to(own.device)], Sharding(self.owners[positions], self.processes)
 
 
 def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 
-__all__ = [
-    "load_tensors",
-    "noted_digest",
-    "require_finite",
-    "require_shapes",
-    "save_json",
-    "save_tensors",
-    "write_atomically",
-]
-
 VERSION = 2
 MAX_HEADER = 16 * 2**20
 MOST_LISTS = 2**18
@@ -112,7 +102,7 @@ def load_tensors(
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
-def noted_digest(path: Path) -> str:
+def stored_digest(path: Path) -> str:
     """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
     with _opened(path) as file:
         header, _ = _header(file, path, "file")
