@@ -244,8 +244,8 @@ def _evaluate(
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         images_per_second=len(targets) / seconds,
-        bytes_per_class=learner.knowledge.bytes_per_class,
-        other_state_bytes=learner.knowledge.part_bytes,
+        bytes_per_class=learner.state.bytes_per_class,
+        other_state_bytes=learner.state.part_bytes,
         history=tuple(report.history),
     )
     if learner.runtime.processes.first:
