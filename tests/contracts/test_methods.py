@@ -114,7 +114,7 @@ def again(name: str) -> Again:
         scores(learner)
         known.append((learner.state, state(learner)))
     gc.collect()
-    changed = [not same(dict(known.state_dict()), before) for state, before in known]
+    changed = [not same(dict(state.state_dict()), before) for state, before in known]
     return Again(learner, read_late, references, changed)
 
 

@@ -43,10 +43,10 @@ from adagauss.data.images import (
     merge_pixel_ranges,
     update_pixel_range,
 )
+from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
-from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.utils.runtime import Runtime
 
@@ -144,7 +144,7 @@ def learn_task(
 
     kept = {name: state for name, state in states.items() if state is not None}
     after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
-    runtime.processes.agree(after)
+    runtime.processes.sync_module(after)
     return after, report
 
 

@@ -1,0 +1,1 @@
+"""Configurations, protocols, runs and the reproduction of the paper."""
