@@ -100,7 +100,7 @@ def tune(
 
     from adagauss.data.dataset import load_dataset
     from adagauss.runs.ranges import Range
-    from adagauss.runs.rehearsal import Rehearsal
+    from adagauss.runs.rehearsal import ValidationSplit
     from adagauss.runs.tuning import UNFINISHED, Search
     from adagauss.runs.tuning import tune as search_settings
     from adagauss.utils.files import write_atomically
@@ -111,7 +111,7 @@ def tune(
     search = Search(
         method,
         tuple(Range.parse(text) for text in ranges or ()),
-        Rehearsal(stream, first_tasks, held_out, seed),
+        ValidationSplit(stream, first_tasks, held_out, seed),
         preset=preset,
         settings=parse_settings(settings),
         epochs=epochs,

@@ -18,7 +18,7 @@ from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
 from adagauss.runs.configuration import RunConfig
-from adagauss.runs.rehearsal import Rehearsal
+from adagauss.runs.rehearsal import ValidationSplit
 from adagauss.runs.results import RunResult
 from adagauss.runs.runner import run
 from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
@@ -41,7 +41,7 @@ class Cell:
     config: RunConfig
     folder: Path
     trackers: tuple[str, ...] = ()
-    rehearsal: Rehearsal | None = None
+    rehearsal: ValidationSplit | None = None
     """Run only this part of the data."""
     until: int | None = None
     """Stop after this many tasks."""

@@ -20,7 +20,7 @@ from adagauss.utils.runtime import derive_seed
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class ValidationSplit:
     """How many tasks are rehearsed, and which share of their training images judges."""
 
     stream: StreamConfig

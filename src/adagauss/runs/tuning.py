@@ -18,7 +18,7 @@ from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.protocols import Protocol
 from adagauss.runs.ranges import Range
-from adagauss.runs.rehearsal import Rehearsal
+from adagauss.runs.rehearsal import ValidationSplit
 from adagauss.runs.scheduling import run_cells
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
@@ -40,7 +40,7 @@ class Search:
 
     method: str
     ranges: tuple[Range, ...]
-    rehearsal: Rehearsal
+    rehearsal: ValidationSplit
     preset: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
