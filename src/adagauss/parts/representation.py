@@ -198,7 +198,7 @@ class Step:
         return replace(self, images=images, targets=self.targets[chosen], division=division)
 
     def _whole(self, own: Tensor) -> Tensor:
-        return own if self.division is None else self.division.gathered(own)
+        return own if self.division is None else self.division.all_gather(own)
 
 
 class LiveTerm(Live):
@@ -333,7 +333,7 @@ class TaskObjective(Objective):
         division = runtime.processes.divide(len(targets))
         if not augment.changes:
             return images, targets, division
-        images, targets = augment(division.gathered(images), targets, self._generator)
+        images, targets = augment(division.all_gather(images), targets, self._generator)
         division = runtime.processes.divide(len(targets))
         if not runtime.processes.alone:
             images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
