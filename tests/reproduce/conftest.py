@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from adagauss.data.stream import StreamConfig
+from adagauss.experiments.protocols import Protocol
 from adagauss.reproduce import Scale, Workshop
-from adagauss.runs.protocols import Protocol
 
 SETTINGS = {
     "backbone.name": "convnet",

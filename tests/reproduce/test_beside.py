@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from adagauss.experiments.run import Cost, Details, ProtocolFacts, RunResult
 from adagauss.reproduce import ITEMS, Where
 from adagauss.reproduce.beside import beside_figure
 from adagauss.reproduce.cells import Problem
 from adagauss.reproduce.findings import Found, Outcome, Score
 from adagauss.reproduce.tables import table_rows
-from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult
 
 
 def finished(minutes: float) -> RunResult:

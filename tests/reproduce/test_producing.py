@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
+from adagauss.experiments.run import RunFolder, RunResult
 from adagauss.reproduce import SCALES, Workshop, find_items
 from adagauss.reproduce.cells import Cell, Job, Problem, distinct, jobs
 from adagauss.reproduce.findings import findings
@@ -17,8 +18,6 @@ from adagauss.reproduce.page import write_page
 from adagauss.reproduce.producing import Produced, produce
 from adagauss.reproduce.rescoring import read_rescored, rescore_missing, rescored_file
 from adagauss.reproduce.working import Datasets, run_missing
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.results import RunResult
 from adagauss.utils.progress import Reporter
 from tests.reproduce.conftest import TINY
 
@@ -75,7 +74,7 @@ def test_a_second_call_runs_nothing(made: tuple[Workshop, list[Produced]], monke
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was finished")
 
-    monkeypatch.setattr("adagauss.runs.cells.run", never)
+    monkeypatch.setattr("adagauss.experiments.cells.run", never)
     monkeypatch.setattr("adagauss.reproduce.rescoring._rescore", never)
     produce(find_items(["ablation"]), shop)
     needs = overview(find_items(NAMES), shop)
@@ -122,7 +121,7 @@ def test_a_failed_run_is_a_value_and_the_rest_goes_on(shop: Workshop, monkeypatc
         if len(tried) == 1:
             raise NumericalError("the loss became NaN: lower the rate")
 
-    monkeypatch.setattr("adagauss.runs.cells.run", run)
+    monkeypatch.setattr("adagauss.experiments.cells.run", run)
     run_missing(distinct(wanted), Datasets(shop.options), Reporter())
     (found,) = findings(wanted, shop)
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")

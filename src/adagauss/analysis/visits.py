@@ -17,10 +17,10 @@ from adagauss.core.state import Learned
 from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Moved
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
 from adagauss.methods import Method
 from adagauss.parts.memory import Memory
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
 from adagauss.utils.runtime import Runtime
 
 

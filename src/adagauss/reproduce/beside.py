@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from adagauss.analysis.plotting import new_figure, set_title, shown
+from adagauss.experiments.compare import Spread
 from adagauss.reproduce.claims import BySeed
 from adagauss.reproduce.findings import Found
 from adagauss.reproduce.tables import ACCURACY, TIMES
-from adagauss.runs.compare import Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,13 +11,12 @@ from typing import Literal, NamedTuple
 from adagauss.backbones.registry import backbone_info
 from adagauss.data.dataset import ReadOptions, dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.grid import recipe_of
+from adagauss.experiments.run import METRICS_FILE, RunFolder, RunResult
 from adagauss.reproduce.failures import Failures
 from adagauss.reproduce.lengths import passes
 from adagauss.reproduce.plan import Item, Row, Scale, Where
-from adagauss.runs.configuration import RunConfig, make_config
-from adagauss.runs.folder import METRICS_FILE, RunFolder
-from adagauss.runs.grid import recipe_of
-from adagauss.runs.results import RunResult
 from adagauss.utils.runtime import RuntimeConfig
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunResult
 from adagauss.reproduce.cells import Cell
 from adagauss.reproduce.lengths import passes
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.results import RunResult
 
 SECONDS = {"resnet18": 0.0005, "resnet_thin": 0.001, "resnet32": 0.002, "convnet": 0.001, "efficientnet_lite0": 0.024}
 """Training seconds per image and epoch: ResNet-18 on the paper's graphics card (86 minutes for ten tasks of CIFAR-100),

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from adagauss.errors import AdagaussError
+from adagauss.experiments.environment import ENVIRONMENT, code_name
+from adagauss.experiments.published import paper_row
+from adagauss.experiments.run import RunResult
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.plan import SCALES, Item, Row, Where
 from adagauss.reproduce.rescoring import read_rescored, rescored_file
-from adagauss.runs.environment import ENVIRONMENT, code_name
-from adagauss.runs.published import paper_row
-from adagauss.runs.results import RunResult
 from adagauss.utils.files import read_text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adagauss.runs.configuration import RunConfig
+from adagauss.experiments.config import RunConfig
 
 IMAGES_PER_CLASS = {"cifar100": 500, "tiny": 500, "imagenet-subset-seed1993": 1300, "cub": 30, "aircraft": 67}
 CLASSES = {"tiny": 200, "cub": 200}

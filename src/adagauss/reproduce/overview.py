@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adagauss.experiments.run import RunResult
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop, distinct, jobs
 from adagauss.reproduce.estimate import RESCORED, Estimate
 from adagauss.reproduce.findings import findings
 from adagauss.reproduce.plan import Item
-from adagauss.runs.results import RunResult
 
 
 @dataclass(frozen=True)

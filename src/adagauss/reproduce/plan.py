@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from adagauss.experiments.protocols import Protocol
+from adagauss.experiments.protocols import protocol as protocol_by_name
 from adagauss.reproduce.claims import Claim
-from adagauss.runs.protocols import Protocol
-from adagauss.runs.protocols import protocol as protocol_by_name
 
 Settings = Mapping[str, Any]
 Size = Literal["paper", "cpu"]
@@ -23,7 +23,7 @@ class Scale:
     seeds: tuple[int, ...]
     """Seeds of a row, unless the item takes fewer at this scale."""
     recipe: str
-    """Recipe of all methods, see `adagauss.runs.grid`."""
+    """Recipe of all methods, see `adagauss.experiments.grid`."""
     find: Callable[[str], Protocol]
     """The protocol for a benchmark of the paper, by its name there."""
     note: str

@@ -18,12 +18,11 @@ from adagauss.core.linalg import by_rows
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.experiments.run import RunResult, stored_config
+from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.working import Datasets
-from adagauss.runs.configuration import stored_config
-from adagauss.runs.results import RunResult
-from adagauss.runs.runner import make_stream
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from adagauss.experiments.compare import FORMATS, Spread
 from adagauss.reproduce.cells import Workshop
 from adagauss.reproduce.findings import Found
 from adagauss.reproduce.plan import Item
-from adagauss.runs.compare import FORMATS, Spread
 from adagauss.utils.files import write_atomically
 
 ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}

@@ -17,8 +17,8 @@ from adagauss.core.learn import Learner
 from adagauss.core.linalg import by_rows
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

@@ -14,9 +14,9 @@ from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Adapter, Drift, Moved
 from adagauss.errors import UnsupportedError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
 from adagauss.parts.memory import GaussianMemory
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

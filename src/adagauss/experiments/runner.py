@@ -20,13 +20,26 @@ from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import TaskStream
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.environment import begin, check_resumed
+from adagauss.experiments.logs import RunLog
+from adagauss.experiments.metrics import Evaluation, mean, summary, task_aware_predictions
+from adagauss.experiments.run import (
+    METRICS_FILE,
+    ORIGINS,
+    Cost,
+    Details,
+    FileSnapshots,
+    ProtocolFacts,
+    RunFolder,
+    RunResult,
+    TaskFacts,
+    Watching,
+    real_statistics,
+    sample_rows,
+    stored_config,
+)
 from adagauss.methods import method_info
-from adagauss.runs.configuration import RunConfig, stored_config
-from adagauss.runs.environment import begin, check_resumed
-from adagauss.runs.folder import METRICS_FILE, ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
-from adagauss.runs.log import RunLog
-from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
-from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
@@ -56,7 +69,7 @@ def run(
         reporter: shows progress.
         options: how the dataset is read.
         dataset: the dataset, if it has been read already.
-        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.runs.trackers`.
+        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.experiments.logs`.
         until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
         processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """

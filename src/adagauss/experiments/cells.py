@@ -17,11 +17,11 @@ import torch
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.rehearsal import Rehearsal
-from adagauss.runs.results import RunResult
-from adagauss.runs.runner import run
-from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunResult
+from adagauss.experiments.runner import run
+from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter
+from adagauss.experiments.tune import Rehearsal
 from adagauss.utils.process import memory_is_full
 from adagauss.utils.progress import Reporter
 
