@@ -158,7 +158,7 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_pat
 @every_method
 def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught(name, tasks=1)
-    state, before = learner.state, state(learner)
+    known, before = learner.state, state(learner)
 
     def fail(*args: object) -> None:
         raise ZeroDivisionError
@@ -167,7 +167,7 @@ def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: 
     monkeypatch.setattr(type(learner.method.classifier), "update", fail)
     with pytest.raises(ZeroDivisionError):
         learner.learn(toy_tasks()[1])
-    assert learner.state is state
+    assert learner.state is known
     assert same(state(learner), before)
     assert not any(module._forward_hooks for module in learner.network.modules())
 
