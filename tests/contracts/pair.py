@@ -149,7 +149,7 @@ def _confusions(processes: Processes) -> list[list[int]]:
     """What processes know of confusions whose number differed."""
     found = Confusions()
     found.add(torch.tensor([0, 1, 1][processes.rank :]), torch.tensor([0, 0, 1][processes.rank :]))
-    processes.agree(found)
+    processes.sync_module(found)
     return [buffer.tolist() for buffer in found.buffers()]
 
 

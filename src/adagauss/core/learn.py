@@ -144,7 +144,7 @@ def learn_task(
 
     kept = {name: state for name, state in states.items() if state is not None}
     after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
-    runtime.processes.agree(after)
+    runtime.processes.sync_module(after)
     return after, report
 
 

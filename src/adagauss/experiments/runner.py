@@ -85,14 +85,14 @@ def run(
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
     runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
-    fresh = None if processes.told(folder.learned_tasks) else _new_learner(config, dataset, runtime)
+    fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)
     with folder.lock() if processes.first else nullcontext():
         if processes.first:
             _begin(folder, config, dataset, runtime, resume, reporter)
         count = len(stream) if until is None else min(until, len(stream))
-        if processes.told(lambda: _removed(folder, len(stream))):
+        if processes.broadcast(lambda: _removed(folder, len(stream))):
             return _concluded(folder, config, stream, count, processes)
-        done = processes.told(lambda: _go_on_after(folder, reporter))
+        done = processes.broadcast(lambda: _go_on_after(folder, reporter))
         testing = _Testing(stream, still=not _joint(config) and config.method.still)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
@@ -143,7 +143,7 @@ def _learned(
 ) -> tuple[Learner, TaskReport]:
     """The learner after a task, with its checkpoint in the folder; given that before it, which may be changed."""
     runtime, path = learner.runtime, folder.checkpoint(index)
-    if runtime.processes.told(path.exists):
+    if runtime.processes.broadcast(path.exists):
         # Killed between checkpoint and evaluation: the task is learned already.
         learner = _load(path, runtime)
         return learner, TaskReport(**learner.about["report"])

@@ -64,7 +64,7 @@ class Step:
         return replace(self, images=images, targets=self.targets[chosen], division=division)
 
     def _whole(self, own: Tensor) -> Tensor:
-        return own if self.division is None else self.division.gathered(own)
+        return own if self.division is None else self.division.all_gather(own)
 
 
 class LiveTerm(Live):

@@ -90,7 +90,7 @@ class ElasticWeights(Term):
         if self.labels == "true":
             return targets if self.over == "current" else seen_targets(now.network.head, targets)
         with torch.no_grad():
-            logits = division.gathered(self._logits(now, now.network.extractor(images)))
+            logits = division.all_gather(self._logits(now, now.network.extractor(images)))
         if self.labels == "predicted":
             return logits.argmax(1)
         drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
