@@ -232,7 +232,7 @@ def test_methods_learn_forget_join_and_survive_a_file(kind: CovarianceKind, drif
 def test_learners_of_a_shared_covariance_are_merged_as_if_one_had_learned_all() -> None:
     parts = {**SETTINGS["shared"], "memory.kind": "gaussians", "classifier.kind": "bayes"}
     learner, whole = taught("frozen", 2, None, **parts), taught("frozen", 3, None, **parts)
-    other = learner.blank()
+    other = learner.empty_like()
     other.learn(toy_tasks()[2])
     learner.merge(other)
     assert_same(learner.memory, whole.memory)

@@ -47,7 +47,7 @@ def merge_classes(learner: Learner) -> None:
 
 
 def merge(learner: Learner) -> None:
-    other = learner.blank()
+    other = learner.empty_like()
     other.learn(toy_tasks()[2])
     learner.merge(other)
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
             act()
         assert learner.state is before
     with pytest.raises(DataError, match="no features yet"):
-        Learner(learner.method, learner.shape, learner.mean, learner.std).blank()
+        Learner(learner.method, learner.shape, learner.mean, learner.std).empty_like()
 
 
 def test_a_change_during_another_is_dropped() -> None:

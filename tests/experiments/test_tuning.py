@@ -18,6 +18,7 @@ from adagauss.data.stream import StreamConfig, TaskStream
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
 from adagauss.experiments import cells as cells_module
 from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.runner import ValidationSplit
 from adagauss.experiments.tune import (
     COMPLETE,
     FAILED,
@@ -26,7 +27,6 @@ from adagauss.experiments.tune import (
     PRUNED,
     UNFINISHED,
     Range,
-    Rehearsal,
     Search,
     tune,
 )
@@ -72,7 +72,7 @@ def test_neither_test_images_nor_later_tasks_are_ever_looked_at(
     monkeypatch.setattr("adagauss.experiments.environment.fingerprints", lambda _: {"none": "0"})
     train, learned = watched(digits.train)
     test, tested = watched(digits.test)
-    search = Search("fecam", (TIED,), Rehearsal(STREAM, tasks=2), epochs=1)
+    search = Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2), epochs=1)
     tune(search, replace(digits, train=train, test=test), tmp_path, trials=1)
     assert tested.seen == set()
     labels = {int(digits.train.targets[row]) for row in learned.seen}
@@ -81,7 +81,7 @@ def test_neither_test_images_nor_later_tasks_are_ever_looked_at(
 
 def test_learned_and_judging_images_are_different_ones_of_every_class(digits: Dataset) -> None:
     stream = TaskStream(digits, STREAM)
-    found = Rehearsal(STREAM, tasks=2, share=0.25).data(stream)
+    found = ValidationSplit(STREAM, tasks=2, share=0.25).data(stream)
     assert found.classes == (3, 1, 4, 0)
     whole = digits.train.of_classes(found.classes)
     assert len(found.train) + len(found.test) == len(whole)
@@ -99,7 +99,7 @@ def test_a_rehearsal_that_cannot_be_is_refused(
     digits: Dataset, change: dict[str, Any], error: type[AdagaussError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        Rehearsal(STREAM, **change).of(make_config("frozen", STREAM), digits)
+        ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
 
 
 def test_a_class_of_one_image_cannot_judge_itself(digits: Dataset) -> None:
@@ -110,7 +110,7 @@ def test_a_class_of_one_image_cannot_judge_itself(digits: Dataset) -> None:
     few = LabelledImages(Subset(one.images, first), one.targets[first], one.classes)
     stream = TaskStream(replace(digits, train=few), StreamConfig(dataset="digits", tasks=1))
     with pytest.raises(DataError, match="class 3 has 1 training image"):
-        Rehearsal(STREAM, tasks=1).data(stream)
+        ValidationSplit(STREAM, tasks=1).data(stream)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ class _Result:
 @pytest.fixture
 def search() -> Search:
     pytest.importorskip("optuna")
-    return Search("fecam", (TIED,), Rehearsal(STREAM, tasks=2))
+    return Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2))
 
 
 def use(monkeypatch: pytest.MonkeyPatch, fake: FakeRun) -> FakeRun:
@@ -267,7 +267,9 @@ def test_a_trial_is_judged_by_its_accuracy_after_as_many_tasks_not_by_its_best(
             return _Result(([0.95, 0.1, 0.1] if late else [0.9, 0.7, 0.6])[:until])
 
     use(monkeypatch, Falling())
-    long = Search("fecam", (TIED,), Rehearsal(StreamConfig(dataset="digits", sizes=(2, 1, 1), classes=4), tasks=3))
+    long = Search(
+        "fecam", (TIED,), ValidationSplit(StreamConfig(dataset="digits", sizes=(2, 1, 1), classes=4), tasks=3)
+    )
     tuned = tune(long, digits, tmp_path, trials=FREE_TRIALS + 1)
     assert [one.state for one in tuned.trials] == [COMPLETE] * FREE_TRIALS + [PRUNED]
     assert tuned.trials[-1].accuracy == 0.1
@@ -296,4 +298,4 @@ def test_ranges_that_do_not_fit_the_method_are_refused_first(
     ranges: Sequence[str], settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        Search("fecam", tuple(map(Range.parse, ranges)), Rehearsal(STREAM), settings=settings).check()
+        Search("fecam", tuple(map(Range.parse, ranges)), ValidationSplit(STREAM), settings=settings).check()

@@ -57,10 +57,10 @@ class Order:
 
 def run_together(layout: Layout, order: Order) -> RunResult | None:
     """Run in all processes; None where another process tells the result."""
-    from adagauss.distributed.launch import first_here, together
+    from adagauss.distributed.launch import first_here, launch
     from adagauss.experiments.run import RunFolder
 
-    together(_run, layout, order.config.runtime, order)
+    launch(_run, layout, order.config.runtime, order)
     return RunFolder(order.out).result() if first_here() else None
 
 

@@ -19,9 +19,8 @@ from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.run import RunResult
-from adagauss.experiments.runner import run
+from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter
-from adagauss.experiments.tune import Rehearsal
 from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Reporter
 
@@ -41,7 +40,7 @@ class Cell:
     config: RunConfig
     folder: Path
     trackers: tuple[str, ...] = ()
-    rehearsal: Rehearsal | None = None
+    rehearsal: ValidationSplit | None = None
     """Run only this part of the data."""
     until: int | None = None
     """Stop after this many tasks."""

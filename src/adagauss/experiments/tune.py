@@ -11,18 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
-from adagauss.data.images import LabelledImages, Subset
-from adagauss.data.stream import StreamConfig, TaskStream
-from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
 from adagauss.experiments.cells import Cell, Outcome
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import RunFolder
-from adagauss.experiments.runner import make_stream
 from adagauss.experiments.scheduling import run_cells
 from adagauss.utils.files import YamlError, parse_yaml
 from adagauss.utils.progress import Reporter
@@ -122,51 +117,6 @@ def _wrong(text: str) -> ConfigError:
     )
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """How many tasks are rehearsed, and which share of their training images judges."""
-
-    stream: StreamConfig
-    """The whole stream."""
-    tasks: int = 2
-    share: float = 0.2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ConfigError(f"--held-out is the share of training images that judge, within 0..1; got {self.share}")
-
-    def of(self, config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Dataset]:
-        """The configuration of a run of the first tasks, and their data."""
-        stream = make_stream(config.model_copy(update={"stream": self.stream}), dataset)
-        if self.tasks > len(stream):
-            raise ConfigError(f"--first-tasks {self.tasks}: the stream has {len(stream)} tasks; choose fewer")
-        sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
-        rehearsed = self.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
-        return config.model_copy(update={"stream": rehearsed}), self.data(stream)
-
-    def data(self, stream: TaskStream) -> Dataset:
-        """Training images of the first tasks in the order of their classes, divided by class into two."""
-        dataset = stream.dataset
-        images = dataset.train.of_classes(stream.seen(self.tasks - 1))
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out"))
-        judging = torch.zeros(len(images), dtype=torch.bool)
-        for target, label in enumerate(images.classes):
-            rows = torch.nonzero(images.targets == target).flatten()
-            if len(rows) < 2:
-                raise DataError(f"class {label} has {len(rows)} training image(s): one to learn and one to judge it by")
-            count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
-            judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
-        return Dataset(
-            dataset.name, _chosen(images, ~judging), _chosen(images, judging), mean=dataset.mean, std=dataset.std
-        )
-
-
-def _chosen(images: LabelledImages, mask: torch.Tensor) -> LabelledImages:
-    rows = torch.nonzero(mask).flatten()
-    return LabelledImages(Subset(images.images, rows), images.targets[rows], images.classes)
-
-
 JOURNAL = "study.journal"
 NAME = "adagauss"
 QUESTION, REASON = "question", "reason"
@@ -183,7 +133,7 @@ class Search:
 
     method: str
     ranges: tuple[Range, ...]
-    rehearsal: Rehearsal
+    rehearsal: ValidationSplit
     preset: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None

@@ -117,7 +117,7 @@ def _features(learner: Learner, folder: Path) -> Path:
                 "with the model that they were begun for, or delete the folder"
             ) from None
     else:
-        learner.blank().save(path)
+        learner.empty_like().save(path)
     return path.absolute()
 
 
