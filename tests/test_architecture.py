@@ -30,7 +30,7 @@ LAYERS = [
     ["shards"],
     ["analysis"],
     ["report"],
-    ["reproduce"],
+    ["experiments"],
     ["serve"],
     ["cli"],
     ["__main__"],

@@ -1,4 +1,4 @@
-"""`adagauss reproduce`: what it needs is said before anything is run."""
+"""`adagauss reproduce`: lists, dry runs, items and failures."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
-from adagauss.reproduce import SCALES
+from adagauss.experiments.paper import SCALES
 from tests.cli.conftest import Command
-from tests.reproduce.conftest import TINY
+from tests.experiments.tiny_scale import TINY
 
 
-def test_the_list_fits_a_terminal_and_says_what_cannot_be_made(
+def test_the_list_fits_a_terminal_and_names_missing_data(
     adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = adagauss("reproduce", "--list", "--scale", "paper", "--data-root", "data", "--out", "out")
     assert outcome.code == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 80
-    assert "is not at hand" in outcome.out
+    assert "is not in" in outcome.out
     assert "ablation" in outcome.out
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ((), "say what to reproduce"),
+        ((), "name what to reproduce"),
         (("table9",), "did you mean 'table"),
         (("table1", "--scale", "gpu"), "unknown scale 'gpu'"),
         (("table1", "--seeds", "one"), "--seeds takes numbers"),
     ],
 )
-def test_a_wrong_request_is_answered_with_a_sentence(adagauss: Command, words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_argument_is_an_error_message(adagauss: Command, words: tuple[str, ...], message: str) -> None:
     outcome = adagauss("reproduce", *words)
     assert outcome.code == 2
-    assert said in outcome.said
+    assert message in outcome.said
 
 
-def test_a_dry_run_writes_the_page_of_what_is_there_and_nothing_else(adagauss: Command, tmp_path: Path) -> None:
+def test_a_dry_run_writes_the_page_of_finished_runs_and_nothing_else(adagauss: Command, tmp_path: Path) -> None:
     page = tmp_path / "paper.md"
     words = ("shift", "--dry-run", "--page", page, "--data-root", tmp_path, "--out", tmp_path / "out")
     outcome = adagauss("reproduce", *words)
@@ -63,7 +63,7 @@ def test_an_item_is_made_and_shown(adagauss: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_failure_is_told_and_remembered(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_shown_and_stored(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object, **__: object) -> None:
         raise NumericalError("the loss became NaN")
 

@@ -8,7 +8,7 @@ from tests.cli.conftest import Command
 from tests.report.made import config_of, made_run
 
 
-def test_the_command_says_what_it_wrote_and_what_is_left_out(adagauss: Command, tmp_path: Path) -> None:
+def test_the_command_prints_the_file_and_the_folders_left_out(adagauss: Command, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     made_run(tmp_path / "run", config_of())
     outcome = adagauss("report", tmp_path / "run", tmp_path / "gone", "--out", out, "--quiet", "--study", "none")
