@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
+from adagauss.experiments.cells import Cell as RunSpec
 from adagauss.experiments.paper import (
     ITEMS,
     SCALES,
@@ -44,9 +45,7 @@ from adagauss.experiments.reproduce import (
     table_rows,
     write_page,
 )
-from adagauss.runs.cells import Cell as RunSpec
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.results import RunResult
+from adagauss.experiments.run import RunFolder, RunResult
 from adagauss.utils.progress import Reporter
 from tests.experiments.tiny_scale import TINY
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from adagauss.reproduce import Workshop
 
 from adagauss.data.stream import StreamConfig
+from adagauss.experiments.paper import Scale
 from adagauss.experiments.protocols import Protocol
-from adagauss.reproduce import Scale, Workshop
 
 SETTINGS = {
     "backbone.name": "convnet",

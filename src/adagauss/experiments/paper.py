@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from adagauss.errors import unknown_name
-from adagauss.runs.protocols import Protocol, protocol
+from adagauss.experiments.protocols import Protocol, protocol
 
 Settings = Mapping[str, Any]
 Size = Literal["paper", "cpu"]
