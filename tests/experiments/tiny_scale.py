@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from adagauss.reproduce import Workshop
-
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.paper import Scale
 from adagauss.experiments.protocols import Protocol
@@ -29,8 +24,3 @@ def tiny_protocol(name: str) -> Protocol:
 
 
 TINY = Scale("tiny", "cpu", (0,), "shared", tiny_protocol, "four digits")
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Workshop:
-    return Workshop(TINY, tmp_path)

@@ -18,6 +18,7 @@ from adagauss.experiments.cells import Cell, Outcome
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import ValidationSplit
 from adagauss.experiments.scheduling import run_cells
 from adagauss.utils.files import YamlError, parse_yaml
 from adagauss.utils.progress import Reporter
