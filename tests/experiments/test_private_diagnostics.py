@@ -15,8 +15,9 @@ from adagauss.cli import app
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import RunFolder, make_config, run
-from adagauss.runs.configuration import Diagnostics
+from adagauss.experiments.config import Diagnostics, make_config
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 
 SETTINGS = {"backbone.name": "convnet", "representation.first.epochs": 1}

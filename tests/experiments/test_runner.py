@@ -17,9 +17,10 @@ from adagauss import cli
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.runs import RunConfig, RunFolder, RunResult, make_config, run, stored_config
-from adagauss.runs.folder import FileSnapshots
-from adagauss.runs.metrics import METRICS
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.run import FileSnapshots, RunFolder, RunResult, stored_config
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.progress import Reporter
 from tests.processes import event, started

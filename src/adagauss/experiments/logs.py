@@ -1,28 +1,223 @@
-"""The log of a run: losses per epoch and accuracies per task, in a CSV file that experiment trackers follow.
-
-The file is the log; a tracker gets each entry of it once. What it has got is noted beside the file, so that a run that
-is resumed, or resumed with another tracker, goes on without double entries and without gaps.
-"""
+"""The log of a run: a CSV file, and the experiment trackers that follow it."""
 
 from __future__ import annotations
 
 import csv
 import io
 import logging
+import os
 import re
+from abc import ABC, abstractmethod
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from types import TracebackType
 from typing import Any, Self
 
-from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.metrics import Evaluation, mean
-from adagauss.runs.trackers import Opened, require_trackers
+import numpy as np
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from PIL import Image
+
+from adagauss.errors import AdagaussError, CheckpointError, unknown_name
+from adagauss.experiments.metrics import Evaluation, mean
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter
+from adagauss.utils.registry import import_extra
+
+TRACKERS: Mapping[str, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}
+"""The library of each tracker; its extra has the name of the tracker."""
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raise if a tracker does not exist or is not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown_name("tracker", name, TRACKERS)
+        import_extra(TRACKERS[name], name, f"--log {name}")
+
+
+class Opened:
+    """A tracker at work on one run."""
+
+    def __init__(self, name: str, folder: Path, known: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        self.sent = int(known.get("sent", 0))
+        self.broken = False
+        self.drawn = bool(known.get("drawn"))
+        identity = known.get("id")
+        self._logger: FigureLogger | None = MAKERS[name](folder, identity)
+        self._id = str(self._logger.version)
+        if identity is None:
+            self._logger.log_hyperparams({key: _short(value) for key, value in settings.items()})
+
+    @classmethod
+    def failed(cls, name: str, known: Mapping[str, Any]) -> Opened:
+        """A tracker that could not be opened."""
+        made = cls.__new__(cls)
+        made.sent, made.broken, made._logger, made._id = int(known.get("sent", 0)), True, None, str(known.get("id"))
+        made.drawn = bool(known.get("drawn"))
+        return made
+
+    def send(self, values: dict[str, float], step: int) -> None:
+        """Send one entry of a log, which must arrive even if this process is killed next."""
+        if self._logger is not None:
+            self._logger.log_metrics(values, step)
+            self._logger.save()
+            self.sent += 1
+
+    def draw(self, files: Sequence[Path]) -> None:
+        """Send the figures of a finished run, once."""
+        if self._logger is not None and not self.drawn:
+            self._logger.log_figures(files)
+            self.drawn = True
+
+    def facts(self) -> dict[str, Any]:
+        """What a resumed run has to know."""
+        return {"sent": self.sent, "id": self._id, "drawn": self.drawn}
+
+    def finalize(self, status: str) -> None:
+        if self._logger is not None and not self.broken:
+            self._logger.finalize(status)
+
+
+def _short(value: Any) -> str | int | float:
+    return value if isinstance(value, (int, float)) else str(value)[:500]
+
+
+PROJECT = "adagauss"
+PARAMETERS_AT_ONCE = 100
+"""How many settings MLflow takes in one request."""
+
+
+class FigureLogger(Logger, ABC):
+    """A logger that takes pictures too."""
+
+    @abstractmethod
+    def log_figures(self, files: Sequence[Path]) -> None:
+        """Send picture files, each under its name."""
+
+
+class TensorBoardFolder(TensorBoardLogger, FigureLogger):
+    """The folder ``tensorboard`` of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, name="", version="tensorboard")
+
+    def log_figures(self, files: Sequence[Path]) -> None:
+        for file in files:
+            with Image.open(file) as picture:
+                self.experiment.add_image(f"figures/{file.stem}", np.asarray(picture.convert("RGB")), dataformats="HWC")
+        self.save()
+
+
+class MlflowLogger(FigureLogger):
+    """A run of the experiment ``adagauss`` at MLFLOW_TRACKING_URI."""
+
+    def __init__(self, name: str, identity: str | None) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param
+
+        self._metric, self._param = Metric, Param
+        # A tracker that does not answer must not stop a run for an hour.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        self._client = MlflowClient()
+        if identity is None:
+            experiment = self._client.get_experiment_by_name(PROJECT)
+            place = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
+            identity = str(self._client.create_run(place, run_name=name).info.run_id)
+        else:
+            self._client.update_run(identity, status="RUNNING")
+        self._id = identity
+
+    @property
+    def name(self) -> str:
+        return PROJECT
+
+    @property
+    def version(self) -> str:
+        return self._id
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        now = int(1000 * time())
+        self._client.log_batch(
+            self.version, metrics=[self._metric(key, value, now, step or 0) for key, value in metrics.items()]
+        )
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        given = vars(params) if isinstance(params, Namespace) else params
+        made = [self._param(key, str(value)) for key, value in given.items()]
+        for start in range(0, len(made), PARAMETERS_AT_ONCE):
+            self._client.log_batch(self.version, params=made[start : start + PARAMETERS_AT_ONCE])
+
+    def log_figures(self, files: Sequence[Path]) -> None:
+        for file in files:
+            self._client.log_artifact(self._id, str(file), "figures")
+
+    def save(self) -> None:
+        """Requests have been answered already."""
+
+    def finalize(self, status: str) -> None:
+        self._client.set_terminated(self.version, "FINISHED" if status == "success" else "FAILED")
+
+
+class WandbLogger(FigureLogger):
+    """A run of the project ``adagauss``, or of WANDB_PROJECT."""
+
+    def __init__(self, folder: Path, identity: str | None) -> None:
+        import wandb
+
+        settings = wandb.Settings(console="off", silent=True)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=folder.name,
+            dir=str(folder),
+            id=identity,
+            resume="allow",
+            settings=settings,
+        )
+        self._image = wandb.Image
+        self._axes: set[str] = set()
+
+    @property
+    def name(self) -> str:
+        return PROJECT
+
+    @property
+    def version(self) -> str:
+        return str(self._run.id)
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        # Stages have steps of their own, so that the axis of each is its epochs or tasks.
+        for group in {key.partition("/")[0] for key in metrics}:
+            if group not in self._axes:
+                self._run.define_metric(f"{group}/*", step_metric=f"{group}/step")
+                self._axes.add(group)
+            metrics = {**metrics, f"{group}/step": float(step or 0)}
+        self._run.log(metrics)
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        self._run.config.update(vars(params) if isinstance(params, Namespace) else params, allow_val_change=True)
+
+    def log_figures(self, files: Sequence[Path]) -> None:
+        self._run.log({f"figures/{file.stem}": self._image(str(file)) for file in files})
+
+    def save(self) -> None:
+        """A process of its own sends what it was given, also after this one is killed."""
+
+    def finalize(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "success" else 1)
+
+
+MAKERS: dict[str, Callable[[Path, str | None], FigureLogger]] = {
+    "tensorboard": lambda folder, identity: TensorBoardFolder(folder),
+    "mlflow": lambda folder, identity: MlflowLogger(folder.name, identity),
+    "wandb": WandbLogger,
+}
+
 
 LOG, SENT = "log.csv", "log.json"
 HEADS = ("what", "task", "epoch", "step", "name", "value")

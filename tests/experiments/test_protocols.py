@@ -17,13 +17,15 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig, task_sizes
 from adagauss.errors import ConfigError, NumericalError
+from adagauss.experiments import compare, metrics
+from adagauss.experiments.config import make_config
+from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
+from adagauss.experiments.metrics import Metric
+from adagauss.experiments.protocols import PROTOCOLS, protocol
+from adagauss.experiments.published import Published, published
+from adagauss.experiments.run import RunFolder, RunResult
+from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, make_method, methods
-from adagauss.runs import RunFolder, RunResult, compare, make_config, metrics
-from adagauss.runs.grid import recipe_of, run_grid, shared_recipe
-from adagauss.runs.metrics import Metric
-from adagauss.runs.protocols import PROTOCOLS, protocol
-from adagauss.runs.published import Published, published
-from adagauss.runs.runner import make_stream
 
 CIFAR_10_TASKS = [10] * 10
 

@@ -14,14 +14,14 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, DataError, unknown_name
+from adagauss.experiments.cells import Cell
+from adagauss.experiments.config import make_config
+from adagauss.experiments.logs import require_trackers
+from adagauss.experiments.protocols import Protocol
+from adagauss.experiments.run import RunResult
+from adagauss.experiments.scheduling import run_cells
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
-from adagauss.runs.cells import Cell
-from adagauss.runs.configuration import make_config
-from adagauss.runs.protocols import Protocol
-from adagauss.runs.results import RunResult
-from adagauss.runs.scheduling import run_cells
-from adagauss.runs.trackers import require_trackers
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import RuntimeConfig
 

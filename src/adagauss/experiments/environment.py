@@ -19,7 +19,7 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

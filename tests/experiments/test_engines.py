@@ -9,9 +9,9 @@ import pytest
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, WorkerError
-from adagauss.runs.executors import open_executor
-from adagauss.runs.grid import run_grid
-from adagauss.runs.results import RunResult
+from adagauss.experiments.executors import open_executor
+from adagauss.experiments.grid import run_grid
+from adagauss.experiments.run import RunResult
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}

@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
 from adagauss.core.config import Config, Layer, plain
 from adagauss.data.stream import StreamConfig
-from adagauss.errors import CheckpointError, ConfigError
+from adagauss.experiments.protocols import Protocol
 from adagauss.methods import Method, method_info, resolve_method
 from adagauss.methods.traits import dataset_layers
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.protocols import Protocol
 from adagauss.utils.runtime import RuntimeConfig
 
 Diagnostics = Literal["none", "last", "every", "features"]
@@ -93,15 +90,3 @@ def make_config(
     )
     config._origins = resolved.origins
     return config
-
-
-def stored_config(folder: RunFolder) -> RunConfig:
-    """The configuration of a started run, written by this release or by one with the same settings."""
-    try:
-        return RunConfig.of(folder.config)
-    except ConfigError as error:
-        begun = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
-        raise CheckpointError(
-            f"{folder.path} was started with adagauss {begun}; this is {version('adagauss')}, which has other settings "
-            f"({error}): continue with that release, or start a new run in another folder"
-        ) from None

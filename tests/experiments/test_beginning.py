@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from adagauss.data.dataset import load_dataset
-from adagauss.runs import RunFolder
-from adagauss.runs.environment import COMMAND, COMMIT, ENVIRONMENT, begin, commit, environment
+from adagauss.experiments.environment import COMMAND, COMMIT, ENVIRONMENT, begin, commit, environment
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.runtime import Runtime
 
 

@@ -12,8 +12,11 @@ from PIL import Image
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
-from adagauss.runs import RunFolder, make_config, run, trackers
-from adagauss.runs.log import LOG, RunLog, read_log
+from adagauss.experiments import logs
+from adagauss.experiments.config import make_config
+from adagauss.experiments.logs import LOG, RunLog, read_log
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
@@ -59,8 +62,8 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setitem(trackers.MAKERS, "mlflow", lambda *_: made)
-    monkeypatch.setattr("adagauss.runs.trackers.import_extra", lambda *_: None)
+    monkeypatch.setitem(logs.MAKERS, "mlflow", lambda *_: made)
+    monkeypatch.setattr("adagauss.experiments.logs.import_extra", lambda *_: None)
     return made
 
 
@@ -152,11 +155,11 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, reco
     assert "goes on without a log" in said.said[0]
 
 
-@pytest.mark.parametrize("name", trackers.TRACKERS)
+@pytest.mark.parametrize("name", logs.TRACKERS)
 def test_a_tracker_that_is_not_installed_names_its_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, trackers.TRACKERS[name], None)
+    monkeypatch.setitem(sys.modules, logs.TRACKERS[name], None)
     with pytest.raises(ConfigError, match=rf"pip install 'adagauss\[{name}\]'"):
         run(make_config("frozen", STREAM), tmp_path / "run", trackers=[name])
     assert not (tmp_path / "run").exists()

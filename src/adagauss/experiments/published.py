@@ -68,7 +68,7 @@ def paper_row(tables: Sequence[str], dataset: str, tasks: int, facts: Mapping[st
 
 @cache
 def _paper() -> dict[str, Any]:
-    text = resources.files("adagauss.runs").joinpath("paper_results.json").read_text(encoding="utf-8")
+    text = resources.files("adagauss.experiments").joinpath("paper_results.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     return data
 

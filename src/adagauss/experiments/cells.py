@@ -17,11 +17,10 @@ import torch
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.rehearsal import ValidationSplit
-from adagauss.runs.results import RunResult
-from adagauss.runs.runner import run
-from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunResult
+from adagauss.experiments.runner import ValidationSplit, run
+from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter
 from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Reporter
 

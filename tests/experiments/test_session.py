@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import CheckpointError, WorkerError
-from adagauss.runs.session import BEAT, PATIENCE, AbandonedError, SessionReporter, session, status
+from adagauss.experiments.session import BEAT, PATIENCE, AbandonedError, SessionReporter, session, status
 
 
 class Clock:

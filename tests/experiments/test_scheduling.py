@@ -15,12 +15,12 @@ from rich.console import Console
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError, NumericalError, WorkerError
-from adagauss.runs import cells as cells_module
-from adagauss.runs import make_config
-from adagauss.runs.cells import TRACEBACK, Cell, Orders, Outcome
-from adagauss.runs.grid import run_grid
-from adagauss.runs.results import RunResult
-from adagauss.runs.scheduling import run_cells
+from adagauss.experiments import cells as cells_module
+from adagauss.experiments.cells import TRACEBACK, Cell, Orders, Outcome
+from adagauss.experiments.config import make_config
+from adagauss.experiments.grid import run_grid
+from adagauss.experiments.run import RunResult
+from adagauss.experiments.scheduling import run_cells
 from adagauss.utils.progress import LineReporter
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
@@ -118,7 +118,7 @@ def test_a_cell_that_kills_its_workers_is_reported_and_the_others_go_on(
             raise RuntimeError("the memory of the node is full")  # as engines put it
         return Outcome(failure=WorkerError("harmless"))
 
-    monkeypatch.setattr("adagauss.runs.scheduling.work", deadly)
+    monkeypatch.setattr("adagauss.experiments.scheduling.work", deadly)
     with ThreadPoolExecutor(1) as executor:
         outcomes = run_cells(make_cells(tmp_path, "deadly", "b"), tmp_path, digits, executor=executor)
     found = {cell.name: str(outcome.failure) for cell, outcome in outcomes}
@@ -209,7 +209,7 @@ def test_a_worker_that_gave_up_waiting_is_sent_again(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([Outcome(failure=WorkerError("x"), abandoned=True)] * 3 + [Outcome(failure=WorkerError("end"))])
-    monkeypatch.setattr("adagauss.runs.scheduling.work", lambda *_: next(answers))
+    monkeypatch.setattr("adagauss.experiments.scheduling.work", lambda *_: next(answers))
     ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, digits, executor=Here())
     assert str(outcome.failure) == "end"
 
@@ -217,7 +217,7 @@ def test_a_worker_that_gave_up_waiting_is_sent_again(
 def test_no_more_are_handed_over_than_asked_for(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adagauss.runs.scheduling.work", lambda *_: Outcome(failure=WorkerError("x")))
+    monkeypatch.setattr("adagauss.experiments.scheduling.work", lambda *_: Outcome(failure=WorkerError("x")))
     taken: list[str] = []
 
     def source() -> Any:

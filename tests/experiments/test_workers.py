@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from adagauss.distributed.launch import _end_with
 from adagauss.errors import ConfigError
-from adagauss.workers import WorkerProcesses
+from adagauss.experiments.workers import WorkerProcesses
 
 DEADLINE = 240.0
 """Seconds after which a test gives up; it is no measurement."""
@@ -85,7 +85,7 @@ def child_of_a_killed(code: str, folder: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_path: Path) -> None:
     code = (
-        "from adagauss.workers import WorkerProcesses\n"
+        "from adagauss.experiments.workers import WorkerProcesses\n"
         "from tests.test_workers import hold\n"
         f"if __name__ == '__main__': WorkerProcesses(1).submit(hold, {str(tmp_path)!r}).result()\n"
     )

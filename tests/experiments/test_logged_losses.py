@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adagauss.core.learn import Learner
-from adagauss.runs.folder import FileSnapshots
+from adagauss.experiments.run import FileSnapshots
 from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught, toy_tasks
 

@@ -16,11 +16,20 @@ from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import Images, LabelledImages
 from adagauss.data.stream import StreamConfig, TaskStream
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
-from adagauss.runs import RunConfig, make_config
-from adagauss.runs import cells as cells_module
-from adagauss.runs.ranges import Range
-from adagauss.runs.rehearsal import ValidationSplit
-from adagauss.runs.tuning import COMPLETE, FAILED, FREE_TRIALS, MOST_FAULTS, PRUNED, UNFINISHED, Search, tune
+from adagauss.experiments import cells as cells_module
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.runner import ValidationSplit
+from adagauss.experiments.tune import (
+    COMPLETE,
+    FAILED,
+    FREE_TRIALS,
+    MOST_FAULTS,
+    PRUNED,
+    UNFINISHED,
+    Range,
+    Search,
+    tune,
+)
 
 STREAM = StreamConfig(dataset="digits", tasks=5, class_order=(3, 1, 4, 0, 5, 9, 2, 6, 8, 7))
 TIED = Range.parse("classifier.tied=0..1.0")
@@ -60,7 +69,7 @@ def test_neither_test_images_nor_later_tasks_are_ever_looked_at(
 ) -> None:
     pytest.importorskip("optuna")
     # The digest of all files, by which a resumed run knows its data, decides nothing.
-    monkeypatch.setattr("adagauss.runs.environment.fingerprints", lambda _: {"none": "0"})
+    monkeypatch.setattr("adagauss.experiments.environment.fingerprints", lambda _: {"none": "0"})
     train, learned = watched(digits.train)
     test, tested = watched(digits.test)
     search = Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2), epochs=1)

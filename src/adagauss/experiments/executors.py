@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adagauss.errors import ConfigError, WorkerError
+from adagauss.experiments.workers import WorkerProcesses
 from adagauss.utils.registry import import_extra
-from adagauss.workers import WorkerProcesses
 
 LOCAL = "local"
 """Instead of an address or a partition: the engine on this machine alone."""

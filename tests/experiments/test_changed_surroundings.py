@@ -17,10 +17,12 @@ from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.runs import RunFolder, make_config, run
-from adagauss.runs.environment import MEANINGS, environment
+from adagauss.experiments.config import make_config
+from adagauss.experiments.environment import MEANINGS, environment
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
-from tests.runs.test_runner import Listening, metrics_of
+from tests.experiments.test_runner import Listening, metrics_of
 
 SETTINGS = {"representation.first.epochs": 1, "representation.later.epochs": 1, "backbone.name": "convnet"}
 CONFIG = make_config("finetune", StreamConfig(dataset="digits", sizes=(2, 1), classes=3), settings=SETTINGS)

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -17,18 +17,32 @@ from adagauss.core.config import flatten, plain
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
 from adagauss.data.fingerprint import fingerprints
-from adagauss.data.stream import TaskStream
+from adagauss.data.images import LabelledImages, Subset
+from adagauss.data.stream import StreamConfig, TaskStream
 from adagauss.distributed.processes import Processes
-from adagauss.errors import CheckpointError
+from adagauss.errors import CheckpointError, ConfigError, DataError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.environment import begin, check_resumed
+from adagauss.experiments.logs import RunLog
+from adagauss.experiments.metrics import Evaluation, mean, summary, task_aware_predictions
+from adagauss.experiments.run import (
+    METRICS_FILE,
+    ORIGINS,
+    Cost,
+    Details,
+    FileSnapshots,
+    ProtocolFacts,
+    RunFolder,
+    RunResult,
+    TaskFacts,
+    Watching,
+    real_statistics,
+    sample_rows,
+    stored_config,
+)
 from adagauss.methods import method_info
-from adagauss.runs.configuration import RunConfig, stored_config
-from adagauss.runs.environment import begin, check_resumed
-from adagauss.runs.folder import METRICS_FILE, ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
-from adagauss.runs.log import RunLog
-from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
-from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
 from adagauss.utils.progress import Reporter
-from adagauss.utils.runtime import Runtime
+from adagauss.utils.runtime import Runtime, derive_seed
 
 DRAWN_PER_CLASS = 60
 LARGEST_COMPARED = 2048
@@ -56,7 +70,7 @@ def run(
         reporter: shows progress.
         options: how the dataset is read.
         dataset: the dataset, if it has been read already.
-        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.runs.trackers`.
+        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.experiments.logs`.
         until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
         processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """
@@ -282,3 +296,48 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: i
     if count == len(stream):
         folder.write_result(result)
     return result
+
+
+@dataclass(frozen=True)
+class ValidationSplit:
+    """How many tasks are rehearsed, and which share of their training images judges."""
+
+    stream: StreamConfig
+    """The whole stream."""
+    tasks: int = 2
+    share: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"--held-out is the share of training images that judge, within 0..1; got {self.share}")
+
+    def of(self, config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Dataset]:
+        """The configuration of a run of the first tasks, and their data."""
+        stream = make_stream(config.model_copy(update={"stream": self.stream}), dataset)
+        if self.tasks > len(stream):
+            raise ConfigError(f"--first-tasks {self.tasks}: the stream has {len(stream)} tasks; choose fewer")
+        sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
+        rehearsed = self.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
+        return config.model_copy(update={"stream": rehearsed}), self.data(stream)
+
+    def data(self, stream: TaskStream) -> Dataset:
+        """Training images of the first tasks in the order of their classes, divided by class into two."""
+        dataset = stream.dataset
+        images = dataset.train.of_classes(stream.seen(self.tasks - 1))
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out"))
+        judging = torch.zeros(len(images), dtype=torch.bool)
+        for target, label in enumerate(images.classes):
+            rows = torch.nonzero(images.targets == target).flatten()
+            if len(rows) < 2:
+                raise DataError(f"class {label} has {len(rows)} training image(s): one to learn and one to judge it by")
+            count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
+            judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
+        return Dataset(
+            dataset.name, _chosen(images, ~judging), _chosen(images, judging), mean=dataset.mean, std=dataset.std
+        )
+
+
+def _chosen(images: LabelledImages, mask: torch.Tensor) -> LabelledImages:
+    rows = torch.nonzero(mask).flatten()
+    return LabelledImages(Subset(images.images, rows), images.targets[rows], images.classes)

@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.published import published
+from adagauss.experiments.run import Results, RunResult, protocol_title
 from adagauss.methods import method_info
-from adagauss.runs.metrics import METRICS
-from adagauss.runs.published import published
-from adagauss.runs.results import Results, RunResult, protocol_title
 
 PAPER_COLUMN = "paper A_last / A_inc"
 OTHER_PROTOCOL = "other protocol"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adagauss.runs import metrics
-from adagauss.runs.metrics import Evaluation, task_aware_predictions
+from adagauss.experiments import metrics
+from adagauss.experiments.metrics import Evaluation, task_aware_predictions
 
 MATRIX = [[0.9], [0.5, 0.8], [0.6, 0.4, 0.7]]
 
