@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from adagauss.classifiers.together import Together
 
 from adagauss.analysis.figures import write_figures
 from adagauss.analysis.replay import Replay, replay, table
-from adagauss.classifiers import Bayes, NearestMean
-from adagauss.classifiers.rebalanced import Rebalanced
-from adagauss.classifiers.together import Together
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import run
+from adagauss.methods.efc import Rebalanced
+from adagauss.parts.classifiers import Bayes, NearestMean
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import GaussianMemory, MeanMemory
 
 
