@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from adagauss.classifiers.together import Together
 
 from adagauss.analysis.figures import write_figures
 from adagauss.analysis.replay import Replay, replay, table
@@ -57,8 +56,6 @@ def test_more_may_be_remembered_than_the_run_did(folder: RunFolder) -> None:
 
 def test_what_cannot_be_replayed_is_refused(folder: RunFolder, tmp_path: Path) -> None:
     source = load_dataset("digits")
-    with pytest.raises(ConfigError, match="'together' is judged by images that no network was trained on"):
-        replay(folder, source, {"none": NoDrift()}, {"both": Together()})
     with pytest.raises(ConfigError, match="'rebalanced' trains the network's own outputs"):
         replay(folder, source, {"none": NoDrift()}, {"own": Rebalanced()})
     run(make_config("joint", StreamConfig(dataset="digits", sizes=(2,), classes=2), epochs=1), tmp_path)
