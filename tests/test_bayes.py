@@ -43,7 +43,7 @@ def unbiased_qda(X: Array, y: Array) -> QuadraticDiscriminantAnalysis:
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         GaussianBayes(),
-        GaussianBayes(covariance="diagonal", shrinkage=0.1, tied=0.5),
+        GaussianBayes(covariance="diagonal", shrinkage=0.1, pooled_shrinkage=0.5),
         GaussianBayes(covariance="none", priors=False),
         GaussianBayes(log_det=False, shrinkage=3.0, correlation=True),
     ]
@@ -147,7 +147,7 @@ def test_one_sample_of_each_of_many_classes_is_no_cause_for_warning() -> None:
 def test_more_features_than_samples_and_constant_features() -> None:
     X, y = make_blobs(12, 30, centers=3, random_state=3)
     X[:, 7] = 5.0
-    for settings in ({}, {"shrinkage": 1.0}, {"tied": 0.5}, {"correlation": True}):
+    for settings in ({}, {"shrinkage": 1.0}, {"pooled_shrinkage": 0.5}, {"correlation": True}):
         rule = GaussianBayes(**settings).fit(X, y)
         assert np.isfinite(rule.predict_proba(X)).all()
         assert rule.score(X, y) == 1
@@ -163,9 +163,9 @@ def test_settings_may_change_after_fitting(blobs: Blobs) -> None:
     X, y = blobs
     rule = GaussianBayes().fit(X, y)
     before = rule.predict_proba(X)
-    changed = rule.set_params(tied=0.7, shrinkage=0.2).predict_proba(X)
+    changed = rule.set_params(pooled_shrinkage=0.7, shrinkage=0.2).predict_proba(X)
     assert not np.allclose(before, changed)
-    np.testing.assert_allclose(changed, GaussianBayes(tied=0.7, shrinkage=0.2).fit(X, y).predict_proba(X))
+    np.testing.assert_allclose(changed, GaussianBayes(pooled_shrinkage=0.7, shrinkage=0.2).fit(X, y).predict_proba(X))
 
 
 def test_normalised_rule_ignores_length() -> None:
@@ -176,7 +176,7 @@ def test_normalised_rule_ignores_length() -> None:
 
 def test_pickle_and_clone(blobs: Blobs) -> None:
     X, y = blobs
-    rule = GaussianBayes(tied=0.2).fit(X, y)
+    rule = GaussianBayes(pooled_shrinkage=0.2).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(rule)).predict_proba(X), rule.predict_proba(X))
     fresh = clone(rule)
     assert fresh.get_params() == rule.get_params()
@@ -187,8 +187,8 @@ def test_pickle_and_clone(blobs: Blobs) -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ConfigError, match="covariance"):
         GaussianBayes(covariance="round").fit([[0.0], [1.0]], [0, 1])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="tied"):
-        GaussianBayes(tied=2.0).fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(ConfigError, match="pooled_shrinkage"):
+        GaussianBayes(pooled_shrinkage=2.0).fit([[0.0], [1.0]], [0, 1])
     rule = GaussianBayes().fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(DataError, match="one kind"):
         rule.partial_fit([[2.0]], ["two"])

@@ -277,7 +277,7 @@ class _Stored:
 
 def test_without_a_method_the_pretrained_network_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BackboneInfo, "available", True)
-    assert estimator.default_method() == "exact-auto"
+    assert estimator.default_method() == "analytic"
     monkeypatch.setattr(BackboneInfo, "available", False)
     with pytest.warns(UserWarning, match=r"adagauss\[pretrained\]"):
         classifier = IncrementalClassifier(settings={"backbone.options.filters": 8}).fit(*task(0, 1))
@@ -286,11 +286,11 @@ def test_without_a_method_the_pretrained_network_is_used_where_it_is_installed(m
 
 def test_epochs_for_a_method_that_trains_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match="trains nothing: leave epochs out"):
-        IncrementalClassifier("exact", epochs=3).fit(*task(0, 1))
+        IncrementalClassifier("analytic-patches", epochs=3).fit(*task(0, 1))
 
 
 def test_scoring_a_class_that_was_never_taught_is_refused() -> None:
-    classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 8}).fit(*task(0, 1))
+    classifier = IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 8}).fit(*task(0, 1))
     with pytest.raises(DataError, match="3 was never taught"):
         classifier.score(*task(1, 3))
 
@@ -327,12 +327,18 @@ def test_classify_names_its_answers(taught: IncrementalClassifier, tmp_path: Pat
 def test_one_label_is_for_all_images(tmp_path: Path) -> None:
     settings = {"backbone.options.filters": 8}
     (zeros, labels), (ones, more) = task(0), task(1)
-    each = IncrementalClassifier("exact", settings=settings).partial_fit(zeros, labels).partial_fit(ones, more)
-    once = IncrementalClassifier("exact", settings=settings).partial_fit(zeros, 0).partial_fit(ones, np.int64(1))
+    each = (
+        IncrementalClassifier("analytic-patches", settings=settings).partial_fit(zeros, labels).partial_fit(ones, more)
+    )
+    once = (
+        IncrementalClassifier("analytic-patches", settings=settings)
+        .partial_fit(zeros, 0)
+        .partial_fit(ones, np.int64(1))
+    )
     np.testing.assert_array_equal(once.predict_proba(zeros), each.predict_proba(zeros))
     for number, pixels in enumerate(zeros[:9]):
         Image.fromarray(pixels).save(tmp_path / f"{number}.png")
-    files = IncrementalClassifier("exact", settings=settings).partial_fit(tmp_path, "zero")
+    files = IncrementalClassifier("analytic-patches", settings=settings).partial_fit(tmp_path, "zero")
     files.partial_fit([str(tmp_path / "1.png"), str(tmp_path / "2.png")], ["first", "second"])
     assert files.classes_.tolist() == ["first", "second", "zero"]
 
@@ -346,11 +352,11 @@ def test_bad_files_are_left_out_on_request(tmp_path: Path) -> None:
     paths[3].write_bytes(b"torn")
     settings = {"backbone.options.filters": 8}
     with pytest.raises(DataError, match="skip_bad=True"):
-        IncrementalClassifier("exact", settings=settings).fit(tmp_path)
-    classifier = IncrementalClassifier("exact", settings=settings, skip_bad=True).fit(tmp_path)
+        IncrementalClassifier("analytic-patches", settings=settings).fit(tmp_path)
+    classifier = IncrementalClassifier("analytic-patches", settings=settings, skip_bad=True).fit(tmp_path)
     names = [answer.name for answer in classifier.classify(tmp_path)]
     assert names == [str(path.relative_to(tmp_path)) for path in paths if path != paths[3]]
-    again = IncrementalClassifier("exact", settings=settings, skip_bad=True)
+    again = IncrementalClassifier("analytic-patches", settings=settings, skip_bad=True)
     again.fit(paths, [path.parent.name for path in paths])
     sound = [path for path in paths if path != paths[3]]
     np.testing.assert_array_equal(again.predict_proba(sound), classifier.predict_proba(sound))
@@ -377,7 +383,7 @@ def test_progress_moves_while_features_are_extracted_and_within_epochs(monkeypat
     monkeypatch.setattr("adagauss.estimator.plain.progress_reporter", lambda verbose: counting)
     images = np.kron(task(0, 1)[0][:40], np.ones((1, 28, 28), np.uint8))
     labels = task(0, 1)[1][:40]
-    exact = IncrementalClassifier("exact", settings={"backbone.options.filters": 2}).fit(images, labels)
+    exact = IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 2}).fit(images, labels)
     assert counting.steps["task 1: features"] >= 3
     exact.predict(images)
     assert counting.steps["features"] >= 3

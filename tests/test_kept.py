@@ -34,7 +34,7 @@ def evaluated(text: str, sizes: dict[str, int]) -> int:
     return total
 
 
-@pytest.mark.parametrize("name", ["adagauss", "sdc", "ewc", "efc", "pass", "dsal", "exact", "ranpac"])
+@pytest.mark.parametrize("name", ["adagauss", "sdc", "ewc", "efc", "pass", "dsal", "analytic-patches", "ranpac"])
 def test_the_formulas_give_the_bytes_of_every_state(name: str) -> None:
     known = taught(name, 1).state
     holders = [known.parts, *([known.memory] if len(known.memory) else [])]
@@ -69,7 +69,12 @@ def test_all_that_is_kept_is_listed_with_words(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("exact", {}), ("exact", {"backbone.mirror": True}), ("exact", {"backbone.mirror": False}), ("frozen", {})],
+    [
+        ("analytic-patches", {}),
+        ("analytic-patches", {"backbone.mirror": True}),
+        ("analytic-patches", {"backbone.mirror": False}),
+        ("frozen", {}),
+    ],
 )
 def test_classes_of_one_image_are_named_for_their_mean_is_its_feature(name: str, settings: dict[str, object]) -> None:
     task = toy_tasks()[0]
@@ -80,13 +85,18 @@ def test_classes_of_one_image_are_named_for_their_mean_is_its_feature(name: str,
     assert single_images(learner.state) == ["one"]
     feature = learner.features(Subset(task.images, first))[0].double()
     tensors = learner.state.state_dict()
-    mean = tensors["parts.classifier.sums.cross"][:, 1] if name == "exact" else tensors["memory.means"][1]
+    mean = tensors["parts.classifier.sums.cross"][:, 1] if name == "analytic-patches" else tensors["memory.means"][1]
     assert torch.allclose(mean, feature, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "named"),
-    [("exact", {"classifier.flips": True}, True), ("acil", {}, True), ("dsal", {}, True), ("finetune", {}, False)],
+    [
+        ("analytic-patches", {"classifier.flips": True}, True),
+        ("acil", {}, True),
+        ("dsal", {}, True),
+        ("finetune", {}, False),
+    ],
 )
 def test_a_class_of_one_image_is_named_wherever_a_sum_of_it_is_kept(
     name: str, settings: dict[str, object], named: bool

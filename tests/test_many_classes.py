@@ -128,7 +128,7 @@ def test_sums_over_classes_are_those_of_the_matrices(kind: CovarianceKind) -> No
 def test_blocks_of_classes_change_nothing(kind: CovarianceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     affine = linalg.Affine(points(SIZE, seed=3), points(1, seed=4)[0])
     found, used = bank(kind), kind if kind in KINDS else "full"
-    rule = Bayes.of({"covariance": used, "tied": 0.5 if kind == "full" else 0.0})
+    rule = Bayes.of({"covariance": used, "pooled_shrinkage": 0.5 if kind == "full" else 0.0})
     once, score = found.transport_affine(affine, 0.1), rule.scorer(found, torch.float64)(points())
     monkeypatch.setattr(bank_statistics, "BLOCK_BYTES", 1)
     assert_same(found.transport_affine(affine, 0.1), once)
@@ -200,8 +200,8 @@ def test_what_does_not_fit_together_is_refused() -> None:
         bank("low_rank", rank=2).merge(bank("low_rank", rank=3))
     with pytest.raises(ConfigError, match="stored as they are measured"):
         GaussianMemory.of({"covariance": "shared", "shrinkage": 1.0})
-    with pytest.raises(ConfigError, match="leave out tied"):
-        Bayes.of({"covariance": "low_rank", "tied": 0.5})
+    with pytest.raises(ConfigError, match="leave out pooled_shrinkage"):
+        Bayes.of({"covariance": "low_rank", "pooled_shrinkage": 0.5})
     for refused, need in (
         ({"memory.covariance": "shared"}, r"covariance of each class.*classifier\.covariance=shared"),
         ({"classifier.covariance": "low_rank"}, r"few factors.*memory\.covariance=low_rank"),

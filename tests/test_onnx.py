@@ -61,7 +61,7 @@ def check_answers(learner: Learner, path: Path) -> None:
 
 
 OTHERS: dict[str, tuple[str, dict[str, object]]] = {
-    "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
+    "exact_lda": ("analytic-patches", {"classifier.kind": "exact_lda"}),
     "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
 }
 """Classifiers that no method has by default."""
@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[str, dict[str, object]]] = {
     **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
     **OTHERS,
 }
-CASES = ("acil", "adagauss-linear", "dsal", "exact-auto", "fecam", "ranpac", "sdc")
+CASES = ("acil", "adagauss-linear", "dsal", "analytic", "fecam", "ranpac", "sdc")
 """Every kind of scorer."""
 
 
@@ -96,7 +96,9 @@ def colours() -> tuple[IncrementalClassifier, Array]:
     pictures[labels == 1, ..., 2] += 100
     small = np.ascontiguousarray(pictures[:, ::3, ::5][:, :12, :12])
     names = np.array(["red", "blue"])[labels]
-    return IncrementalClassifier("exact", settings={"backbone.options.filters": 8}).fit(small, names), pictures
+    return IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 8}).fit(
+        small, names
+    ), pictures
 
 
 @pytest.fixture(scope="module")
@@ -178,13 +180,13 @@ def test_what_is_too_large_is_refused_and_the_rest_stays(
 
 def test_nothing_learned_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing has been learned"):
-        export_onnx(toy_learner("exact"), tmp_path / "toy.onnx")
+        export_onnx(toy_learner("analytic-patches"), tmp_path / "toy.onnx")
 
 
 def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"pip install 'adagauss\[onnx\]'"):
-        export_onnx(taught("exact", 2), tmp_path / "toy.onnx")
+        export_onnx(taught("analytic-patches", 2), tmp_path / "toy.onnx")
 
 
 def test_the_example_needs_neither_torch_nor_this_library(

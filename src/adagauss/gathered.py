@@ -129,8 +129,7 @@ def exact_classifier(method: Method) -> ExactClassifier:
     if not isinstance(classifier, ExactClassifier) or method.trains or method.memory.kind != "none":
         raise UnsupportedError(
             "this method cannot be taught from sums that were gathered elsewhere: it trains a network, or keeps more "
-            "than sums over all images. Use exact, exact-auto, exact-pretrained or another one of the family exact "
-            "that trains nothing"
+            "than sums over all images. Use a method of the family analytic, such as analytic-patches"
         )
     return classifier
 

@@ -106,7 +106,7 @@ class FrozenFeatures(Backbone):
     options=FrozenOptions,
 )
 def still(spec: BackboneSpec) -> Backbone:
-    """The features of `exact-auto`."""
+    """The features of `analytic`."""
     options = spec.options
     assert isinstance(options, FrozenOptions)
     dictionary = patch_backbone(spec, options.patches)

@@ -21,10 +21,41 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
-from adagauss.utils.registry import Registry
+from adagauss.utils.registry import Registry, import_custom
 
 if TYPE_CHECKING:
     from adagauss.core.state import State
+
+
+OLD_KEYS: dict[str, str | None] = {
+    "backbone.companion": None,
+    "classifier.tied": "classifier.pooled_shrinkage",
+    "drift.least_steps": "drift.min_steps",
+}
+"""Settings of a method under the names of version 0.2.0, and their names now; None: removed."""
+
+OLD_KINDS: dict[str, str] = {}
+"""Kinds of parts of version 0.2.0, as ``role.kind``, and their kinds now."""
+
+
+def current_keys(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a method, nested or with dotted keys, with old names replaced.
+
+    >>> current_keys({"drift": {"kind": "adapter", "least_steps": 0}, "classifier.tied": 0.5})
+    {'drift': {'kind': 'adapter', 'min_steps': 0}, 'classifier.pooled_shrinkage': 0.5}
+    """
+    found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    for old, new in OLD_KEYS.items():
+        part, _, field = old.partition(".")
+        for holder, key in ((found, old), (found.get(part), field)):
+            if not isinstance(holder, dict) or key not in holder:
+                continue
+            value = holder.pop(key)
+            if new is not None:
+                holder[new if holder is found else new.partition(".")[2]] = value
+            elif value is not None:
+                raise ConfigError(f"the setting {old} was removed in version 0.3: leave it out")
+    return found
 
 
 class Requirement(Enum):
@@ -58,10 +89,6 @@ class Requirement(Enum):
     FROZEN_FEATURES = (
         "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
-    )
-    COMPANION = (
-        "features of a second network that is never trained",
-        "set backbone.companion.name=patches and backbone.companion.features=null",
     )
 
     @property
@@ -166,11 +193,13 @@ class Part(Config):
         kind = fields.pop("kind", None)
         if kind is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
-        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
+        kind = OLD_KINDS.get(f"{role}.{kind}", kind)
+        return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
-        """Plain data from which `build` makes an equal part."""
-        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
+        """Plain data from which `build` makes an equal part; the kind of a custom part names its module."""
+        kind = Part._registry[self.role].stored_name(self.kind)
+        return {"kind": kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -209,6 +238,11 @@ def plain(config: Config) -> dict[str, Any]:
     data = _plain(config)
     assert isinstance(data, dict)
     return data
+
+
+def import_parts(data: Mapping[str, Any]) -> None:
+    """Import the modules of the custom parts that stored or given settings name (``kind: module:name``)."""
+    import_custom(value for key, value in flatten(data).items() if key.rpartition(".")[2] == KIND)
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:
@@ -284,7 +318,8 @@ def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
     spec = plain(start)
     origins = dict.fromkeys(flatten(spec), origin)
     for layer in layers:
-        changes = layer.settings if layer.strict else existing(spec, layer.settings)
+        given = current_keys(layer.settings)
+        changes = given if layer.strict else existing(spec, given)
         if not changes:
             continue
         touched = {*changes, *_exchanged(spec, changes)}

@@ -30,13 +30,13 @@ Settings = Mapping[str, Any]
 def default_method() -> str:
     """The method for photographs on a CPU: the best there is without training."""
     if backbone_info(PRETRAINED).available:
-        return "exact-auto"
+        return "analytic"
     warnings.warn(
         "no pretrained network is installed, so image patches are used; photographs are recognised far better with "
         "one: pip install 'adagauss[pretrained]'",
         stacklevel=2,
     )
-    return "exact"
+    return "analytic-patches"
 
 
 def efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
@@ -45,11 +45,11 @@ def efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
     ``quick`` takes half the time of ``good`` with a pretrained network, since it sees smaller images.
     """
     if backbone_info(PRETRAINED).available:
-        quick: tuple[str, Settings] = ("exact-pretrained", {"backbone.input_size": 160})
-        more: dict[str, tuple[str, Settings]] = {"mirror images as well": ("exact-auto", {"backbone.mirror": True})}
+        quick: tuple[str, Settings] = ("analytic-pretrained", {"backbone.input_size": 160})
+        more: dict[str, tuple[str, Settings]] = {"mirror images as well": ("analytic", {"backbone.mirror": True})}
     else:
-        quick = ("exact", {"backbone.options.filters": 200})
-        more = {"more patches": ("exact", {"backbone.options.filters": 1000})}
+        quick = ("analytic-patches", {"backbone.options.filters": 200})
+        more = {"more patches": ("analytic-patches", {"backbone.options.filters": 1000})}
     usual: dict[str, tuple[str, Settings]] = {"the usual method": ("", {})}
     return {"quick": {"the quick method": quick}, "good": usual, "best": {**usual, **more}}
 

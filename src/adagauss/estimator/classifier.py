@@ -22,8 +22,8 @@ class IncrementalClassifier(PlainClassifier, ClassifierMixin, BaseEstimator):  #
 
     Args:
         method: name of a method, as `adagauss methods` lists them. None takes one that trains nothing: a
-            linear classifier on a pretrained network and a dictionary of image patches (``exact-auto``) where the extra
-            ``pretrained`` is installed, else ridge regression on the patches (``exact``).
+            linear classifier on a pretrained network and a dictionary of image patches (``analytic``) where the extra
+            ``pretrained`` is installed, else ridge regression on the patches (``analytic-patches``).
         preset: one of its presets; None takes its default one.
         effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
             network, ``quick`` takes about half its time. ``best`` takes many times as long: on held-out images of
@@ -48,7 +48,7 @@ class IncrementalClassifier(PlainClassifier, ClassifierMixin, BaseEstimator):  #
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
     >>> images, labels = load_digits().images / 16, load_digits().target
-    >>> classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 50})
+    >>> classifier = IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 50})
     >>> for task in ([0, 1], [2, 3]):
     ...     chosen = np.isin(labels, task)
     ...     classifier = classifier.partial_fit(images[chosen], labels[chosen])

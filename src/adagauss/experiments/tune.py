@@ -43,7 +43,7 @@ class Range:
     def parse(cls, text: str) -> Range:
         """From ``key=low..high``, ``key=low..high:log`` or ``key=a,b,c``; two whole numbers are a range of such.
 
-        >>> Range.parse("classifier.tied=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
+        >>> Range.parse("classifier.pooled_shrinkage=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
         (1.0, True)
         >>> Range.parse("a=16..256").low, Range.parse("a=sgd,[1, 2],null").choices
         (16, ('"sgd"', '[1, 2]', 'null'))
@@ -161,7 +161,7 @@ class Search:
     def check(self) -> None:
         """Raise if a range names an unknown setting, or a value that it cannot take."""
         if not self.ranges:
-            raise ConfigError("give at least one setting to search, e.g. --range classifier.tied=0..1.0")
+            raise ConfigError("give at least one setting to search, e.g. --range classifier.pooled_shrinkage=0..1.0")
         for one in self.ranges:
             if sum(other.key == one.key for other in self.ranges) > 1 or one.key in self.settings:
                 raise ConfigError(f"{one.key} is given twice: give either one --range or one --set for it")
