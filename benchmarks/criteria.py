@@ -15,12 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import SOUND, STRENGTHS, Strength, Weighing
+from adagauss.backbones.patches import PatchSettings, fit_patches
 from adagauss.data.images import ArrayImages
 from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.patches import PatchSettings, fit_patches
-from adagauss.sums import FeatureSums, Strength, Weighing
-from adagauss.sums.choice import SOUND, STRENGTHS
 from adagauss.temperature import surprises
 
 from .dictionaries import halves, views

@@ -21,11 +21,11 @@ import torch
 from PIL import Image
 
 from adagauss.allocator import keep_freed_memory
+from adagauss.analytic.batches import Done, gather
 from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.shards import Shard
 from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.shards import Shard, gather
-from adagauss.shards.work import Done
 
 SIDE, CLASSES = 8, 100
 SETTINGS = {

@@ -14,12 +14,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from adagauss.analytic.lda import Discriminant, oas_shrinkage
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.ridge import Ridge
 from adagauss.assessment import keep
 from adagauss.classifiers import Bayes
 from adagauss.evidence import Evidence, Typicality
 from adagauss.evidence.typicality import typicality
 from adagauss.gaussians import ClassGaussians
-from adagauss.sums import Discriminant, FeatureSums, Ridge, oas_shrinkage
 
 from .still_features import Part, still_features
 

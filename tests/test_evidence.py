@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from adagauss.analytic.lda import oas_shrinkage
 from adagauss.errors import ConfigError
 from adagauss.evidence import Evidence, Typicality, discriminants
 from adagauss.evidence.bins import BINS, bin_of, largest_with, share_above, smallest_with
 from adagauss.evidence.typicality import typicality
 from adagauss.gaussians import ClassGaussians
-from adagauss.sums import oas_shrinkage
 from adagauss.temperature import Calibration
 
 CLASSES = 5

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adagauss import runtime
+from adagauss.analytic.moments import FeatureSums, check_fits, check_groups_fit, needed_bytes, widest
 from adagauss.backbones import IncrementalHead
 from adagauss.errors import ConfigError, UnsupportedError
 from adagauss.learner import Learner
 from adagauss.linalg import summed_columns
 from adagauss.runtime import available_memory
 from adagauss.state import Common, Learned
-from adagauss.sums import FeatureSums
-from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 WIDTH = 6

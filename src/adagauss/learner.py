@@ -15,10 +15,9 @@ from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
 from adagauss.data.fingerprint import data_digests
-from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, joined_scale, noticed_scale
+from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, noticed_scale
 from adagauss.errors import CheckpointError, DataError
 from adagauss.evidence import ClassSummary
-from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
@@ -140,20 +139,6 @@ class Learner:
         check_alike((self.method, self.shape), (other.method, other.shape))
         theirs = on_device(other.knowledge, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
-
-    def gather(self, part: Gathered) -> None:
-        """Learn images that were summed elsewhere with the features of this learner (`adagauss.shards`), as one task.
-
-        The same as `learn` with all these images, up to rounding and to which of many images judge.
-        """
-        if not part.images:
-            raise DataError("nothing was gathered: there are no images")
-        before = self.knowledge
-        check_exact([*before.classes, *part.labels])
-        exact_classifier(self.method).check(before.network, len({*before.classes, *part.labels}), self.runtime)
-        self._change(lambda known: with_gathered(self.method, known, part, self.runtime))
-        if part.scale is not None:
-            self.scale = joined_scale(self.scale, part.scale)
 
     def blank(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""

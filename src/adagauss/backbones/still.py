@@ -9,13 +9,12 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.extras import COLOUR
-from adagauss.backbones.patches import PatchTrunk, patch_trunk
+from adagauss.backbones.patches import PatchSettings, PatchTrunk, patch_trunk
 from adagauss.backbones.registry import Trunk, TrunkSpec, backbone_info, register_backbone
 from adagauss.backbones.resizing import resized
 from adagauss.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
-from adagauss.patches import PatchSettings
 
 
 class StillOptions(Config):

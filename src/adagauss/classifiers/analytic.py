@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from adagauss.analytic.moments import bound_products
 from adagauss.classifiers.base import Classifier, Scorer
 from adagauss.errors import DataError
 from adagauss.gaussians import ClassGaussians
 from adagauss.linalg import solve_ridge, summed_columns
 from adagauss.needs import Need
 from adagauss.state import Groups, Learned, recalled
-from adagauss.sums.packed import bound_products
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096

@@ -10,16 +10,16 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from adagauss.analytic.classifier import take_in, take_out
+from adagauss.analytic.lda import Discriminant
+from adagauss.analytic.moments import Linear, check_groups_fit, unit_deviation
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
-from adagauss.classifiers.taking import take_in, take_out
 from adagauss.gaussians import ClassGaussians
 from adagauss.needs import Need
 from adagauss.runtime import Runtime
 from adagauss.state import Learned, recalled
-from adagauss.sums import Discriminant, GroupSums, Linear
-from adagauss.sums.linear import unit_deviation
-from adagauss.sums.memory import check_groups_fit
+from adagauss.sums.grouped import GroupSums
 from adagauss.task import CurrentTask, Occasion, Upkeep
 
 

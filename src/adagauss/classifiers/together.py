@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from adagauss.analytic.classifier import ExactClassifier, ExactRidge, ExactScorer
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Attempt, Classifier, Fitted, MemoryClassifier, Scorer, no_attempt
-from adagauss.classifiers.exact import ExactClassifier, ExactRidge, ExactScorer
 from adagauss.classifiers.gaussian import Bayes
 from adagauss.config import part_of
 from adagauss.gaussians import ClassGaussians

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from adagauss import linalg
+from adagauss.analytic.lda import oas_shrinkage
 from adagauss.gaussians import ClassGaussians
-from adagauss.sums import oas_shrinkage
 
 RUNNERS_UP = 10
 

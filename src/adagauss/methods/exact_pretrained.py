@@ -11,8 +11,8 @@ One covariance serves all classes: S²/2 + C·S numbers are kept instead of C·S
 
 from __future__ import annotations
 
+from adagauss.analytic.classifier import ExactBest
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers.exact import ExactBest
 from adagauss.drift import NoDrift
 from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method

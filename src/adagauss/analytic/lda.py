@@ -7,18 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums.linear import ROUNDING, Linear, factors_of
-from adagauss.sums.packed import (
+from adagauss.analytic.moments import (
+    VARIANCE_ROUNDING,
+    FeatureSums,
+    Linear,
     add_diagonal,
     add_products,
     diagonal,
     factorise,
+    factors_of,
     solve_factorised,
     solve_lower,
     square_norm,
 )
-from adagauss.sums.totals import FeatureSums
+from adagauss.errors import ConfigError, DataError, NumericalError
 
 LEAST_FREEDOM = 1e-9
 """Keeps what remains of a covariance without an image invertible in the presence of rounding."""
@@ -152,7 +154,7 @@ class _Spread:
             start += len(strip)
         size = float(diagonal(matrix).sum()) / sums.features
         whole = float((sums.mean_square() * self.factors.square()).sum()) / sums.features
-        if not size > ROUNDING * whole:
+        if not size > VARIANCE_ROUNDING * whole:
             raise DataError(ALONE)
         if shrinkage is None:
             shrinkage = oas_shrinkage(size * sums.features, square_norm(matrix), sums.features, number)
