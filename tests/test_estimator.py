@@ -17,10 +17,10 @@ from sklearn.exceptions import NotFittedError
 
 from adagauss import estimator, make_method
 from adagauss.backbones.registry import BackboneInfo
+from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
-from adagauss.learner import Learner
-from adagauss.progress import Advance, Reporter
+from adagauss.utils.progress import Advance, Reporter
 
 Array = npt.NDArray[Any]
 

@@ -12,14 +12,14 @@ from sklearn.datasets import load_digits
 
 from adagauss.backbones.registry import BackboneInfo
 from adagauss.classifiers.together import Together
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.estimator.choices import Words
 from adagauss.estimator.trials import best_method
-from adagauss.learner import Learner
 from adagauss.methods import Method, make_method
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 Array = npt.NDArray[Any]
 DIGITS = load_digits()

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from adagauss import export
+from adagauss.core.learn import Learner
 from adagauss.data.decode import fitted
 from adagauss.data.images import ArrayImages
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.estimator import IncrementalClassifier
 from adagauss.export import centre, export_onnx, grey
-from adagauss.learner import Learner
 from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
 
 onnx = pytest.importorskip("onnx")

@@ -17,12 +17,13 @@ from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from adagauss.data.images import ArrayImages
+from adagauss.distributed import launch as launching
+from adagauss.distributed.batch_norm import _normalised, merged_moments
+from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
+from adagauss.distributed.processes import Division, Processes
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
 from adagauss.estimator import IncrementalClassifier
-from adagauss.parallel import Division, Processes, launching
-from adagauss.parallel.batch_norm import _normalised, merged_moments
-from adagauss.parallel.launching import Layout, explained, first_here, processes_here, usable_cores
-from adagauss.runtime import RuntimeConfig
+from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
 
 CPU = RuntimeConfig(device="cpu")

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adagauss.atomic import write_atomically
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import Predictor
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.knowledge import Predictor
-from adagauss.learner import Learner
+from adagauss.utils.files import write_atomically
 
 FORMAT = 1
 """Version of inputs, outputs and metadata; a reader refuses others."""

@@ -11,8 +11,8 @@ from adagauss.analytic.lda import Discriminant
 from adagauss.analytic.moments import FeatureSums, unit_deviation
 from adagauss.backbones.reservoirs import Reservoirs, ReservoirSettings, ReservoirTrunk
 from adagauss.classifiers.grouped import GroupedLDA
+from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.sums.grouped import GroupSums
 from tests.contracts.toy import taught, toy_images

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from adagauss.progress import Reporter
 from adagauss.serve.batching import Batcher
 from adagauss.serve.errors import Refusal
 from adagauss.serve.jobs import Job, JobReporter
 from adagauss.serve.limits import Limits
 from adagauss.serve.metrics import Metrics
 from adagauss.serve.model import Model
+from adagauss.utils.progress import Reporter
 from tests.serve.colours import Serve, classes_of, ended, form, png
 
 PICTURE = {"Content-Type": "image/png"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from adagauss.core.learn import Learner
 from adagauss.estimator import PlainClassifier
 from adagauss.inputs import Wanted
-from adagauss.learner import Learner
 
 
 class Model(PlainClassifier):

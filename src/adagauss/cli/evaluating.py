@@ -14,7 +14,7 @@ from adagauss.cli.model import open_model, warn_of_one_class
 from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import DataError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.analysis.judging import Judged
@@ -66,7 +66,7 @@ def evaluate(
 
 def _files_of(folder: Path, classifier: Model) -> tuple[dict[Path, Any], list[str]]:
     """The class of each image file, and the folders of classes that were never taught."""
-    from adagauss.data.listing import folders_in
+    from adagauss.data.folders import folders_in
     from adagauss.inputs.files import existing, images_in
 
     known = {str(label): label for label in classifier.learner_.classes}

@@ -11,11 +11,11 @@ import typer
 from adagauss.cli import terminal
 from adagauss.cli.model import changes_of, open_model
 from adagauss.cli.options import ReadableModel
-from adagauss.names import clipped, visible
+from adagauss.utils.progress import clipped, visible
 
 if TYPE_CHECKING:
     from adagauss.cli.classifier import Model
-    from adagauss.learner import Learner
+    from adagauss.core.learn import Learner
 
 EXAMPLES = """**Examples:**
 

@@ -14,7 +14,7 @@ from adagauss.cli import terminal
 from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import Device, Quiet, Settings, SkipBadImages, given_options, parse_settings
 from adagauss.errors import ConfigError, DataError
-from adagauss.names import clipped, visible
+from adagauss.utils.progress import clipped, visible
 
 if TYPE_CHECKING:
     from adagauss.cli.classifier import Model
@@ -133,7 +133,7 @@ def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:
 
 def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
     """Images of each class; errors say what the command line can do about them."""
-    from adagauss.data.listing import folders_in, image_files
+    from adagauss.data.folders import folders_in, image_files
     from adagauss.inputs.files import deeper, existing
 
     if not existing(folder).is_dir():

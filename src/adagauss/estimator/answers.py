@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import Knowledge
 from adagauss.data.images import Images, Label
 from adagauss.errors import ConfigError
-from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None

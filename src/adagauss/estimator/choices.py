@@ -15,13 +15,13 @@ import numpy as np
 from PIL import Image
 
 from adagauss.backbones.registry import backbone_info
+from adagauss.core.config import Layer
 from adagauss.data.dataset import Trait
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.inputs import ImagesLike
 from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
-from adagauss.progress import Reporter, reporter_for
-from adagauss.settings import Layer
+from adagauss.utils.progress import Reporter, reporter_for
 
 PRETRAINED = "efficientnet_lite0"
 Settings = Mapping[str, Any]

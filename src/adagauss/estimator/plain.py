@@ -12,6 +12,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from adagauss.core.calibration import ClassSummary
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import constructor_facts
 from adagauss.data.images import Label
 from adagauss.errors import DataError
 from adagauss.estimator.answers import Asked, Prediction, Unknown, sorted_classes
@@ -19,14 +22,11 @@ from adagauss.estimator.choices import Words, json_ready, progress_reporter, tol
 from adagauss.estimator.labels import LabelsLike, check_one_kind, images_of_classes, labelled_images, plain_labels
 from adagauss.estimator.together import learn_with
 from adagauss.estimator.trials import best_method
-from adagauss.evidence import ClassSummary
 from adagauss.export import export_onnx
 from adagauss.inputs import ImagesLike, Wanted, pixel_statistics, read_images
-from adagauss.learner import Learner
 from adagauss.methods import Method
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.saved import constructor_facts
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = npt.NDArray[Any]
 

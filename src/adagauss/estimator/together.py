@@ -7,15 +7,14 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from adagauss.algorithm import TaskReport
+from adagauss.core.class_edits import on_device
+from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.images import LabelledImages
+from adagauss.distributed.launch import Layout, processes_here, together
+from adagauss.distributed.processes import Processes
 from adagauss.estimator.choices import progress_reporter
-from adagauss.learner import Learner
-from adagauss.parallel import Processes
-from adagauss.parallel.launching import Layout, processes_here, together
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.upkeep import on_device
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 def learn_with(devices: int, learner: Learner, data: LabelledImages) -> TaskReport:

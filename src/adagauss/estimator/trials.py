@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from adagauss.core.learn import Learner
+from adagauss.data.folders import seeded_split
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.data.listing import seeded_split
 from adagauss.errors import AdagaussError
-from adagauss.learner import Learner
 from adagauss.methods import Method
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 logger = logging.getLogger(__name__)
 

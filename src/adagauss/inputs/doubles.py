@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
 
 HEAD = 4096
 Member = tuple[str, Path]

@@ -11,10 +11,9 @@ from pathlib import Path
 import torch
 
 from adagauss.data.decode import image_size
-from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.files import FileImages
+from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
 from adagauss.data.images import LabelledImages, evenly_spaced
-from adagauss.data.listing import folders_in, image_files
 from adagauss.errors import DataError
 from adagauss.inputs.doubles import in_several
 from adagauss.inputs.named import NamedImages, Wanted, usual_side

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adagauss.data.file_dataset import PHOTO_SIZE
+from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Images
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 ImagesLike = str | os.PathLike[str] | Image.Image | npt.ArrayLike | Tensor | Iterable[Any]
 """Anything `read_images` understands."""

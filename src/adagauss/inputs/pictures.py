@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from adagauss.data.decode import fitted, upright
-from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.files import some_named
+from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import ArrayImages
 from adagauss.errors import DataError
 from adagauss.inputs.arrays import as_picture, channel_axis, image_batch, is_array, plain_array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from adagauss.data.images import Images
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 BATCH = 256
 

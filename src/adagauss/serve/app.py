@@ -13,10 +13,10 @@ from fastapi.responses import JSONResponse
 
 import adagauss
 from adagauss.errors import AdagaussError, CheckpointError, UnsupportedError
-from adagauss.names import visible
 from adagauss.serve import changing, page, reading
 from adagauss.serve.guard import Guard
 from adagauss.serve.server import Server
+from adagauss.utils.progress import visible
 
 DESCRIPTION = """\
 An image classifier that is taught class by class. Predictions come from the last saved state while another class is

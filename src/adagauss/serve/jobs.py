@@ -17,9 +17,9 @@ import torch
 from pydantic import BaseModel, Field
 
 from adagauss.errors import AdagaussError
-from adagauss.progress import Advance, Reporter
 from adagauss.serve.errors import Refusal
 from adagauss.serve.metrics import Metrics
+from adagauss.utils.progress import Advance, Reporter
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from PIL import Image
 from pydantic import BaseModel
 
 from adagauss.data.decode import Pixels
-from adagauss.data.file_dataset import PHOTO_SIZE
+from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, DataError, UnsupportedError, unknown_name
 from adagauss.estimator import PlainClassifier, default_method
-from adagauss.progress import Reporter
 from adagauss.serve.limits import Limits
+from adagauss.utils.progress import Reporter
 
 TOP = 10
 """Most classes in an answer."""

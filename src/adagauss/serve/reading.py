@@ -14,13 +14,13 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 
 import adagauss
-from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
 from adagauss.serve.errors import Refusal
 from adagauss.serve.history import Action
 from adagauss.serve.jobs import Job
 from adagauss.serve.model import TOP, KnownClass, Likely
 from adagauss.serve.server import Served
+from adagauss.utils.files import open_regular
 
 router = APIRouter(prefix="/api")
 CHUNK = 2**20

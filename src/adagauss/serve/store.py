@@ -21,10 +21,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from adagauss.atomic import move_atomically, remove_lastingly
 from adagauss.errors import CheckpointError
 from adagauss.serve.history import NO_MODEL, Action, Entry, History, digest_of, same_file
 from adagauss.serve.model import Model
+from adagauss.utils.files import move_atomically, remove_lastingly
 
 UNDO = 10
 
