@@ -15,6 +15,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from adagauss.shards import gather
 from torch import Tensor
 
 from adagauss.core.learn import Learner
@@ -22,7 +23,6 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.methods import make_method
 from adagauss.runs.grid import run_grid
-from adagauss.shards import gather
 from adagauss.workers import WorkerProcesses
 
 METHODS, SEEDS = "adagauss,lwf", (0, 1)

@@ -14,15 +14,15 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
+from adagauss.sums.choice import STRENGTHS
 from torch import Tensor
 
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import Choice, Strength, Weighing
+from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches, photograph_crops
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.data.images import ArrayImages, Images, LabelledImages
 from adagauss.data.stream import class_order
-from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.patches.photographs import photograph_crops
-from adagauss.sums import Choice, FeatureSums, Strength, Weighing
-from adagauss.sums.choice import STRENGTHS
 
 from .exact_cifar import ranked
 from .real_data import read

@@ -18,13 +18,14 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
+from adagauss.shards import gather
 from PIL import Image
 
+from adagauss.analytic.batches import Done
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.shards import Shard
 from adagauss.methods import make_method
-from adagauss.shards import Shard, gather
-from adagauss.shards.work import Done
 from adagauss.utils.process import keep_freed_memory
 
 SIDE, CLASSES = 8, 100

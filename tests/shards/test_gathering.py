@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from adagauss.analytic.batches import MOST_LOST, PART, TOTAL, Done, gather, write_part
+from adagauss.core.learn import Learner
 from adagauss.data.shards import Shard, find_shards
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.progress import Reporter
 from adagauss.runs.executors import open_executor
+from adagauss.utils.progress import Reporter
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 

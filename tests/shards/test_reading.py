@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from adagauss.analytic.batches import sum_shard
+from adagauss.core.learn import Learner
 from adagauss.data.decode import MAX_PIXELS_VARIABLE
 from adagauss.data.shards import Shard, ShardError, find_shards, label_of_files
 from adagauss.errors import DataError
-from adagauss.learner import Learner
 from tests.shards.conftest import Digits, packed, png, samples
 
 

@@ -20,38 +20,36 @@ from filelock import FileLock, Timeout
 from PIL import Image
 from torch import Tensor
 
-from adagauss.allocator import memory_is_full
 from adagauss.analytic.classifier import ExactClassifier, Portion
 from adagauss.analytic.moments import FeatureSums
-from adagauss.atomic import remove_lastingly
-from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.core.class_edits import check_features
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import UNFIT, Knowledge
+from adagauss.core.task import CurrentTask, Upkeep
 from adagauss.data.decode import Pixels, decode_image, image_size
-from adagauss.data.file_dataset import PHOTO_SIZE
-from adagauss.data.files import some_named
+from adagauss.data.files import failures, some_named
+from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import (
     ArrayImages,
     Label,
     LabelledImages,
     PixelScale,
-    check_exact,
+    check_labels_exact,
     evenly_spaced,
-    joined_scale,
+    merge_pixel_ranges,
 )
-from adagauss.data.parallel import failures
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.estimator.labels import check_one_kind
 from adagauss.inputs.arrays import as_picture
 from adagauss.inputs.pictures import of_shape
-from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner
 from adagauss.methods import Method
-from adagauss.progress import Advance, Reporter
 from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter, session
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.saved import UNFIT
-from adagauss.task import CurrentTask, Upkeep
-from adagauss.upkeep import check_features
+from adagauss.utils.checkpoint import load_tensors, save_tensors
+from adagauss.utils.files import remove_durably
+from adagauss.utils.process import is_out_of_memory
+from adagauss.utils.progress import Advance, Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 KEY_BITS = 63
 
@@ -190,11 +188,11 @@ def teach_batch(learner: Learner, part: Gathered) -> None:
     if not part.images:
         raise DataError("the batch holds no images: add some before teaching it")
     before = learner.knowledge
-    check_exact([*before.classes, *part.labels])
+    check_labels_exact([*before.classes, *part.labels])
     exact_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
     learner._change(lambda known: with_gathered(learner.method, known, part, learner.runtime))
     if part.scale is not None:
-        learner.scale = joined_scale(learner.scale, part.scale)
+        learner.scale = merge_pixel_ranges(learner.scale, part.scale)
 
 
 def with_gathered(method: Method, known: Knowledge, part: Gathered, runtime: Runtime) -> Knowledge:
@@ -414,14 +412,14 @@ class Stock:
         if not self.finished:
             return
         save_tensors(self.folder / TOTAL, KIND, self.total.tensors(), {**self.total.facts(), NOTE: self.finished})
-        remove_lastingly(self.folder, self._written)
+        remove_durably(self.folder, self._written)
         self._written = []
 
     def clear(self, features: bool = True) -> None:
         """Remove all of it: it is in the model."""
-        remove_lastingly(self.folder, [self.folder / TOTAL, *self.folder.glob(f"{PART}*.safetensors")])
+        remove_durably(self.folder, [self.folder / TOTAL, *self.folder.glob(f"{PART}*.safetensors")])
         if features:
-            remove_lastingly(self.folder, [self.folder / FEATURES])
+            remove_durably(self.folder, [self.folder / FEATURES])
 
 
 def read(path: Path) -> tuple[Gathered, Finished]:
@@ -505,7 +503,7 @@ def work(
     except OSError as error:
         return Done(failure=f"{error.filename or shard.name}: {error.strerror or error}", damaged=True)
     except Exception as error:
-        if not memory_is_full(error):
+        if not is_out_of_memory(error):
             raise
         return Done(failure=f"{shard.name}: the memory is full: give fewer --jobs")
     example = next((f"{name}: {reason}" for name, reason in found.bad.items()), "")

@@ -17,15 +17,15 @@ from adagauss.analytic.moments import FeatureSums, Linear, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, Choice, Strength, Weighing
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, recalled
+from adagauss.core.task import CurrentTask, Occasion, Upkeep, divided_batches, feature_batches
 from adagauss.data.images import Label
+from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.parallel import Division
-from adagauss.runtime import Runtime
-from adagauss.state import Learned, recalled
 from adagauss.sums.grouped import GroupSums
-from adagauss.task import CurrentTask, Occasion, Upkeep, divided_batches, feature_batches
+from adagauss.utils.runtime import Runtime
 
 
 class RandomFeatures(Learned):
@@ -118,7 +118,7 @@ def take_in(
         sums.merge_(own)
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(feature_batches(now.data.images), now.runtime)
-    held = Division(division.owners[judges], processes)
+    held = Sharding(division.owners[judges], processes)
     return held.gathered(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
 
 
@@ -358,7 +358,7 @@ class ExactClassifier(Classifier):
         def setting(most: int) -> str:
             if self.random_features is not None:
                 return f"classifier.random_features={most}"
-            return network.extractor.trunk.narrower(most)
+            return network.extractor.trunk.smaller_setting_hint(most)
 
         check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
 

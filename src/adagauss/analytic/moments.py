@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.core.linalg import summed_columns
+from adagauss.core.state import Groups, Learned
 from adagauss.errors import ConfigError, DataError
-from adagauss.linalg import summed_columns
-from adagauss.state import Groups, Learned
 
 BLOCK = 1024
 """Rows of a strip: large enough for fast products, small enough that little below the diagonal is kept."""

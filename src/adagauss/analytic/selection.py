@@ -14,9 +14,9 @@ from torch import Tensor
 from adagauss.analytic.lda import Discriminant
 from adagauss.analytic.moments import FeatureSums, Linear, Place, Rule, Span, unit_deviation
 from adagauss.analytic.ridge import Ridge
+from adagauss.core.calibration import TEMPERATURES, best_temperature, surprises
+from adagauss.core.state import Groups, Learned
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.state import Groups, Learned
-from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 
 LEAST_FACTOR = 1e-4
 """Features weighed less than this, between others, are as good as left out."""

@@ -19,12 +19,12 @@ from PIL import Image
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
-from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
-from adagauss.backbones.resizing import ResizedImages
-from adagauss.config import Config
+from adagauss.backbones.extractor import ResizedImages
+from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
+from adagauss.core.config import Config
+from adagauss.core.state import Learned
 from adagauss.data.images import ArrayImages, Images, Subset
 from adagauss.errors import ConfigError, DataError
-from adagauss.state import Learned
 
 NAMES = ("china.jpg", "flower.jpg")
 ZOOMS = (1.5, 2.1, 2.9, 4.1, 5.7, 8.0)
@@ -445,7 +445,7 @@ SIDE = 32
 """Larger images are brought to this side unless another is asked for: patches of photographs say most at this scale."""
 
 
-class PatchTrunk(Trunk):
+class PatchBackbone(Backbone):
     """Images in 0..1 to the pooled answers of a dictionary. It has no parameters: nothing is ever trained."""
 
     def __init__(self, settings: PatchSettings, shape: tuple[int, int, int], input_size: int | None) -> None:
@@ -457,7 +457,7 @@ class PatchTrunk(Trunk):
         channels = shape[0]
         self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
 
-    def narrower(self, width: int) -> str:
+    def smaller_setting_hint(self, width: int) -> str:
         return f"{self.where}.options.filters={self.filters_within(width)}"
 
     def filters_within(self, width: int) -> int:
@@ -478,14 +478,14 @@ class PatchTrunk(Trunk):
     summary="a dictionary of whitened patches, learned without labels and never trained",
     options=PatchSettings,
 )
-def patches(spec: TrunkSpec) -> Trunk:
+def patches(spec: BackboneSpec) -> Backbone:
     """Single-layer features after Coates, Lee and Ng (2011)."""
     assert isinstance(spec.options, PatchSettings)
-    return patch_trunk(spec, spec.options)
+    return patch_backbone(spec, spec.options)
 
 
-def patch_trunk(spec: TrunkSpec, settings: PatchSettings) -> PatchTrunk:
+def patch_backbone(spec: BackboneSpec, settings: PatchSettings) -> PatchBackbone:
     """The dictionary for images of a shape, which are brought to `SIDE` pixels where they are larger."""
     height, width = spec.shape
     side = spec.input_size or (SIDE if min(height, width) > SIDE else None)
-    return PatchTrunk(settings, (spec.channels, side or height, side or width), side)
+    return PatchBackbone(settings, (spec.channels, side or height, side or width), side)

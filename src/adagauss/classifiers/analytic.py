@@ -12,12 +12,12 @@ from torch import Tensor
 
 from adagauss.analytic.moments import bound_products
 from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import solve_ridge, summed_columns
+from adagauss.core.state import Groups, Learned, recalled
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.errors import DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import solve_ridge, summed_columns
-from adagauss.needs import Need
-from adagauss.state import Groups, Learned, recalled
-from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""

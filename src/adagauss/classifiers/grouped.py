@@ -15,12 +15,12 @@ from adagauss.analytic.lda import Discriminant
 from adagauss.analytic.moments import Linear, check_groups_fit, unit_deviation
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.runtime import Runtime
-from adagauss.state import Learned, recalled
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, recalled
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.sums.grouped import GroupSums
-from adagauss.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 
 class GroupedScorer(Scorer):
@@ -96,7 +96,7 @@ class GroupedLDA(Classifier):
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         extractor, rows = network.extractor, self.judged * (2 if self.flips else 1)
-        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.narrower, rows)
+        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.smaller_setting_hint, rows)
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> GroupedScorer:
         assert isinstance(before, GroupedScorer)

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from adagauss.analytic.classifier import ExactClassifier, ExactRidge, ExactScorer
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier, MemoryClassifier
-from adagauss.classifiers.exact import ExactClassifier, ExactRidge, ExactScorer
 from adagauss.classifiers.gaussian import Bayes
 from adagauss.core.calibration import TEMPERATURES, Attempt, Fitted, best_temperature, no_attempt, surprises
 from adagauss.core.config import Need, part_of

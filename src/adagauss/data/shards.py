@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
-from adagauss.data.listing import IMAGE_SUFFIXES, folders_in, image_files
-from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
 from adagauss.inputs.arrays import OPAQUE
 from adagauss.inputs.files import existing
 from adagauss.plugins import import_extra
+from adagauss.utils.files import open_regular
 
 MOST_BYTES = 2**27
 """An encoded image may take this much: more than the largest one that is decoded needs."""

@@ -15,12 +15,12 @@ the patches from the first task's images instead: a point better on CIFAR-100, w
 
 from __future__ import annotations
 
+from adagauss.analytic.classifier import ExactRidge
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers.exact import ExactRidge
+from adagauss.backbones.patches import PatchSettings
 from adagauss.drift import NoDrift
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.memory import NoMemory
-from adagauss.patches import PatchSettings
 from adagauss.representation import Representation
 
 UNTRAINED = tuple(

@@ -67,7 +67,7 @@ def run(
     wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
     dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
     stream = make_stream(config, dataset)
-    processes.require_same(lambda: fingerprints(dataset), "data")
+    processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
     runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)

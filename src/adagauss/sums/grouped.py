@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.analytic.moments import FeatureSums
-from adagauss.state import Groups
+from adagauss.core.state import Groups
 
 
 class GroupSums(nn.Module):
