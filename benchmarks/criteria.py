@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-from adagauss.sums.choice import STRENGTHS
+from adagauss.analytic.selection import STRENGTHS
 from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums

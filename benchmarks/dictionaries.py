@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 import torch
-from adagauss.sums.choice import STRENGTHS
+from adagauss.analytic.selection import STRENGTHS
 from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums, Linear

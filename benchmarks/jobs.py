@@ -15,7 +15,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from adagauss.shards import gather
+from adagauss.analytic.batches import gather
 from torch import Tensor
 
 from adagauss.core.learn import Learner

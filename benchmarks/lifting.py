@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from adagauss.sums.choice import STRENGTHS
+from adagauss.analytic.selection import STRENGTHS
 from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums

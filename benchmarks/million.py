@@ -18,7 +18,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
-from adagauss.shards import gather
+from adagauss.analytic.batches import gather
 from PIL import Image
 
 from adagauss.analytic.batches import Done

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums
 from adagauss.core.linalg import solve_ridge
-from adagauss.sums import Ridge
+from adagauss.analytic.ridge import Ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds
 

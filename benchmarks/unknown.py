@@ -20,7 +20,7 @@ from adagauss.classifiers import Bayes
 from adagauss.core.calibration import Evidence, Typicality, keep, typicality
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
-from adagauss.sums import Ridge
+from adagauss.analytic.ridge import Ridge
 
 from .still_features import Part, still_features
 
