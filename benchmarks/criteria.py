@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-from adagauss.analytic.selection import STRENGTHS
 from torch import Tensor
 
-from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import SOUND, Strength, Weighing
-from adagauss.backbones.patches import PatchSettings, fit_patches
-from adagauss.core.calibration import surprises
+from adagauss.core.calibration import nll
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages
 from adagauss.methods import make_method
+from adagauss.patches import PatchSettings, fit_patches
+from adagauss.sums import FeatureSums, Strength, Weighing
+from adagauss.sums.choice import SOUND, STRENGTHS
 
 from .dictionaries import halves, views
 
@@ -72,7 +71,7 @@ def tried(learned: list[Tensor], judging: list[Tensor]) -> Tried:
         rule = Strength(images, intercept=True).rule(int(sums.images))
         scores = weighed.left_out(rule, shown[None], targets)
         hits.append((scores.argmax(1) == targets).double())
-        surprise.append(surprises(scores, targets)[0])
+        surprise.append(nll(scores, targets)[0])
         accuracy.append(100 * (weighed.solve(rule)(asked).argmax(1) == truths).double().mean())
     return Tried(torch.stack(hits), torch.stack(surprise), torch.stack(accuracy))
 

@@ -16,8 +16,8 @@ from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
+from adagauss.experiments.run import RunFolder, stored_config
 from adagauss.methods.adagauss import REFERENCE
-from adagauss.runs import RunFolder, stored_config
 
 from .real_data import read
 

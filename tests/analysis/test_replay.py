@@ -15,8 +15,10 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 from adagauss.parts.memory import GaussianMemory, MeanMemory
-from adagauss.runs import RunConfig, RunFolder, make_config, run
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def extract_features(
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
     found = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
-    return division.gathered(found)
+    return division.all_gather(found)
 
 
 def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding:
@@ -113,7 +113,7 @@ class ImageBatches:
         return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
 
 
-class Occasion(Protocol):
+class FitContext(Protocol):
     """When a classifier is made from the memory: after a task, or after a change of the classes."""
 
     network: Network
@@ -279,7 +279,7 @@ class CurrentTask:
 
 
 @dataclass
-class Upkeep:
+class ClassEdit:
     """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
 
     groups: Groups
@@ -289,7 +289,7 @@ class Upkeep:
     removed: CurrentTask | None = None
     """Images of the classes that are forgotten, if they are given again."""
 
-    def of_companion(self) -> Upkeep:
+    def of_companion(self) -> ClassEdit:
         """The same change for what is made of the features of the network's companion."""
         removed = None if self.removed is None else self.removed.of_companion()
         return replace(self, network=self.network.of_companion(), removed=removed)

@@ -67,4 +67,4 @@ class ADC(Drift):
                 taken = torch.cdist(source, means).argmin(1) == index
                 drift = after(bent[taken]) - source[taken] if taken.any() else after(pixels) - before(pixels)
             drifts.append(drift.double().mean(0, keepdim=True))
-        return memory.with_statistics(memory.means + division.gathered(torch.cat(drifts)), None)
+        return memory.with_statistics(memory.means + division.all_gather(torch.cat(drifts)), None)

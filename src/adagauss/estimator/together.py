@@ -10,7 +10,7 @@ from pathlib import Path
 from adagauss.core.class_edits import on_device
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.images import LabelledImages
-from adagauss.distributed.launch import Layout, processes_here, together
+from adagauss.distributed.launch import Layout, launch, processes_here
 from adagauss.distributed.processes import Processes
 from adagauss.estimator.choices import progress_reporter
 from adagauss.utils.progress import Reporter
@@ -25,16 +25,16 @@ def learn_with(devices: int, learner: Learner, data: LabelledImages) -> TaskRepo
     layout.check(config)
     if processes_here() is not None:  # this process is one of them
         reports: list[TaskReport] = []
-        together(_learn, layout, config, learner, data, reports)
+        launch(_learn, layout, config, learner, data, reports)
         return reports[0]
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
         learner.save(before)
         shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be sent
-        together(_learn_from_file, layout, config, before, after, config, data, shown)
+        launch(_learn_from_file, layout, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
-    learner.knowledge, learner.scale = taught.knowledge, taught.scale
+    learner.state, learner.scale = taught.state, taught.scale
     return report
 
 
@@ -43,9 +43,9 @@ def _learn(processes: Processes, learner: Learner, data: LabelledImages, reports
     alone, there = learner.runtime, copy.copy(learner)
     reporter = alone.reporter if processes.first else Reporter()
     there.runtime = Runtime(alone.config, alone.seed, reporter, processes=processes)
-    there.knowledge = on_device(learner.knowledge, there.runtime)
+    there.state = on_device(learner.state, there.runtime)
     reports.append(there.learn(data))
-    learner.knowledge, learner.scale = on_device(there.knowledge, alone), there.scale
+    learner.state, learner.scale = on_device(there.state, alone), there.scale
 
 
 def _learn_from_file(

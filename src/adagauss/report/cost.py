@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 from adagauss.core.learn import Learner
+from adagauss.experiments.compare import Spread
 from adagauss.kept import kept, single_images
 from adagauss.methods import method_info
 from adagauss.report.charts import tone
 from adagauss.report.gathering import Gathered
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag
-from adagauss.runs.compare import Spread
 
 STAGES = {
     "representation": "training the network",
@@ -134,8 +134,8 @@ def _caution(runs: Sequence[Gathered]) -> str:
 
 
 def _kept(learner: Learner, method: str) -> Markup:
-    rows = [[one.place, f"{one.size:,}", one.words] for one in kept(learner.knowledge)]
-    alone = single_images(learner.knowledge)
+    rows = [[one.place, f"{one.size:,}", one.words] for one in kept(learner.state)]
+    alone = single_images(learner.state)
     warnings = []
     if method_info(method).joint:
         warnings.append("This method is an upper bound: it was trained on the images of all tasks together.")

@@ -99,7 +99,7 @@ class TaskObjective(Objective):
         division = runtime.processes.divide(len(targets))
         if not augment.changes:
             return images, targets, division
-        images, targets = augment(division.gathered(images), targets, self._generator)
+        images, targets = augment(division.all_gather(images), targets, self._generator)
         division = runtime.processes.divide(len(targets))
         if not runtime.processes.alone:
             images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
