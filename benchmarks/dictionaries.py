@@ -10,11 +10,10 @@ import argparse
 from collections.abc import Sequence
 
 import torch
-from adagauss.analytic.selection import STRENGTHS
 from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums, Linear
-from adagauss.analytic.selection import Choice, Strength, Weighing
+from adagauss.analytic.selection import STRENGTHS, Choice, Strength, Weighing
 from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.patches import SIDE, PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import ArrayImages, Images, Subset

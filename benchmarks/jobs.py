@@ -15,6 +15,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from adagauss.shards import gather
 from torch import Tensor
 
 from adagauss.core.learn import Learner
@@ -23,7 +24,6 @@ from adagauss.data.stream import StreamConfig
 from adagauss.experiments.grid import run_grid
 from adagauss.experiments.workers import WorkerProcesses
 from adagauss.methods import make_method
-from adagauss.shards import gather
 
 METHODS, SEEDS = "adagauss,lwf", (0, 1)
 STREAM = StreamConfig(dataset="digits", tasks=5)

@@ -18,10 +18,9 @@ from time import perf_counter, process_time
 
 import numpy as np
 import torch
-from adagauss.analytic.batches import gather
 from PIL import Image
 
-from adagauss.analytic.batches import Done
+from adagauss.analytic.batches import Done, gather
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.shards import Shard

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums
-from adagauss.core.linalg import solve_ridge
 from adagauss.analytic.ridge import Ridge
+from adagauss.core.linalg import solve_ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds
 

@@ -24,8 +24,8 @@ from adagauss.analytic.classifier import ExactClassifier, Portion
 from adagauss.analytic.moments import FeatureSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import UNFIT, Knowledge
-from adagauss.core.task import CurrentTask, Upkeep
+from adagauss.core.learner_state import UNFIT, LearnerState
+from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image, image_size
 from adagauss.data.files import failures, some_named
 from adagauss.data.folders import PHOTO_SIZE
@@ -41,10 +41,10 @@ from adagauss.data.images import (
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.estimator.labels import check_one_kind
+from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter, session
 from adagauss.inputs.arrays import as_picture
 from adagauss.inputs.pictures import of_shape
 from adagauss.methods import Method
-from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter, session
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from adagauss.utils.files import remove_durably
 from adagauss.utils.process import is_out_of_memory
@@ -168,16 +168,16 @@ def exact_classifier(method: Method) -> ExactClassifier:
     return classifier
 
 
-def nothing_gathered(method: Method, known: Knowledge, runtime: Runtime) -> Gathered:
+def nothing_gathered(method: Method, known: LearnerState, runtime: Runtime) -> Gathered:
     """Sums over no images, of the features that are known."""
     classifier = exact_classifier(method)
     width = classifier.begun(occasion(known, runtime)).sums.width
     return Gathered(FeatureSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.judged)
 
 
-def occasion(known: Knowledge, runtime: Runtime) -> Upkeep:
+def occasion(known: LearnerState, runtime: Runtime) -> ClassEdit:
     """When the classifier of gathered images is made."""
-    return Upkeep((), known.network, runtime, len(known.tasks))
+    return ClassEdit((), known.network, runtime, len(known.tasks))
 
 
 def teach_batch(learner: Learner, part: Gathered) -> None:
@@ -187,7 +187,7 @@ def teach_batch(learner: Learner, part: Gathered) -> None:
     """
     if not part.images:
         raise DataError("the batch holds no images: add some before teaching it")
-    before = learner.knowledge
+    before = learner.state
     check_labels_exact([*before.classes, *part.labels])
     exact_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
     learner._change(lambda known: with_gathered(learner.method, known, part, learner.runtime))
@@ -195,7 +195,7 @@ def teach_batch(learner: Learner, part: Gathered) -> None:
         learner.scale = merge_pixel_ranges(learner.scale, part.scale)
 
 
-def with_gathered(method: Method, known: Knowledge, part: Gathered, runtime: Runtime) -> Knowledge:
+def with_gathered(method: Method, known: LearnerState, part: Gathered, runtime: Runtime) -> LearnerState:
     """What is known after gathered images were learned as one task; nothing is extracted."""
     classifier = exact_classifier(method)
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
@@ -209,7 +209,7 @@ def with_gathered(method: Method, known: Knowledge, part: Gathered, runtime: Run
     counts[columns] = part.sums.counts.to(runtime.device) // part.views
     evidence = method.evidence.gathered(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
-    return Knowledge(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
+    return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
 
 
 BATCH, BATCH_BYTES = 256, 2**26
@@ -239,7 +239,7 @@ def sum_shard(
         workers: threads that decode.
         reporter: is told of every batch.
     """
-    found = Summed(nothing_gathered(learner.method, learner.knowledge, learner.runtime))
+    found = Summed(nothing_gathered(learner.method, learner.state, learner.runtime))
     digest = hashlib.blake2b(digest_size=12)
     taking = _Taking(learner, found, workers)
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
@@ -271,7 +271,7 @@ class _Taking:
     def __post_init__(self) -> None:
         learner = self.learner
         self.flips = exact_classifier(learner.method).flips
-        self.expanded = exact_classifier(learner.method).begun(occasion(learner.knowledge, learner.runtime)).expanded
+        self.expanded = exact_classifier(learner.method).begun(occasion(learner.state, learner.runtime)).expanded
 
     def add(self, batch: list[Example], keys: list[bytes]) -> None:
         """Take in what can be decoded; note the rest."""
@@ -628,7 +628,7 @@ def gather(
     in_model = finished_in(learner.about)
     with locked(folder):
         orders = Orders(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
-        nothing = nothing_gathered(learner.method, learner.knowledge, learner.runtime)
+        nothing = nothing_gathered(learner.method, learner.state, learner.runtime)
         found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
         assert found.stock is not None
         if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):
@@ -663,7 +663,7 @@ def _features(learner: Learner, folder: Path) -> Path:
                 "with the model that they were begun for, or delete the folder"
             ) from None
     else:
-        learner.blank().save(path)
+        learner.empty_like().save(path)
     return path.absolute()
 
 

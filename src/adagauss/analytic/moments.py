@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Groups, Learned
+from adagauss.core.state import Groups, State
 from adagauss.errors import ConfigError, DataError
 
 BLOCK = 1024
@@ -184,7 +184,7 @@ NOISE = 16.0
 """How often the share that is left of a sum may be left of a sum of squares; both are sums of random signs."""
 
 
-class FeatureSums(Learned):
+class FeatureSums(State):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
     ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
@@ -195,7 +195,7 @@ class FeatureSums(Learned):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
-    keeps: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "the sum of the products of all features, over the images of all classes together; the number of images and "
         "the sum of the features of each class"
     )
@@ -299,7 +299,7 @@ class FeatureSums(Learned):
             setattr(copied, name, values.clone())
         return copied
 
-    def blank(self, classes: int) -> Self:
+    def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""
         return type(self)(self.width, classes, self.gram.dtype).to(self.gram.device)
 

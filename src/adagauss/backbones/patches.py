@@ -22,7 +22,7 @@ from torch import Tensor
 from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 from adagauss.core.config import Config
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.data.images import ArrayImages, Images, Subset
 from adagauss.errors import ConfigError, DataError
 
@@ -278,7 +278,7 @@ class PatchSettings(Config):
         return [self.filters // sizes + (index < self.filters % sizes) for index in range(sizes)]
 
 
-class PatchFeatures(Learned):
+class PatchFeatures(State):
     """Images in 0..1 to pooled answers of a dictionary: nothing in it is trained.
 
     For a patch p and direction d: s = zca(normalise_contrast(p))·d. A feature is the mean of max(0, s − α) or of

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adagauss.analytic.batches import exact_classifier, with_gathered
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.core.calibration import ClassSummary, Trial
 from adagauss.core.class_edits import (
@@ -45,7 +46,7 @@ from adagauss.data.images import (
 )
 from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
-from adagauss.gathered import Gathered, exact_classifier, with_gathered
+from adagauss.gathered import Gathered
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.utils.runtime import Runtime
