@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-from adagauss.sums.choice import STRENGTHS
 from torch import Tensor
 
 from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import SOUND, Strength, Weighing
+from adagauss.analytic.selection import SOUND, STRENGTHS, Strength, Weighing
 from adagauss.backbones.patches import PatchSettings, fit_patches
 from adagauss.core.calibration import nll
 from adagauss.core.learn import Learner

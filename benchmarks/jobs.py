@@ -15,9 +15,9 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from adagauss.shards import gather
 from torch import Tensor
 
+from adagauss.analytic.batches import gather
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig

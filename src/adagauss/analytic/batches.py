@@ -27,7 +27,7 @@ from adagauss.core.learn import Learner
 from adagauss.core.learner_state import UNFIT, LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image, image_size
-from adagauss.data.files import failures, some_named
+from adagauss.data.files import map_collecting_errors, some_named
 from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import (
     ArrayImages,
@@ -287,7 +287,7 @@ class _Taking:
             else:
                 pixels[row] = of_shape(image, self.learner.shape).numpy()
 
-        bad = failures(fill, len(batch), self.workers)
+        bad = map_collecting_errors(fill, len(batch), self.workers)
         self.found.bad |= {batch[row].name: reason for row, reason in bad.items()}
         good = [row for row in range(len(batch)) if row not in bad]
         if good:

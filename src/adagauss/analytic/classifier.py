@@ -16,10 +16,11 @@ from adagauss.analytic.lda import Discriminant
 from adagauss.analytic.moments import FeatureSums, Linear, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, Choice, Strength, Weighing
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier, Fitted, HoldoutFitter, LeftOut, Scorer, no_holdout_fit
+from adagauss.classifiers.base import Classifier
+from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import State, as_state
+from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches, feature_batches
 from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
@@ -119,7 +120,7 @@ def take_in(
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(feature_batches(now.data.images), now.runtime)
     held = Sharding(division.owners[judges], processes)
-    return held.gathered(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
+    return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
 
 
 def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:

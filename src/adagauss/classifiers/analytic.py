@@ -11,11 +11,11 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.analytic.moments import bound_products
-from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.classifiers.base import Classifier
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import solve_ridge, summed_columns
-from adagauss.core.state import Groups, State, as_state
+from adagauss.core.state import Groups, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import DataError
 

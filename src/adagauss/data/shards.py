@@ -21,8 +21,8 @@ from adagauss.data.images import Label, to_uint8_nchw
 from adagauss.errors import DataError
 from adagauss.inputs.arrays import OPAQUE
 from adagauss.inputs.files import existing
-from adagauss.plugins import import_extra
 from adagauss.utils.files import open_regular
+from adagauss.utils.registry import import_extra
 
 MOST_BYTES = 2**27
 """An encoded image may take this much: more than the largest one that is decoded needs."""
