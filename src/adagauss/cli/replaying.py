@@ -58,8 +58,8 @@ def replay(
     from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
-    from adagauss.drift import NoDrift
     from adagauss.experiments.run import RunFolder
+    from adagauss.parts.drift import NoDrift
 
     reporter = make_reporter(quiet)
     config = _common_config(runs)

@@ -42,9 +42,9 @@ from adagauss.data.images import (
     check_labels_exact,
     update_pixel_range,
 )
-from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.methods import Method
+from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.utils.runtime import Runtime
 
