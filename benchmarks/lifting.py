@@ -14,9 +14,9 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from adagauss.classifiers.random_features import RandomFeatures
 from torch import Tensor
 
+from adagauss.analytic.classifier import RandomFeatures
 from adagauss.analytic.moments import FeatureSums
 from adagauss.analytic.selection import STRENGTHS, Choice, Strength, Weighing
 from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches, photograph_crops

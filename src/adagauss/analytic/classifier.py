@@ -16,7 +16,6 @@ from adagauss.analytic.lda import Discriminant
 from adagauss.analytic.moments import FeatureSums, Linear, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, Choice, Strength, Weighing
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
@@ -25,6 +24,7 @@ from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batch
 from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums.grouped import GroupSums
 from adagauss.utils.runtime import Runtime
 
