@@ -16,11 +16,11 @@ from torch import Tensor
 
 from adagauss.analytic.lda import Discriminant
 from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.ridge import Ridge
 from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.parts.classifiers import Bayes
-from adagauss.sums import Ridge
 
 from .still_features import Part, still_features
 
