@@ -193,9 +193,9 @@ class Extractor(nn.Module):
         self.input_size = facts["size"]
 
     @property
-    def prediction_size(self) -> int:
+    def size(self) -> int:
         """Number of features used for prediction: with a companion, those of both."""
-        return self.size + (0 if self.companion is None else self.companion.prediction_size)
+        return self.size + (0 if self.companion is None else self.companion.size)
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -215,13 +215,15 @@ class Extractor(nn.Module):
         features: Tensor = self.bottleneck(self.trunk(pixels) if read is None else self.trunk.some(pixels, read))
         return features
 
-    def for_prediction(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
+    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Features used for prediction: its own, and those of a companion by the companion's rule.
 
         Groups of features that are not ``read`` may be zeros.
         """
         features = self.averaged_over_flips(images, read)
-        return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
+        return (
+            features if self.companion is None else torch.cat([features, self.companion.averaged_over_flips(images)], 1)
+        )
 
     def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Its own features of images as they are: with ``mirror``, the mean over an image and its mirror image."""

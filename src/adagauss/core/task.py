@@ -53,7 +53,7 @@ def extract_features(
     was_training = extractor.training
     extractor.eval()
     rows = []
-    forward = partial(extractor.for_prediction, read=read) if prediction else extractor
+    forward = partial(extractor.averaged_over_flips, read=read) if prediction else extractor
     bounds = feature_batches(images)
     division = divided_batches(bounds, runtime)
     with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
@@ -77,7 +77,7 @@ def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding
 
 
 def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
-    return torch.empty(0, extractor.prediction_size if prediction else extractor.size)
+    return torch.empty(0, extractor.size if prediction else extractor.size)
 
 
 class ImageBatches:
