@@ -32,9 +32,9 @@ from adagauss.analysis.studies.draw import analyse
 from adagauss.analysis.studies.provenance import sign
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.backbones.registry import backbone_info
-from adagauss.classifiers import Scorer
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
+from adagauss.core.state import Scorer
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig

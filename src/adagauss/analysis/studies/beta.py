@@ -13,8 +13,7 @@ from adagauss.analysis.studies.lines import DASHES, Mean, colour, legend, marker
 from adagauss.analysis.studies.variants import DISTILLATIONS, beta_of, only
 from adagauss.experiments.metrics import mean
 from adagauss.experiments.published import in_figures
-from adagauss.representation.terms.anti_collapse import AntiCollapse
-from adagauss.representation.terms.cross_entropy import CrossEntropy
+from adagauss.parts.terms import AntiCollapse, CrossEntropy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
