@@ -365,7 +365,7 @@ class Learner:
         learner.state.network.extractor.restore_input(facts["input"])
         if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
             with torch.inference_mode():
-                learner.network.extractor.for_prediction(torch.zeros(1, *shape, device=runtime.device))
+                learner.network.extractor.averaged_over_flips(torch.zeros(1, *shape, device=runtime.device))
         learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner
