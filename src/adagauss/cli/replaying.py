@@ -58,7 +58,7 @@ def replay(
     from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
-    from adagauss.experiments.run import Run
+    from adagauss.experiments.run import Run, RunFolder
     from adagauss.parts.drift import NoDrift
 
     reporter = make_reporter(quiet)
