@@ -59,9 +59,9 @@ class FrozenFeatures(Backbone):
     def smaller_setting_hint(self, width: int) -> str:
         own = width - (self.width - self.dictionary.width)
         if own > 0:
-            return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
+            return f"backbone.options.patches.filters={self.dictionary.filters_within(own)}"
         alone = self.dictionary.filters_within(width)
-        return f"{self.where}.options.pretrained=null with {self.where}.options.patches.filters={alone}"
+        return f"backbone.options.pretrained=null with backbone.options.patches.filters={alone}"
 
     def blocks(self) -> list[nn.Module]:
         return []
