@@ -147,7 +147,7 @@ def test_one_sample_of_each_of_many_classes_is_no_cause_for_warning() -> None:
 def test_more_features_than_samples_and_constant_features() -> None:
     X, y = make_blobs(12, 30, centers=3, random_state=3)
     X[:, 7] = 5.0
-    for settings in ({}, {"shrinkage": 1.0}, {"pooled_shrinkage": 0.5}, {"correlation": True}):
+    for settings in ({}, {"shrinkage": 1.0}, {"tied": 0.5}, {"correlation": True}):
         rule = GaussianBayes(**settings).fit(X, y)
         assert np.isfinite(rule.predict_proba(X)).all()
         assert rule.score(X, y) == 1
@@ -187,7 +187,7 @@ def test_pickle_and_clone(blobs: Blobs) -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ConfigError, match="covariance"):
         GaussianBayes(covariance="round").fit([[0.0], [1.0]], [0, 1])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="pooled_shrinkage"):
+    with pytest.raises(ConfigError, match="tied"):
         GaussianBayes(pooled_shrinkage=2.0).fit([[0.0], [1.0]], [0, 1])
     rule = GaussianBayes().fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(DataError, match="one kind"):

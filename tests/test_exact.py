@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.backbones import build_extractor
 from adagauss.backbones.frozen import FrozenFeatures
 from adagauss.core.learn import Learner
@@ -17,10 +18,9 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.methods import make_method, methods
-from adagauss.sums import Choice, Weighing
 from tests.contracts.toy import learner_of, quick_method, toy_tasks
 
-EXACT = [name for name, info in methods().items() if info.family == "analytic"]
+EXACT = [name for name, info in methods().items() if info.family == "exact"]
 
 
 @pytest.mark.parametrize(("judged", "expected"), [(5, 5), (100_000, None)])
@@ -28,14 +28,14 @@ def test_arriving_images_judge_when_all_are_in_the_sums(
     monkeypatch: pytest.MonkeyPatch, judged: int, expected: int | None
 ) -> None:
     compared: list[tuple[int, int]] = []
-    observe = Choice.observe
+    observe = ModelSelection.observe
 
-    def spy(self: Choice, weighing: Weighing, views: Tensor, targets: Tensor) -> Any:
+    def spy(self: ModelSelection, weighing: Standardizer, views: Tensor, targets: Tensor) -> Any:
         compared.append((int(weighing.sums.images), len(targets)))
         return observe(self, weighing, views, targets)
 
-    monkeypatch.setattr(Choice, "observe", spy)
-    learner = learner_of(quick_method("analytic-patches", None, **{"classifier.judged": judged}))
+    monkeypatch.setattr(ModelSelection, "observe", spy)
+    learner = learner_of(quick_method("exact", None, **{"classifier.judged": judged}))
     before = 0
     for task in toy_tasks()[:2]:
         learner.learn(task)
@@ -55,10 +55,7 @@ def test_a_protocol_leaves_networks_alone_that_are_not_trained(name: str, protoc
 
 def test_preparation_keeps_features_where_the_network_is() -> None:
     extractor = build_extractor(
-        make_method("analytic-patches", settings={"backbone.options.filters": 4}).backbone,
-        (3, 8, 8),
-        (0.5,) * 3,
-        (0.2,) * 3,
+        make_method("exact", settings={"backbone.options.filters": 4}).backbone, (3, 8, 8), (0.5,) * 3, (0.2,) * 3
     )
     placed: list[str] = []
     fit = "adagauss.backbones.patches.fit_patches"
@@ -74,7 +71,7 @@ def test_preparation_keeps_features_where_the_network_is() -> None:
 
 
 def test_another_network_drops_the_options_of_the_one_before() -> None:
-    method = make_method("analytic", settings={"backbone.name": "convnet"})
+    method = make_method("exact-auto", settings={"backbone.name": "convnet"})
     assert (method.backbone.name, method.backbone.options) == ("convnet", None)
 
 
@@ -91,11 +88,11 @@ def test_another_network_drops_the_options_of_the_one_before() -> None:
 )
 def test_what_cannot_work_is_refused_when_the_method_is_made(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_method("analytic", settings=settings)
+        make_method("exact-auto", settings=settings)
 
 
 def test_answers_need_only_the_kinds_of_features_that_were_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = learner_of(quick_method("analytic", None, **{"classifier.group_weights": ((1.0, 0.0),)}))
+    learner = learner_of(quick_method("exact-auto", None, **{"classifier.group_weights": ((1.0, 0.0),)}))
     task = toy_tasks()[0]
     learner.learn(task)
     expected = torch.softmax(learner.scores(learner.features(task.images)).double(), 1)
@@ -110,7 +107,7 @@ def test_answers_need_only_the_kinds_of_features_that_were_chosen(monkeypatch: p
 
 
 def test_a_network_that_stands_still_is_not_copied() -> None:
-    learner = learner_of(quick_method("analytic-patches", None))
+    learner = learner_of(quick_method("exact", None))
     first, second = toy_tasks()[:2]
     learner.learn(first)
     network, before = learner.network, {name: value.clone() for name, value in learner.network.state_dict().items()}
@@ -126,9 +123,7 @@ def test_images_of_an_instrument_with_many_channels_are_learned_and_the_learner_
     pixels = torch.randint(0, 60, (60, 5, 12, 12), generator=generator, dtype=torch.uint8)
     for image, target in zip(pixels, targets.tolist(), strict=True):
         image[1 + target, ::3] += 100  # each class has its stripes in a channel of its own
-    method = make_method(
-        "analytic-patches", settings={"backbone.options.filters": 20, "backbone.options.patches": 2000}
-    )
+    method = make_method("exact", settings={"backbone.options.filters": 20, "backbone.options.patches": 2000})
     learner = Learner(method, (5, 12, 12), (0.5,) * 5, (0.25,) * 5)
     learner.learn(LabelledImages(ArrayImages(pixels[:30]), targets[:30], ("a", "b", "c")))
     learner.save(tmp_path / "kept.safetensors")
@@ -137,11 +132,11 @@ def test_images_of_an_instrument_with_many_channels_are_learned_and_the_learner_
 
 
 def test_a_pretrained_network_refuses_other_channels_and_the_advice_works() -> None:
-    method = make_method("analytic", settings={"backbone.options.pretrained": "efficientnet_lite0"})
+    method = make_method("exact-auto", settings={"backbone.options.pretrained": "efficientnet_lite0"})
     with pytest.raises(ConfigError, match=r"not 5 channels.*backbone\.options\.pretrained=null"):
         Learner(method, (5, 12, 12), (0.5,) * 5, (0.25,) * 5)
     Learner(
-        make_method("analytic", settings={"backbone.options.pretrained": None}), (5, 12, 12), (0.5,) * 5, (0.2,) * 5
+        make_method("exact-auto", settings={"backbone.options.pretrained": None}), (5, 12, 12), (0.5,) * 5, (0.2,) * 5
     )
 
 
@@ -154,7 +149,7 @@ def test_channels_that_could_be_rows_are_not_guessed_at(shape: tuple[int, ...]) 
 def test_a_learner_of_twenty_classes_on_1280_features_takes_30_megabytes_at_most(tmp_path: Path) -> None:
     pytest.importorskip("efficientnet_lite_pytorch", reason="the file holds the network of the extra pretrained")
     pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    learner = Learner(make_method("analytic-pretrained"), (3, 8, 8), (0.5,) * 3, (0.25,) * 3)
+    learner = Learner(make_method("exact-pretrained"), (3, 8, 8), (0.5,) * 3, (0.25,) * 3)
     learner.learn(LabelledImages(ArrayImages(pixels), torch.arange(40) % 20, tuple(range(20))))
     learner.save(tmp_path / "kept.safetensors")
     assert learner.network.extractor.size == 1280
