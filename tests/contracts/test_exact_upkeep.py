@@ -128,7 +128,9 @@ def test_more_images_than_came_cannot_be_taken_away() -> None:
 
 
 def test_learners_with_different_dictionaries_are_refused_with_the_way_to_mergeable_ones() -> None:
-    one, other = (toy_learner("analytic-patches", **{"backbone.options.dictionary_from": "first_task"}) for _ in range(2))
+    one, other = (
+        toy_learner("analytic-patches", **{"backbone.options.dictionary_from": "first_task"}) for _ in range(2)
+    )
     one.learn(toy_tasks()[0])
     other.learn(toy_tasks()[2])
     with pytest.raises(DataError, match=r"features differ.*blank\(\)"):

@@ -28,8 +28,9 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from adagauss.analytic.ridge import RidgeStream
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
+from adagauss.classifiers.analytic import Analytic, AnalyticScorer, random_expansion
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Groups, Scorer
 from adagauss.core.task import FitContext
