@@ -33,8 +33,8 @@ covariance serves all classes: S²/2 + C·S numbers are stored instead of C·S²
 Neither kind of features is best everywhere: patches win on traffic signs and digits, pretrained ones on photographs of
 things. Weights are penalties, so ``analytic`` selects them again in each task from the same sums. Its mirror images
 (``backbone.mirror``) would double the time. RanPAC's adaptation of the network in the first session (PETL) is left out:
-this is the paper's frozen variant. Its λ is relative to the mean diagonal of G, and leave-one-out over all tasks selects
-it; the paper uses a fifth of the last task's images.
+this is the paper's frozen variant. Its λ is relative to the mean diagonal of G, selected by leave-one-out over all
+tasks; the paper uses a fifth of the last task's images.
 """
 
 from __future__ import annotations

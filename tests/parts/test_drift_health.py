@@ -16,7 +16,7 @@ from adagauss.methods import make_method
 from adagauss.parts.drift import Adapter, AffineMap, Fit, ViewBatches, collapse, collapse_warning, relative_error
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
-from tests.test_drift import NEW, OLD, TRUE, memory, task_of
+from tests.parts.test_drift import NEW, OLD, TRUE, memory, task_of
 
 FEW = Recipe(epochs=1, batch_size=400, learning_rate=1e-4, clip_norm=1.0)
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from adagauss.classifiers.analytic import Analytic, AnalyticScorer
+from adagauss.methods.dsal import DualStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
+from adagauss.methods import acil as analytic
 from adagauss.methods import make_method
-from adagauss.methods.acil import DualStream
-from adagauss.methods.analytic import analytic
+from adagauss.methods.acil import Analytic, AnalyticScorer
 from adagauss.methods.traits import dataset_layers
 
 FEATURES, EXPANDED, GAMMA = 6, 20, 0.1

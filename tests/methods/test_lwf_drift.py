@@ -180,7 +180,7 @@ def test_adc_falls_back_to_plain_images_where_no_image_reaches_the_prototype() -
 
 
 def test_ldc_adam_preset_trains_its_map() -> None:
-    learner = taught("ldc", 2, **{"drift.kind": "ldc_trained", "drift.adam.epochs": 1})
+    learner = taught("ldc", 2, None, **{"drift.kind": "ldc_trained", "drift.adam.epochs": 1})
     assert isinstance(learner.method.drift, TrainedLDC)
     closed = taught("ldc", 2)
     assert isinstance(closed.method.drift, LDC)
