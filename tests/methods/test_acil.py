@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from adagauss.methods.dsal import DualStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -16,7 +15,7 @@ from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import acil as analytic
 from adagauss.methods import make_method
-from adagauss.methods.acil import Analytic, AnalyticScorer
+from adagauss.methods.acil import Analytic, AnalyticScorer, DualStream
 from adagauss.methods.traits import dataset_layers
 
 FEATURES, EXPANDED, GAMMA = 6, 20, 0.1
