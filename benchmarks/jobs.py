@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.analytic.batches import gather
+from adagauss.analytic.batches import teach_shards
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
@@ -67,7 +67,7 @@ def prepared() -> Learner:
 def gathered(jobs: int, learner: Learner, paths: list[Path], folder: Path) -> Tensor:
     """The sums over all shards."""
     with WorkerProcesses(jobs) as executor:
-        gather(learner, paths, folder, executor=executor, most=2 * jobs)
+        teach_shards(learner, paths, folder, executor=executor, most=2 * jobs)
     sums = learner.state.scorer.class_sums
     assert sums is not None
     return sums
