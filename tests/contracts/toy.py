@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.backbones import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones import Backbone, BackboneSpec, register_backbone
 from adagauss.backbones.resnet import ConvNet
 from adagauss.core.config import Layer, flatten, plain
 from adagauss.core.learn import Learner, TaskReport
@@ -61,7 +61,7 @@ STAND_INS = {
 
 
 @register_backbone("toy", summary="the network of the demo, narrower, for tests", non_negative=True)
-def toy_network(spec: TrunkSpec) -> Trunk:
+def toy_network(spec: BackboneSpec) -> Backbone:
     """Most of the time that contracts take is spent in convolutions, and none of them asks for width."""
     return ConvNet(spec.channels, width=12)
 

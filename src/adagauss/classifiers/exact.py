@@ -158,7 +158,7 @@ class ExactClassifier(Classifier):
         def setting(most: int) -> str:
             if self.random_features is not None:
                 return f"classifier.random_features={most}"
-            return network.extractor.trunk.narrower(most)
+            return network.extractor.trunk.smaller_setting_hint(most)
 
         check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
 

@@ -97,7 +97,7 @@ class GroupedLDA(Classifier):
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         extractor, rows = network.extractor, self.judged * (2 if self.flips else 1)
-        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.narrower, rows)
+        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.smaller_setting_hint, rows)
 
     def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> GroupedScorer:
         assert isinstance(before, GroupedScorer)

@@ -11,7 +11,7 @@ import typer
 from adagauss.cli import terminal
 from adagauss.cli.model import changes_of, open_model
 from adagauss.cli.options import ReadableModel
-from adagauss.utils.progress import clipped, visible
+from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.cli.classifier import Model
@@ -44,10 +44,10 @@ def info(
         from adagauss.runs import RunFolder
 
         origins = RunFolder(model).origins if model.is_dir() else {}
-        show_settings(f"settings of {visible(model)}", classifier.learner_.method, origins)
+        show_settings(f"settings of {escape_control_chars(model)}", classifier.learner_.method, origins)
         return
     for name, text in facts(classifier, model):
-        typer.echo(terminal.folded(f"{name:9}", visible(text), 9))
+        typer.echo(terminal.folded(f"{name:9}", escape_control_chars(text), 9))
     for line in class_lines(classifier, everything=all_classes):
         typer.echo(line)
 

@@ -14,7 +14,7 @@ from adagauss.cli import terminal
 from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import Device, Quiet, Settings, SkipBadImages, given_options, parse_settings
 from adagauss.errors import ConfigError, DataError
-from adagauss.utils.progress import clipped, visible
+from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.cli.classifier import Model
@@ -167,7 +167,7 @@ def _report(
 ) -> None:
     what, number = terminal.counted(len(taught), "class", "classes"), terminal.counted(taught.total(), "image")
     left_out = f" ({skipped} skipped)" if skipped else ""
-    typer.echo(visible(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))
+    typer.echo(escape_control_chars(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))
     rows = [
         (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in taught.items()
     ]
@@ -177,8 +177,8 @@ def _report(
     if len(shown) < len(rows):
         typer.echo(f"  ... and {len(rows) - len(shown)} more")
     total = terminal.counted(len(classifier.learner_.classes), "class", "classes")
-    typer.echo(visible(f"{model} now knows {total} ({size(model)}; no image is in it)."))
+    typer.echo(escape_control_chars(f"{model} now knows {total} ({size(model)}; no image is in it)."))
     if len(classifier.learner_.classes) == 1:
         typer.echo("Next: teach another class; one alone is always the answer.")
     else:
-        typer.echo(visible(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS"))
+        typer.echo(escape_control_chars(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS"))

@@ -34,7 +34,15 @@ from adagauss.core.state import Learned
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import History
 from adagauss.data.fingerprint import data_digests
-from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, joined_scale, noticed_scale
+from adagauss.data.images import (
+    Images,
+    Label,
+    LabelledImages,
+    PixelScale,
+    check_labels_exact,
+    merge_pixel_ranges,
+    update_pixel_range,
+)
 from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
@@ -211,7 +219,7 @@ class Learner:
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
-        scale = noticed_scale(self.scale, data.images)
+        scale = update_pixel_range(self.scale, data.images)
         self.runtime.processes.require_same(lambda: data_digests(data), "images")
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
@@ -262,11 +270,11 @@ class Learner:
         if not part.images:
             raise DataError("nothing was gathered: there are no images")
         before = self.knowledge
-        check_exact([*before.classes, *part.labels])
+        check_labels_exact([*before.classes, *part.labels])
         exact_classifier(self.method).check(before.network, len({*before.classes, *part.labels}), self.runtime)
         self._change(lambda known: with_gathered(self.method, known, part, self.runtime))
         if part.scale is not None:
-            self.scale = joined_scale(self.scale, part.scale)
+            self.scale = merge_pixel_ranges(self.scale, part.scale)
 
     def blank(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
@@ -390,7 +398,7 @@ class Learner:
         if not len(data):
             raise DataError("the task has no images")
         self.of_shape(data.images)
-        check_exact([*known, *data.classes])
+        check_labels_exact([*known, *data.classes])
         check_known(self.method, [label for label in data.classes if label in known])
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:

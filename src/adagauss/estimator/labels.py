@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.data.images import Joined, Label, LabelledImages
+from adagauss.data.images import ConcatImages, Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.inputs import ImagesLike, Wanted, class_folder_images, read_images
 
@@ -92,4 +92,4 @@ def images_of_classes(classes: Sequence[Label], images: Any, wanted: Wanted) -> 
         raise DataError(f"images are given for {sorted(map(str, given))}, but the classes are {[*map(str, classes)]}")
     parts = [read_images(given[label], wanted).images for label in classes]
     targets = torch.cat([torch.full((len(part),), target) for target, part in enumerate(parts)])
-    return LabelledImages(Joined(parts), targets, tuple(classes))
+    return LabelledImages(ConcatImages(parts), targets, tuple(classes))

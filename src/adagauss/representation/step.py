@@ -15,7 +15,7 @@ from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Learned
 from adagauss.core.task import CurrentTask
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.representation.live import Live
 
 
@@ -38,7 +38,7 @@ class Step:
     detach: bool = False
     originals: int | None = None
     """Number of images before label augmentation; None without label augmentation."""
-    division: Division | None = None
+    division: Sharding | None = None
     """Which process holds each image; None if this one holds all."""
 
     @cached_property

@@ -15,7 +15,7 @@ from adagauss.backbones import Extractor
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Common, Learned, recalled
 from adagauss.core.task import CurrentTask, ImageBatches
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets
@@ -84,7 +84,7 @@ class ElasticWeights(Term):
             yield images, labels[division.rows.to(labels.device)]
 
     def _labels(
-        self, now: CurrentTask, division: Division, images: Tensor, targets: Tensor, generator: torch.Generator
+        self, now: CurrentTask, division: Sharding, images: Tensor, targets: Tensor, generator: torch.Generator
     ) -> Tensor:
         """y of every image of a batch, of which ``images`` are those of this process."""
         if self.labels == "true":
