@@ -61,14 +61,14 @@ def prepared() -> Learner:
     pixels, labels = pictures(500, SHARDS)
     images = ArrayImages(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
     learner.learn(LabelledImages.from_labels(images, labels))
-    return learner.blank()
+    return learner.empty_like()
 
 
 def gathered(jobs: int, learner: Learner, paths: list[Path], folder: Path) -> Tensor:
     """The sums over all shards."""
     with WorkerProcesses(jobs) as executor:
         gather(learner, paths, folder, executor=executor, most=2 * jobs)
-    sums = learner.knowledge.scorer.class_sums
+    sums = learner.state.scorer.class_sums
     assert sums is not None
     return sums
 
@@ -98,7 +98,7 @@ def main() -> None:
         runs = f"`compare`: {len(SEEDS)} runs each of `{METHODS}`, digits, 5 tasks, {given.epochs} epochs"
         print(line(runs, lambda jobs: compared(jobs, place / f"runs-{jobs}", given.epochs)), flush=True)
         sums = f"`gather`: {SHARDS} shards, {given.images:,} images of {SIDE}×{SIDE}, `exact`"
-        print(line(sums, lambda jobs: gathered(jobs, learner.blank(), paths, place / f"sums-{jobs}")))
+        print(line(sums, lambda jobs: gathered(jobs, learner.empty_like(), paths, place / f"sums-{jobs}")))
 
 
 if __name__ == "__main__":

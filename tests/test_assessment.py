@@ -51,17 +51,19 @@ def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
         ("finetune", {}, [False, False]),
     ],
 )
-def test_evidence_knows_whether_images_were_left_out(name: str, settings: dict[str, float], honest: list[bool]) -> None:
-    found = [taught(name, tasks, None, **settings).knowledge.evidence for tasks in (1, 2)]
-    assert [one.honest for one in found] == honest
+def test_evidence_knows_whether_images_were_left_out(
+    name: str, settings: dict[str, float], held_out: list[bool]
+) -> None:
+    found = [taught(name, tasks, None, **settings).state.evidence for tasks in (1, 2)]
+    assert [one.held_out for one in found] == held_out
     assert all(bool((one.learned > 0).all()) for one in found)
 
 
 def test_images_that_were_left_out_are_learned_afterwards() -> None:
     learner = taught("fecam", 2, None)
-    assert torch.equal(learner.memory.counts, learner.knowledge.evidence.learned)
+    assert torch.equal(learner.memory.counts, learner.state.evidence.learned)
     trained = taught("adagauss+", 1, None, **{"evidence.of_training": 0.3})
-    assert torch.equal(trained.memory.counts, trained.knowledge.evidence.learned)
+    assert torch.equal(trained.memory.counts, trained.state.evidence.learned)
 
 
 @pytest.mark.parametrize("name", ["exact", "fecam", "adagauss+"])
@@ -73,19 +75,19 @@ def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tm
     loaded = Learner.load(tmp_path / "learner.safetensors")
     assert torch.equal(loaded.probabilities(images), here)
     assert loaded.summary() == learner.summary()
-    assert torch.equal(loaded.unknownness(images), learner.unknownness(images))
+    assert torch.equal(loaded.ood_score(images), learner.ood_score(images))
     with torch.no_grad():
-        answers = learner.knowledge.predictor.answers(images.batch(torch.arange(len(images))).float() / 255)
+        answers = learner.state.predictor.answers(images.batch(torch.arange(len(images))).float() / 255)
     torch.testing.assert_close(torch.softmax(answers.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
-    threshold = learner.knowledge.evidence.least_typicality(0.1)
-    unknown = learner.unknownness(images) > 0.9
-    assert bool((answers.typicality[unknown] <= threshold * 1.1).all())
+    threshold = learner.state.evidence.ood_threshold(0.1)
+    unknown = learner.ood_score(images) > 0.9
+    assert bool((answers.margin_score[unknown] <= threshold * 1.1).all())
 
 
 def test_sets_grow_with_the_coverage_that_is_asked_for() -> None:
     learner = taught("fecam", 2)
     images = toy_images(test=True).images
-    small, large = learner.predict_sets(images, 0.5), learner.predict_sets(images, 0.99)
+    small, large = learner.prediction_sets(images, 0.5), learner.prediction_sets(images, 0.99)
     assert all(some and set(some) <= set(more) for some, more in zip(small, large, strict=True))
     winners = learner.predict(images)
     assert all(some[0] == winner for some, winner in zip(small, winners, strict=True))
@@ -95,6 +97,6 @@ def test_a_forgotten_class_is_in_no_evidence() -> None:
     learner = taught("exact", 2)
     gone = learner.classes[0]
     learner.forget([gone])
-    assert learner.knowledge.evidence.classes == len(learner.classes)
+    assert learner.state.evidence.classes == len(learner.classes)
     assert gone not in [one.label for one in learner.summary()]
     assert all(gone != other for one in learner.summary() for other, _ in one.confused_with)

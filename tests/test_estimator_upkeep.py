@@ -141,7 +141,7 @@ def test_rename_and_merge_classes(taught: IncrementalClassifier) -> None:
 
 def test_two_classifiers_become_one(original: IncrementalClassifier) -> None:
     first = IncrementalClassifier("exact", settings={"backbone.options.filters": 50}).partial_fit(*task(3, 4, 5))
-    second = first.blank()
+    second = first.empty_like()
     with pytest.raises(NotFittedError):
         second.predict(PIXELS)
     second.partial_fit(*task(0, 1, 2))
@@ -174,8 +174,8 @@ def test_unknown_images_are_called_none(original: IncrementalClassifier) -> None
     ):
         assert prediction.label == answer
         assert prediction.top[0][1] == prediction.probability
-    unknownness = original.unknownness(np.concatenate([known, strange]))
-    assert unknownness[len(known) :].mean() > unknownness[: len(known)].mean() + 0.2
+    ood_score = original.ood_score(np.concatenate([known, strange]))
+    assert ood_score[len(known) :].mean() > ood_score[: len(known)].mean() + 0.2
     for wrong in (0, 1, 1.5, "yes"):
         with pytest.raises(ConfigError, match="unknown must be"):
             original.predict(known, unknown=wrong)  # type: ignore[arg-type]
@@ -184,11 +184,11 @@ def test_unknown_images_are_called_none(original: IncrementalClassifier) -> None
 def test_sets_hold_the_right_class(original: IncrementalClassifier) -> None:
     images, labels = task(0, 1, 2, 3, 4, 5)
     for coverage in (0.5, 0.99):
-        sets = original.predict_sets(images, coverage)
+        sets = original.prediction_sets(images, coverage)
         assert np.mean([label in found for label, found in zip(labels.tolist(), sets, strict=True)]) >= coverage
         assert [found[0] for found in sets] == original.predict(images).tolist()
     with pytest.raises(ConfigError, match="coverage"):
-        original.predict_sets(images, 2)
+        original.prediction_sets(images, 2)
 
 
 def test_summary_follows_the_classes(original: IncrementalClassifier) -> None:
@@ -200,6 +200,6 @@ def test_summary_follows_the_classes(original: IncrementalClassifier) -> None:
 
 def test_upkeep_needs_something_learned() -> None:
     empty = IncrementalClassifier()
-    for act in (lambda: empty.forget(1), lambda: empty.rename(1, 2), empty.summary, empty.blank):
+    for act in (lambda: empty.forget(1), lambda: empty.rename(1, 2), empty.summary, empty.empty_like):
         with pytest.raises(NotFittedError, match="partial_fit"):
             act()

@@ -63,7 +63,7 @@ def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     rows = torch.ones(3, 2, requires_grad=True)
     assert alone.divide(3).gathered(rows) is rows
     assert alone.saved(None) is None
-    alone.require_same(lambda: {"facts": "not even asked for"}, "data")
+    alone.check_in_sync(lambda: {"facts": "not even asked for"}, "data")
 
 
 def test_moments_of_shares_are_those_of_the_whole() -> None:

@@ -33,8 +33,8 @@ class Placed(Scorer):
 class BayesScorer(Placed):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
-    axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
+    dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
+    contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -56,8 +56,8 @@ class SharedBayesScorer(Placed):
     With one covariance of all classes, what is quadratic in x is common to all: one product, as of a linear head.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
+    dims: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
+    contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
 
     def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -86,7 +86,7 @@ class SharedBayesScorer(Placed):
 class LowRankBayesScorer(Placed):
     """−½(x − μ_c)ᵀ(diag(d_c) + F_cᵀF_c)⁻¹(x − μ_c) + b_c by Woodbury's identity (see `low_rank`)."""
 
-    axes: ClassVar[Mapping[str, str]] = {
+    dims: ClassVar[Mapping[str, str]] = {
         "centre": "s",
         "precisions": "cs",
         "lines": "cs",
@@ -95,7 +95,7 @@ class LowRankBayesScorer(Placed):
         "offsets": "cr",
         "bias": "c",
     }
-    keeps: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
+    contents: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
 
     def __init__(
         self, whitening: low_rank.FactoredWhitening, bias: Tensor, tukey: float | None, normalize: bool
@@ -106,7 +106,7 @@ class LowRankBayesScorer(Placed):
         self.bias: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
-        whitening = low_rank.FactoredWhitening(*(self.get_buffer(name) for name in self.axes))
+        whitening = low_rank.FactoredWhitening(*(self.get_buffer(name) for name in self.dims))
         return -0.5 * low_rank.squared_distances(self.placed(features), whitening) + self.bias
 
 

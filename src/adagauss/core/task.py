@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.core.state import Groups
+from adagauss.core.state import ClassMap
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
@@ -113,7 +113,7 @@ class ImageBatches:
         return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
 
 
-class Occasion(Protocol):
+class FitContext(Protocol):
     """When a classifier is made from the memory: after a task, or after a change of the classes."""
 
     network: Network
@@ -279,17 +279,17 @@ class CurrentTask:
 
 
 @dataclass
-class Upkeep:
+class ClassEdit:
     """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
 
-    groups: Groups
+    groups: ClassMap
     network: Network
     runtime: Runtime
     tasks: int
     removed: CurrentTask | None = None
     """Images of the classes that are forgotten, if they are given again."""
 
-    def of_companion(self) -> Upkeep:
+    def of_companion(self) -> ClassEdit:
         """The same change for what is made of the features of the network's companion."""
         removed = None if self.removed is None else self.removed.of_companion()
         return replace(self, network=self.network.of_companion(), removed=removed)

@@ -140,7 +140,7 @@ class Processes:
             module.load_state_dict({**found, **other})
         self.sync(module.state_dict().values())
 
-    def require_same(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
+    def check_in_sync(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
         """Raise in every process unless all of them find the same ``facts`` about ``of``."""
         if self.alone:
             return

@@ -19,7 +19,7 @@ def add_shared(
         bank.add(features, [classes[target] for target in targets.tolist()])
         return
     rows = processes.divide(len(features)).rows
-    own = bank.emptied()
+    own = bank.empty_like()
     own.add(features[rows.to(features.device)], [classes[target] for target in targets.cpu()[rows].tolist()])
     for part in _of_all(own, classes, processes):
         bank.merge(part)

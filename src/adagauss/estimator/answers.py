@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import Knowledge
+from adagauss.core.learner_state import LearnerState
 from adagauss.data.images import Images, Label
 from adagauss.errors import ConfigError
 from adagauss.utils.progress import Reporter
@@ -43,25 +43,25 @@ class Prediction:
 class Asked:
     """Images asked about, all answers from one state of knowledge: a task may be learned in the meantime."""
 
-    knowledge: Knowledge
+    state: LearnerState
     features: Tensor
 
     @classmethod
     def of(cls, learner: Learner, images: Images, reporter: Reporter) -> Asked:
         """Images put to what the learner knows now."""
-        knowledge = learner.knowledge
+        state = learner.state
         runtime = Runtime(learner.runtime.config, learner.runtime.seed, reporter)
-        return cls(knowledge, knowledge.asked(learner.of_shape(images), runtime))
+        return cls(state, state.asked(learner.of_shape(images), runtime))
 
     @cached_property
     def probabilities(self) -> npt.NDArray[np.float64]:
         """(N, C), columns as `sorted_classes`."""
-        scores = self.knowledge.scores(self.features)[:, sorted_classes(self.knowledge)[0]]
+        scores = self.state.scores(self.features)[:, sorted_classes(self.state)[0]]
         return np.asarray(torch.softmax(scores.double(), dim=1).cpu().numpy())
 
     def labels(self, unknown: Unknown) -> Array:
         """The most probable class of each image; with ``unknown``, objects with None for images of no known class."""
-        _, classes = sorted_classes(self.knowledge)
+        _, classes = sorted_classes(self.state)
         winners: Array = classes[self.probabilities.argmax(1)]
         rate = false_alarms(unknown)
         if rate is None:
@@ -72,13 +72,13 @@ class Asked:
 
     def strange(self, rate: float) -> npt.NDArray[np.bool_]:
         """(N,) whether an image seems to show no known class, wrongly for this share of images that do."""
-        least = self.knowledge.evidence.least_typicality(rate)
-        return np.asarray((self.knowledge.answers(self.features).typicality < least).cpu().numpy())
+        least = self.state.evidence.ood_threshold(rate)
+        return np.asarray((self.state.answers(self.features).margin_score < least).cpu().numpy())
 
     def predictions(self, names: tuple[str, ...], top: int, unknown: Unknown) -> list[Prediction]:
         """One named answer per image, with its ``top`` classes."""
         labels: list[Label | None] = self.labels(unknown).tolist()
-        classes: list[Label] = sorted_classes(self.knowledge)[1].tolist()
+        classes: list[Label] = sorted_classes(self.state)[1].tolist()
         answers = []
         for name, label, row in zip(names, labels, self.probabilities, strict=True):
             best = [(classes[column], float(row[column])) for column in np.argsort(-row, kind="stable")[:top]]
@@ -101,8 +101,8 @@ def false_alarms(unknown: Unknown) -> float | None:
     return float(unknown)
 
 
-def sorted_classes(knowledge: Knowledge) -> tuple[list[int], Array]:
+def sorted_classes(state: LearnerState) -> tuple[list[int], Array]:
     """Columns of the scores in the order of the sorted classes, and these classes."""
-    classes: list[Any] = knowledge.classes
+    classes: list[Any] = state.classes
     columns = sorted(range(len(classes)), key=classes.__getitem__)
     return columns, np.array([classes[column] for column in columns])

@@ -85,10 +85,10 @@ class PlainClassifier:
         """(N, C) class probabilities, columns as in ``classes_``."""
         return self._ask(images)[1].probabilities
 
-    def predict_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
+    def prediction_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
         asked = self._ask(images)[1]
-        return asked.knowledge.sets(asked.features, coverage)
+        return asked.state.sets(asked.features, coverage)
 
     def classify(self, images: ImagesLike, top: int = 3, unknown: Unknown = None) -> list[Prediction]:
         """One answer per image: its name, the most probable class, and the ``top`` classes with probabilities.
@@ -99,14 +99,14 @@ class PlainClassifier:
         names, asked = self._ask(images)
         return asked.predictions(names, top, unknown)
 
-    def unknownness(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+    def ood_score(self, images: ImagesLike) -> npt.NDArray[np.float64]:
         """(N,) how strange each image is: the share of images of known classes that look less strange."""
         asked = self._ask(images)[1]
-        return np.asarray(asked.knowledge.unknownness(asked.features).cpu().numpy(), dtype=np.float64)
+        return np.asarray(asked.state.ood_score(asked.features).cpu().numpy(), dtype=np.float64)
 
     def summary(self) -> list[ClassSummary]:
         """Of each class: images learned, share recognised while left out, and what they were taken for."""
-        known = self._fitted().knowledge
+        known = self._fitted().state
         found = known.evidence.summary(known.classes)
         return [found[column] for column in sorted_classes(known)[0]]
 
@@ -147,10 +147,10 @@ class PlainClassifier:
         learner.merge(other.learner_)
         return self
 
-    def blank(self) -> Self:
+    def empty_like(self) -> Self:
         """Another classifier with the same features that knows no class: to be taught elsewhere, and merged."""
         other = type(self)(**self.parameters())
-        other.learner_ = self._fitted().blank()
+        other.learner_ = self._fitted().empty_like()
         return other
 
     def score(
@@ -195,7 +195,7 @@ class PlainClassifier:
     def classes_(self) -> Array:
         """The classes learned so far, sorted; the columns of `predict_proba`."""
         learner: Learner = self.learner_ if hasattr(self, "learner_") else self._fitted()
-        return sorted_classes(learner.knowledge)[1]
+        return sorted_classes(learner.state)[1]
 
     def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
         images, photographs = told_apart(images)

@@ -34,7 +34,7 @@ def learn_with(devices: int, learner: Learner, data: LabelledImages) -> TaskRepo
         together(_learn_from_file, layout, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
-    learner.knowledge, learner.scale = taught.knowledge, taught.scale
+    learner.state, learner.scale = taught.state, taught.scale
     return report
 
 
@@ -43,9 +43,9 @@ def _learn(processes: Processes, learner: Learner, data: LabelledImages, reports
     alone, there = learner.runtime, copy.copy(learner)
     reporter = alone.reporter if processes.first else Reporter()
     there.runtime = Runtime(alone.config, alone.seed, reporter, processes=processes)
-    there.knowledge = on_device(learner.knowledge, there.runtime)
+    there.state = on_device(learner.state, there.runtime)
     reports.append(there.learn(data))
-    learner.knowledge, learner.scale = on_device(there.knowledge, alone), there.scale
+    learner.state, learner.scale = on_device(there.state, alone), there.scale
 
 
 def _learn_from_file(

@@ -169,7 +169,7 @@ class Model:
             return {action: reason for action, reason in self._reasons.items() if reason}
         found = {
             "forget": _reason(lambda: self._copy().forget(self._known(self.names[0]))),
-            "teach more": self.classifier.learner_.method.against_known_classes or "",
+            "teach more": self.classifier.learner_.method.why_no_known_classes or "",
             "onnx": "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'",
         }
         self._reasons.update(found)  # at once: others may be reading

@@ -82,7 +82,7 @@ def gather(
     in_model = finished_in(learner.about)
     with locked(folder):
         orders = Orders(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
-        nothing = nothing_gathered(learner.method, learner.knowledge, learner.runtime)
+        nothing = nothing_gathered(learner.method, learner.state, learner.runtime)
         found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
         assert found.stock is not None
         if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):
@@ -117,7 +117,7 @@ def _features(learner: Learner, folder: Path) -> Path:
                 "with the model that they were begun for, or delete the folder"
             ) from None
     else:
-        learner.blank().save(path)
+        learner.empty_like().save(path)
     return path.absolute()
 
 

@@ -50,7 +50,7 @@ def sum_shard(
         workers: threads that decode.
         reporter: is told of every batch.
     """
-    found = Summed(nothing_gathered(learner.method, learner.knowledge, learner.runtime))
+    found = Summed(nothing_gathered(learner.method, learner.state, learner.runtime))
     digest = hashlib.blake2b(digest_size=12)
     taking = _Taking(learner, found, workers)
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
@@ -82,7 +82,7 @@ class _Taking:
     def __post_init__(self) -> None:
         learner = self.learner
         self.flips = exact_classifier(learner.method).flips
-        self.expanded = exact_classifier(learner.method).begun(occasion(learner.knowledge, learner.runtime)).expanded
+        self.expanded = exact_classifier(learner.method).begun(occasion(learner.state, learner.runtime)).expanded
 
     def add(self, batch: list[Example], keys: list[bytes]) -> None:
         """Take in what can be decoded; note the rest."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from adagauss.core.state import Groups
+from adagauss.core.state import ClassMap
 from adagauss.sums.totals import FeatureSums
 
 
@@ -49,10 +49,10 @@ class GroupSums(nn.Module):
         copied.parts = nn.ModuleList(part.copy() for part in self.each())
         return copied
 
-    def blank(self, classes: int) -> Self:
+    def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""
         empty = type(self)()
-        empty.parts = nn.ModuleList(part.blank(classes) for part in self.each())
+        empty.parts = nn.ModuleList(part.empty_like(classes) for part in self.each())
         return empty
 
     def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
@@ -73,7 +73,7 @@ class GroupSums(nn.Module):
             part.merge_(theirs, columns)
         return self
 
-    def regroup_(self, groups: Groups) -> Self:
+    def regroup_(self, groups: ClassMap) -> Self:
         """Drop the classes in no group of ``groups``, and make one class of each."""
         for part in self.each():
             part.regroup_(groups)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Groups, Learned
+from adagauss.core.state import ClassMap, State
 from adagauss.errors import DataError
 from adagauss.sums.packed import (
     BLOCK,
@@ -39,7 +39,7 @@ NOISE = 16.0
 """How often the share that is left of a sum may be left of a sum of squares; both are sums of random signs."""
 
 
-class FeatureSums(Learned):
+class FeatureSums(State):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
     ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
@@ -49,8 +49,8 @@ class FeatureSums(Learned):
     the old sums are still needed. Images that were added can be taken away again.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
-    keeps: ClassVar[str] = (
+    dims: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
+    contents: ClassVar[str] = (
         "the sum of the products of all features, over the images of all classes together; the number of images and "
         "the sum of the features of each class"
     )
@@ -154,7 +154,7 @@ class FeatureSums(Learned):
             setattr(copied, name, values.clone())
         return copied
 
-    def blank(self, classes: int) -> Self:
+    def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""
         return type(self)(self.width, classes, self.gram.dtype).to(self.gram.device)
 
@@ -236,7 +236,7 @@ class FeatureSums(Learned):
         self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
         return self
 
-    def regroup_(self, groups: Groups) -> Self:
+    def regroup_(self, groups: ClassMap) -> Self:
         """Drop the classes in no group, and make one class of each group."""
         kept = {column for group in groups for column in group}
         self._without([column for column in range(self.classes) if column not in kept])

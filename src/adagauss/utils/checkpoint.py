@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "load_tensors",
-    "noted_digest",
     "require_finite",
     "require_shapes",
     "save_json",
     "save_tensors",
+    "stored_digest",
     "write_atomically",
 ]
 

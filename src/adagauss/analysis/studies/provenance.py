@@ -99,7 +99,8 @@ def summary(groups: Groups) -> str:
     first = all_runs(groups)[0]
     protocol = protocol_of(first)
     scale = "" if first.config.scale == "cpu" else f", {first.config.scale} scale"
-    return f"{escape_control_chars(protocol.title)}{scale}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
+    title = f"{escape_control_chars(protocol.title)}{scale}"
+    return f"{title}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
 
 
 def sign(figure: Figure, title: str, lines: Iterable[str], command: str) -> None:
