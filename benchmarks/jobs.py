@@ -20,10 +20,10 @@ from torch import Tensor
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
+from adagauss.experiments.grid import run_grid
+from adagauss.experiments.workers import WorkerProcesses
 from adagauss.methods import make_method
-from adagauss.runs.grid import run_grid
 from adagauss.shards import gather
-from adagauss.workers import WorkerProcesses
 
 METHODS, SEEDS = "adagauss,lwf", (0, 1)
 STREAM = StreamConfig(dataset="digits", tasks=5)

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from adagauss import GaussianBayes
 from adagauss.analysis.measured.real import statistics as bank_statistics
-from adagauss.classifiers import Bayes
 from adagauss.core import linalg, low_rank
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
 from adagauss.core.learn import Learner
 from adagauss.core.train import Sampler
 from adagauss.errors import CheckpointError, ConfigError
+from adagauss.parts.classifiers import Bayes
 from adagauss.parts.memory import GaussianMemory
 from tests.contracts.test_export import check_export
 from tests.contracts.toy import quick_method, same, scores, state, taught, toy_images, toy_tasks

@@ -17,7 +17,7 @@ from tests.contracts.toy import IMAGES, NAMES, accuracy, longer, same, scores, s
 EVERY = sorted(methods())
 TRAINED_OUTPUTS = {"efc", "efc++", "ewc", "finetune", "il2a", "joint", "lwf", "pass", "ssre"}
 """Methods that predict by one trained output for each class."""
-MERGEABLE = {"acil", "circle", "exact", "exact-auto", "exact-pretrained", "fecam", "frozen", "ranpac"}
+MERGEABLE = {"acil", "exact", "exact-auto", "exact-pretrained", "fecam", "frozen", "ranpac"}
 
 every_method = pytest.mark.parametrize("name", EVERY)
 

@@ -12,8 +12,8 @@ import torch
 
 from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
+from adagauss.experiments.executors import open_executor
 from adagauss.methods import make_method
-from adagauss.runs.executors import open_executor
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.gathering import MOST_LOST
 from adagauss.shards.stock import PART, TOTAL, write_part

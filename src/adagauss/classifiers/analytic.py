@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.classifiers.base import Classifier
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import solve_ridge, summed_columns
-from adagauss.core.state import ClassMap, Scorer, State, as_state
+from adagauss.core.state import Groups, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import DataError
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums.packed import bound_products
 
 ROWS = 4096
@@ -33,7 +33,7 @@ class RidgeStream(State):
     Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
     """
 
-    dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
+    axes: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
     contents: ClassVar[str] = (
         "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
         "expanded features of each class"
@@ -80,7 +80,7 @@ class RidgeStream(State):
             bound_products([gram], self.gram.diagonal())
         return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
-    def remap_classes(self, groups: ClassMap) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         """W is linear in C: columns of both add up alike."""
         return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
 
@@ -95,7 +95,7 @@ class RidgeStream(State):
 class AnalyticScorer(Scorer):
     """ReLU(f·B)·W, with the sums that W comes from."""
 
-    dims: ClassVar[Mapping[str, str]] = {"expansion": "se"}
+    axes: ClassVar[Mapping[str, str]] = {"expansion": "se"}
     contents: ClassVar[str] = "a random matrix"
 
     def check(self) -> None:
@@ -123,7 +123,7 @@ class AnalyticScorer(Scorer):
         for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
             yield some.to(self.expansion) @ self.expansion, labels
 
-    def remap_classes(self, groups: ClassMap) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         return type(self)(self.expansion, self.main.remap_classes(groups))
 
 

@@ -15,15 +15,16 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.classifiers.taking import take_in, take_out
-from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, no_holdout_fit
+from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import ConfigError, DataError
+from adagauss.parts.classifiers import Classifier
+from adagauss.report.gathering import LeftOut
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
@@ -40,7 +41,7 @@ SHRINKAGES = (None, 0.3, 0.6, 0.85)
 class ExactScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
-    dims: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
+    axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
     contents: ClassVar[str] = "the weights of each class"
 
     def check(self) -> None:
@@ -132,11 +133,7 @@ class ExactClassifier(Classifier):
         return self.update(memory, now, before).scorer
 
     def update(
-        self,
-        memory: ClassGaussians,
-        now: CurrentTask,
-        before: State | None,
-        holdout_fit: HoldoutFitter = no_holdout_fit,
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
         known = as_state(before, ExactScorer) or self.begun(now)
         sums = known.sums.copy()
@@ -153,7 +150,7 @@ class ExactClassifier(Classifier):
         self, known: ExactScorer, sums: FeatureSums, views: Tensor, targets: Tensor, network: Network
     ) -> Fitted:
         choice, weighing = copy.deepcopy(known.choice), Weighing(sums, self._groups(network))
-        left_out = HeldOutScores(*choice.observe(weighing, views, targets))
+        left_out = LeftOut(*choice.observe(weighing, views, targets))
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:

@@ -11,13 +11,14 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.taking import take_in, take_out
-from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, no_holdout_fit
+from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
+from adagauss.parts.classifiers import Classifier
+from adagauss.report.gathering import LeftOut
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
@@ -27,7 +28,7 @@ from adagauss.utils.runtime import Runtime
 class GroupedScorer(Scorer):
     """log mean_g softmax(x_g W_g + b_g) over the groups g of features, and the sums that W and b were solved from."""
 
-    dims: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "gc"}
+    axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "gc"}
     contents: ClassVar[str] = "for each group of E features the weights of each class, and the following sums"
 
     def __init__(self, sums: GroupSums, solved: Sequence[Linear] = ()) -> None:
@@ -88,11 +89,7 @@ class GroupedLDA(Classifier):
         return self.update(memory, now, before).scorer
 
     def update(
-        self,
-        memory: ClassGaussians,
-        now: CurrentTask,
-        before: State | None,
-        holdout_fit: HoldoutFitter = no_holdout_fit,
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
         known = as_state(before, GroupedScorer)
         sums = GroupSums(now.network.extractor.groups).to(now.runtime.device) if known is None else known.sums.copy()
@@ -121,14 +118,14 @@ class GroupedLDA(Classifier):
         rule = Discriminant(self.shrinkage)
         return GroupedScorer(sums, [rule.solve(part, unit_deviation(part)) for part in sums.each()])
 
-    def _left_out(self, sums: GroupSums, views: Tensor, targets: Tensor) -> HeldOutScores:
+    def _left_out(self, sums: GroupSums, views: Tensor, targets: Tensor) -> LeftOut:
         """The answers to images in the sums, each left out in turn; those alone in their class are passed over."""
         others = sums.counts.cpu()[targets] > len(views)
         views, targets = views[:, others], targets[others]
         if len(targets) == 0:
-            return HeldOutScores(views.new_zeros(0, len(sums.counts)), targets)
+            return LeftOut(views.new_zeros(0, len(sums.counts)), targets)
         rule, groups = Discriminant(self.shrinkage), zip(sums.each(), torch.split(views, sums.widths, 2), strict=True)
-        return HeldOutScores(
+        return LeftOut(
             mean_probability([rule.left_out(part, some, targets, unit_deviation(part)) for part, some in groups]),
             targets,
         )

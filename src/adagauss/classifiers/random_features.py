@@ -17,7 +17,7 @@ class RandomFeatures(State):
     A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
     """
 
-    dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
+    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
     contents: ClassVar[str] = "the seed of a random matrix"
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:

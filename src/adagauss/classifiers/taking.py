@@ -72,7 +72,7 @@ def take_in(
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(feature_batches(now.data.images), now.runtime)
     held = Sharding(division.owners[judges], processes)
-    return held.gathered(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
+    return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
 
 
 def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:

@@ -43,10 +43,10 @@ from adagauss.data.images import (
     merge_pixel_ranges,
     update_pixel_range,
 )
-from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
+from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.utils.runtime import Runtime
 

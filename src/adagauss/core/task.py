@@ -67,7 +67,7 @@ def extract_features(
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
     found = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
-    return division.gathered(found)
+    return division.all_gather(found)
 
 
 def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding:

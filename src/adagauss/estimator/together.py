@@ -10,7 +10,7 @@ from pathlib import Path
 from adagauss.core.class_edits import on_device
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.images import LabelledImages
-from adagauss.distributed.launch import Layout, processes_here, together
+from adagauss.distributed.launch import Layout, launch, processes_here
 from adagauss.distributed.processes import Processes
 from adagauss.estimator.choices import progress_reporter
 from adagauss.utils.progress import Reporter
@@ -25,13 +25,13 @@ def learn_with(devices: int, learner: Learner, data: LabelledImages) -> TaskRepo
     layout.check(config)
     if processes_here() is not None:  # this process is one of them
         reports: list[TaskReport] = []
-        together(_learn, layout, config, learner, data, reports)
+        launch(_learn, layout, config, learner, data, reports)
         return reports[0]
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
         learner.save(before)
         shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be sent
-        together(_learn_from_file, layout, config, before, after, config, data, shown)
+        launch(_learn_from_file, layout, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
     learner.state, learner.scale = taught.state, taught.scale

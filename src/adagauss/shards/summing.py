@@ -13,7 +13,7 @@ import torch
 from adagauss.core.learn import Learner
 from adagauss.core.task import CurrentTask
 from adagauss.data.decode import Pixels, decode_image
-from adagauss.data.files import failures, some_named
+from adagauss.data.files import map_collecting_errors, some_named
 from adagauss.data.images import ArrayImages, LabelledImages, PixelScale
 from adagauss.errors import DataError
 from adagauss.gathered import KEY_BITS, Gathered, exact_classifier, nothing_gathered, occasion
@@ -98,7 +98,7 @@ class _Taking:
             else:
                 pixels[row] = of_shape(image, self.learner.shape).numpy()
 
-        bad = failures(fill, len(batch), self.workers)
+        bad = map_collecting_errors(fill, len(batch), self.workers)
         self.found.bad |= {batch[row].name: reason for row, reason in bad.items()}
         good = [row for row in range(len(batch)) if row not in bad]
         if good:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
-from adagauss.core.state import ClassMap, State
+from adagauss.core.state import Groups, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule
@@ -57,7 +57,7 @@ class Choice(State):
     of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
     """
 
-    dims: ClassVar[Mapping[str, str]] = {
+    axes: ClassVar[Mapping[str, str]] = {
         "rule": "n",
         "weights": "ng",
         "hits": "n",
@@ -135,7 +135,7 @@ class Choice(State):
         self.tried &= self.hits >= self.hits[self.tried].max() - TRAILING * float(self.images) ** 0.5
         return found[self.best] / self.temperature, targets
 
-    def remap_classes(self, groups: ClassMap) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         """What was found out is about all classes together."""
         return self
 

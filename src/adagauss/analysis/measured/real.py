@@ -12,12 +12,7 @@ from adagauss.analysis.distances import class_spectra, distances
 from adagauss.analysis.measured.following import Following
 from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.quantities import BANKS, FOLLOWED, OWN, UNMOVED
-from adagauss.analysis.measured.testing import (
-    accuracies,
-    logits_by_class,
-    squared_distances_by_class,
-    with_real,
-)
+from adagauss.analysis.measured.testing import accuracies, logits_by_class, squared_distances_by_class, with_real
 from adagauss.analysis.visits import Visit, visits
 from adagauss.backbones import Extractor
 from adagauss.core.gaussians import ClassGaussians
@@ -27,10 +22,10 @@ from adagauss.data.augment import Changes
 from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import LARGEST_COMPARED
 from adagauss.parts.memory import GaussianMemory, Memory
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.runner import LARGEST_COMPARED
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
