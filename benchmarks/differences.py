@@ -14,8 +14,7 @@ from pathlib import Path
 
 import torch
 
-from adagauss.analysis.replay import Replay, mean_log_det
-from adagauss.cli.replaying import replay
+from adagauss.analysis.replay import Replay, mean_log_det, replay
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.experiments.compare import Spread, markdown

@@ -11,9 +11,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from adagauss.analysis.replay import Replay
-from adagauss.analysis.studies.draw import table
-from adagauss.cli.replaying import replay
+from adagauss.analysis.replay import Replay, replay, table
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.experiments.run import RunFolder, stored_config
@@ -69,9 +67,9 @@ CLASSIFIERS: dict[str, Classifier] = {
     "Mahalanobis": Bayes(log_det=False),
     "Bayes (paper)": Bayes(),
     "Bayes, diagonal": Bayes(covariance="diagonal"),
-    "tied (LDA)": Bayes(tied=1.0),
-    "half tied (RDA 0.5)": Bayes(tied=0.5),
-    "RDA 0.7": Bayes(tied=0.7),
+    "tied (LDA)": Bayes(pooled_shrinkage=1.0),
+    "half tied (RDA 0.5)": Bayes(pooled_shrinkage=0.5),
+    "RDA 0.7": Bayes(pooled_shrinkage=0.7),
     "linear on samples": SampledLinear(),
 }
 

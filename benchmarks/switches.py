@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from adagauss.cli.replaying import replay
+from adagauss.analysis.replay import replay
 from adagauss.data.dataset import Dataset
 from adagauss.errors import NumericalError
 from adagauss.experiments.compare import Spread, markdown
@@ -37,7 +37,7 @@ FACTS = "switch.json"
 CLASSIFIERS = {
     "published": Bayes.of(PUBLISHED),
     "Bayes": Bayes(),
-    "half tied": Bayes(tied=0.5),
+    "half tied": Bayes(pooled_shrinkage=0.5),
 }
 
 SWITCHES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -183,7 +183,7 @@ def test_a_first_task_of_one_class_and_no_images_to_predict(name: str) -> None:
     for classes in (("zero",), ("one",), ("two", "three")):
         learner.learn(data.of_classes(classes))
     assert torch.isfinite(scores(learner)).all()
-    assert learner.scores(torch.zeros(0, learner.network.extractor.prediction_size)).shape == (0, 4)
+    assert learner.scores(torch.zeros(0, learner.network.extractor.size)).shape == (0, 4)
 
 
 WITHOUT_BOTTLENECK = [name for name in LEARNING if make_method(name).backbone.features is None]

@@ -45,7 +45,7 @@ from adagauss.experiments.reproduce import (
     table_rows,
     write_page,
 )
-from adagauss.experiments.run import RunFolder, RunResult
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.utils.progress import Reporter
 from tests.experiments.tiny_scale import TINY
 
@@ -80,8 +80,8 @@ def test_rescoring_without_changes_gives_the_accuracy_of_the_run(made: Made) -> 
     unchanged = replace(one, row=replace(one.row, rescore={}))
     rescore_missing([unchanged], config, dataset_reader(config.options), Reporter())
     scored, run = read_rescored(rescored_file(config, one.run, {}), config), finished_run(one.run, config)
-    assert isinstance(run, RunResult)
-    assert scored.accuracy == pytest.approx(run.details.accuracy)  # type: ignore[union-attr]
+    assert isinstance(run, Run)
+    assert scored.accuracy == pytest.approx(run.curve)  # type: ignore[union-attr]
 
 
 def test_tables_are_written_in_every_format_with_the_papers_numbers(made: Made) -> None:

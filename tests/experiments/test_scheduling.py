@@ -19,7 +19,7 @@ from adagauss.experiments import cells as cells_module
 from adagauss.experiments.cells import TRACEBACK, Cell, Orders, Outcome
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import run_grid
-from adagauss.experiments.run import RunResult
+from adagauss.experiments.run import Run
 from adagauss.experiments.scheduling import run_cells
 from adagauss.utils.progress import LineReporter
 
@@ -49,7 +49,7 @@ def digits() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[RunResult]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
     return run_grid("finetune,frozen", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1).results
 
 
@@ -81,7 +81,7 @@ def test_a_seed_that_is_given_twice_is_run_and_counted_once(tmp_path: Path) -> N
     assert len(grid.results["frozen"]) == 1
 
 
-def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, list[RunResult]], tmp_path: Path) -> None:
+def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, list[Run]], tmp_path: Path) -> None:
     out = io.StringIO()
     with ThreadPoolExecutor(2) as executor:
         grid = run_grid(
@@ -95,8 +95,8 @@ def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, lis
         )
     assert list(grid.results) == ["finetune", "frozen"]
     for name, (result,) in grid.results.items():
-        assert result.details == alone[name][0].details
-    assert f"frozen, seed 0: done {100 * alone['frozen'][0].details.accuracy[-1]:.1f} %" in out.getvalue()
+        assert result.matrix == alone[name][0].matrix
+    assert f"frozen, seed 0: done {100 * alone['frozen'][0].curve[-1]:.1f} %" in out.getvalue()
     assert not list(tmp_path.glob(".session*")), "the session is removed"
 
 
@@ -142,7 +142,7 @@ def test_a_cell_that_kills_its_workers_is_reported_and_the_others_go_on(
 def test_errors_are_values(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    def fail(*_: Any, **__: Any) -> RunResult:
+    def fail(*_: Any, **__: Any) -> Run:
         raise error
 
     monkeypatch.setattr(cells_module, "run", fail)

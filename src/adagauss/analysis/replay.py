@@ -15,18 +15,10 @@ from typing import NamedTuple
 import torch
 
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
-<<<<<<< HEAD
-from adagauss.classifiers import Classifier, Scorer
-from adagauss.core.config import Requirement, check_requirements
-from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import by_rows
-from adagauss.core.state import State
-=======
 from adagauss.core.config import Requirement, check_requirements
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer, State
->>>>>>> main
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.errors import CheckpointError, ConfigError

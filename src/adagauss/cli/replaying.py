@@ -55,15 +55,15 @@ def replay(
     time. The real statistics of old classes (oracle) are the upper bound for any drift; no learner has access to them.
     The memory can be changed as well, and then applies to all lines of the table.
     """
+    from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
-    from adagauss.cli.replaying import replay as replay_run
     from adagauss.data.dataset import load_dataset
-    from adagauss.experiments.run import RunFolder
+    from adagauss.experiments.run import Run, RunFolder
     from adagauss.parts.drift import NoDrift
 
     reporter = make_reporter(quiet)
     config = _common_config(runs)
-    metrics = [RunFolder(path).result() for path in runs]
+    metrics = [Run.open(path) for path in runs]
     data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
     changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}

@@ -40,11 +40,9 @@ from adagauss.data.images import (
     LabelledImages,
     PixelScale,
     check_labels_exact,
-    merge_pixel_ranges,
     update_pixel_range,
 )
 from adagauss.errors import CheckpointError, DataError
-from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
@@ -144,7 +142,7 @@ def learn_task(
 
     kept = {name: state for name, state in states.items() if state is not None}
     after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
-    runtime.processes.agree(after)
+    runtime.processes.sync_module(after)
     return after, report
 
 
@@ -262,20 +260,6 @@ class Learner:
         theirs = on_device(other.state, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
 
-    def gather(self, part: Gathered) -> None:
-        """Learn images that were summed elsewhere with the features of this learner (`adagauss.shards`), as one task.
-
-        The same as `learn` with all these images, up to rounding and to which of many images judge.
-        """
-        if not part.images:
-            raise DataError("nothing was gathered: there are no images")
-        before = self.state
-        check_labels_exact([*before.classes, *part.labels])
-        exact_classifier(self.method).check(before.network, len({*before.classes, *part.labels}), self.runtime)
-        self._change(lambda known: with_gathered(self.method, known, part, self.runtime))
-        if part.scale is not None:
-            self.scale = merge_pixel_ranges(self.scale, part.scale)
-
     def empty_like(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
         if not self.tasks:
@@ -381,7 +365,7 @@ class Learner:
         learner.state.network.extractor.restore_input(facts["input"])
         if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
             with torch.inference_mode():
-                learner.network.extractor.for_prediction(torch.zeros(1, *shape, device=runtime.device))
+                learner.network.extractor.averaged_over_flips(torch.zeros(1, *shape, device=runtime.device))
         learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner

@@ -58,11 +58,11 @@ class Predictor(nn.Module):
         self.read = scorer.reads(extractor.groups) if self.typical.weight is None else None
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.calibration(self.scorer(self.extractor.for_prediction(images, self.read)))
+        return self.calibration(self.scorer(self.extractor.averaged_over_flips(images, self.read)))
 
     def answers(self, images: Tensor) -> Scores:
         """Scores and typicality."""
-        return self.from_features(self.extractor.for_prediction(images, self.read))
+        return self.from_features(self.extractor.averaged_over_flips(images, self.read))
 
     def from_features(self, features: Tensor) -> Scores:
         """The same from features."""
@@ -196,7 +196,7 @@ class LearnerState(nn.Module):
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
         if classes:
             with torch.inference_mode():
-                size = self.network.extractor.prediction_size
+                size = self.network.extractor.size
                 scores = self.scorer(torch.zeros(1, size, device=memory.means.device))
             columns = scores.shape[1]
             if not bool(torch.isfinite(scores).all()):

@@ -18,7 +18,7 @@ from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.run import RunResult
+from adagauss.experiments.run import Run
 from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter
 from adagauss.utils.process import is_out_of_memory
@@ -50,7 +50,7 @@ class Cell:
 class Outcome:
     """What became of a cell."""
 
-    result: RunResult | None = None
+    result: Run | None = None
     failure: AdagaussError | None = None
     messages: tuple[str, ...] = ()
     abandoned: bool = False

@@ -18,7 +18,7 @@ from adagauss.experiments.cells import Cell
 from adagauss.experiments.config import make_config
 from adagauss.experiments.logs import require_trackers
 from adagauss.experiments.protocols import Protocol
-from adagauss.experiments.run import RunResult
+from adagauss.experiments.run import Run
 from adagauss.experiments.scheduling import run_cells
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
@@ -36,7 +36,7 @@ RECIPES = ("own", *SHARED_RATES)
 class Grid(NamedTuple):
     """The outcome of a grid."""
 
-    results: dict[str, list[RunResult]]
+    results: dict[str, list[Run]]
     """Metrics of every run, by method."""
     failures: dict[str, str]
     """Why a method has no results, or not for all seeds."""
@@ -130,7 +130,7 @@ def run_grid(
     done = {cell: one.result for cell, one in outcomes if one.result is not None}
     if failures and not done:
         raise next(iter(failures.values()))
-    results: dict[str, list[RunResult]] = {}
+    results: dict[str, list[Run]] = {}
     for cell in cells:
         if cell in done:
             results.setdefault(cell.config.method_name, []).append(done[cell])

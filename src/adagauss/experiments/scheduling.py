@@ -133,7 +133,7 @@ def summary(outcome: Outcome) -> str:
     """An outcome in a few words."""
     if outcome.result is None:
         return str(outcome.failure)
-    return f"{100 * outcome.result.details.accuracy[-1]:.1f} %"
+    return f"{100 * outcome.result.curve[-1]:.1f} %"
 
 
 @dataclass

@@ -303,7 +303,7 @@ class _Study:
             else:  # a machine that is gone, full or has other data says nothing about settings
                 self._faults[number] = outcome.failure
             return None
-        accuracy = outcome.result.details.accuracy[-1]
+        accuracy = outcome.result.curve[-1]
         trial = self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
         reached = cell.until or 0
         trial.report(accuracy, reached)

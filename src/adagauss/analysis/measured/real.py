@@ -12,7 +12,12 @@ from adagauss.analysis.distances import class_spectra, distances
 from adagauss.analysis.measured.following import Following
 from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.quantities import BANKS, FOLLOWED, OWN, UNMOVED
-from adagauss.analysis.measured.testing import accuracies, logits_by_class, squared_distances_by_class, with_real
+from adagauss.analysis.measured.testing import (
+    accuracies,
+    logits_by_class,
+    squared_distances_by_class,
+    with_real,
+)
 from adagauss.analysis.visits import Visit, visits
 from adagauss.backbones import Extractor
 from adagauss.core.gaussians import ClassGaussians
@@ -140,7 +145,7 @@ def alternately_mirrored(number: int) -> Changes:
 
 
 def prediction_features(extractor: Extractor, images: Images, runtime: Runtime) -> Tensor:
-    """Features as a prediction has them, without those of a companion."""
+    """Features as a prediction has them."""
     return extract_features(extractor, images, runtime, prediction=True)[:, : extractor.size]
 
 

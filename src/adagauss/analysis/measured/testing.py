@@ -19,10 +19,7 @@ from adagauss.core import linalg
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import FitContext
-<<<<<<< HEAD
-=======
 from adagauss.parts.classifiers import Classifier, MemoryClassifier, SampledLinear
->>>>>>> main
 
 HEAD = SampledLinear(recipe=SampledLinear().recipe.with_changes(batch_size=512))
 """The published code's linear head, 30 epochs of 10,000 samples, in larger batches: a quarter of the steps will do."""
