@@ -41,7 +41,7 @@ from adagauss.data.images import (
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.estimator.labels import check_one_kind
-from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter, session
+from adagauss.experiments.engines import HEARTBEAT_TIMEOUT, CancelledError, HeartbeatReporter, session
 from adagauss.inputs.arrays import as_picture
 from adagauss.inputs.pictures import of_shape
 from adagauss.methods import Method
@@ -487,7 +487,7 @@ def work(
         if orders.threads is not None:
             torch.set_num_threads(orders.threads)
         if reporter is None and orders.session is not None:
-            reporter = SessionReporter(orders.session, number, PATIENCE)
+            reporter = HeartbeatReporter(orders.session, number, HEARTBEAT_TIMEOUT)
         stamp = _stamp(shard, expected)
         learner = _learner(orders.features, orders.features.stat().st_mtime_ns, orders.device)
         found = sum_shard(learner, shard, skip_bad=orders.skip_bad, workers=orders.workers, reporter=reporter)
@@ -496,7 +496,7 @@ def work(
         path = write_part(orders.folder, found.part, shard, stamp, found.digest)
     except ShardError as error:
         return Done(failure=str(error), damaged=True)
-    except AbandonedError as error:
+    except CancelledError as error:
         return Done(failure=str(error), abandoned=True)
     except AdagaussError as error:
         return Done(failure=str(error))
