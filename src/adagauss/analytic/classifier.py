@@ -16,7 +16,7 @@ from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
+from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -25,6 +25,7 @@ from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
 from adagauss.parts.classifiers import Classifier
+from adagauss.report.gathering import LeftOut
 from adagauss.utils.runtime import Runtime
 
 

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.analysis.studies.base import Groups
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Groups, State
+from adagauss.core.state import State
 from adagauss.errors import ConfigError, DataError
 
 BLOCK = 1024

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.analysis.studies.base import Groups
 from adagauss.analytic.moments import (
     Linear,
     MomentSums,
@@ -25,7 +26,7 @@ from adagauss.analytic.moments import (
     strips,
 )
 from adagauss.core.linalg import solve_ridge, summed_columns
-from adagauss.core.state import Groups, State
+from adagauss.core.state import State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 REFINEMENTS = 10

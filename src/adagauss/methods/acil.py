@@ -19,11 +19,12 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from adagauss.analysis.studies.base import Groups
 from adagauss.analytic.ridge import RidgeStream
 from adagauss.backbones import BackboneConfig
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Groups, Scorer, State, as_state
+from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Recipe
 from adagauss.errors import DataError
