@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import RunResult
+    from adagauss.experiments.run import Run
 
 Devices = Annotated[
     int,
@@ -55,13 +55,12 @@ class Order:
     trackers: Sequence[str] = ()
 
 
-def run_together(layout: Layout, order: Order) -> RunResult | None:
+def run_together(layout: Layout, order: Order) -> Run | None:
     """Run in all processes; None where another process tells the result."""
     from adagauss.distributed.launch import first_here, launch
-    from adagauss.experiments.run import RunFolder
 
     launch(_run, layout, order.config.runtime, order)
-    return RunFolder(order.out).result() if first_here() else None
+    return Run.open(order.out) if first_here() else None
 
 
 def _run(processes: Processes, order: Order) -> None:

@@ -63,7 +63,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss run --protocol cifar100-10 --seed 1 --out runs/cifar`
 
-`adagauss run -d digits -s drift.kind=affine -s classifier.tied=0.5`
+`adagauss run -d digits -s drift.kind=affine -s classifier.pooled_shrinkage=0.5`
 
 `adagauss run --out runs/cifar --resume`
 
@@ -296,5 +296,5 @@ def _settings_file(path: Path | None) -> dict[str, Any]:
     except (OSError, YamlError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{tied: 0.5}}'")
+        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{pooled_shrinkage: 0.5}}'")
     return flatten(data)

@@ -19,11 +19,10 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import DATA, ENVIRONMENT, RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
-ENVIRONMENT, DATA = "environment.json", "data.json"
 COMMAND, COMMIT = "command", "commit"
 """Kept with the environment of a run, and not compared when it is resumed: the digest of the source says more."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")

@@ -24,16 +24,13 @@ from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.environment import begin, check_resumed
 from adagauss.experiments.logs import RunLog
-from adagauss.experiments.metrics import Evaluation, mean, summary, task_aware_predictions
+from adagauss.experiments.metrics import Evaluation, mean, task_aware_predictions
 from adagauss.experiments.run import (
     METRICS_FILE,
     ORIGINS,
-    Cost,
-    Details,
     FileSnapshots,
-    ProtocolFacts,
+    Run,
     RunFolder,
-    RunResult,
     TaskFacts,
     Watching,
     real_statistics,
@@ -60,8 +57,8 @@ def run(
     trackers: Sequence[str] = (),
     until: int | None = None,
     processes: Processes | None = None,
-) -> RunResult:
-    """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores.
+) -> Run:
+    """Learn the stream task by task and evaluate after each; returns the run, which the folder stores.
 
     Args:
         config: everything that the numbers depend on.
@@ -92,7 +89,7 @@ def run(
             _begin(folder, config, dataset, runtime, resume, reporter)
         count = len(stream) if until is None else min(until, len(stream))
         if processes.broadcast(lambda: _removed(folder, len(stream))):
-            return _concluded(folder, config, stream, count, processes)
+            return _conclude(folder, config, stream, count, processes)
         done = processes.broadcast(lambda: _go_on_after(folder, reporter))
         testing = _Testing(stream, still=not _joint(config) and config.method.still)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
@@ -116,7 +113,7 @@ def run(
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
-        return _concluded(folder, config, stream, count, processes)
+        return _conclude(folder, config, stream, count, processes)
 
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
@@ -267,35 +264,17 @@ def _evaluate(
     return mean(evaluation.accuracy_per_task())
 
 
-def _concluded(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> RunResult:
-    """The numbers of the run, which the first process finds and the others read."""
-    result = _conclude(folder, config, stream, count) if processes.first else None
-    with processes.file(folder.path / METRICS_FILE) as metrics:
-        return result or RunResult.read(metrics, "run it again")
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> Run:
+    """Store the metrics if every task is finished, and return the run."""
 
+    def store() -> None:
+        if count == len(stream):
+            evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
+            run = Run.of(folder.path, config, evaluations, facts, stream.seen(count - 1))
+            folder.write_json(METRICS_FILE, run.stored_metrics())
 
-def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int) -> RunResult:
-    evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
-    seen = stream.task_classes[:count]
-    result = RunResult(
-        method=config.method_name,
-        preset=config.preset,
-        seed=config.seed,
-        config=config.digest(),
-        protocol=ProtocolFacts(
-            dataset=config.stream.dataset,
-            scale=config.scale,
-            tasks=tuple(len(classes) for classes in seen),
-            classes=tuple(tuple(classes) for classes in seen),
-            test_images=len(evaluations[-1].true),
-        ),
-        metrics=summary(evaluations),
-        details=Details.of(evaluations),
-        cost=Cost.of(facts),
-    )
-    if count == len(stream):
-        folder.write_result(result)
-    return result
+    processes.broadcast(store)
+    return Run(folder.path, count)
 
 
 @dataclass(frozen=True)
