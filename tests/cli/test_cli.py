@@ -91,7 +91,9 @@ def _two_columns(table: str) -> list[tuple[str, str]]:
 
 
 def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
-    result = adagauss("replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.tied=0.5", "--quiet")
+    result = adagauss(
+        "replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.pooled_shrinkage=0.5", "--quiet"
+    )
     assert result.code == 0, result.err
     rows = {line.split()[1]: line for line in result.out.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
@@ -104,7 +106,7 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
 
 def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
     plus = ["--set", "drift.kind=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
-    plus += ["--set", "classifier.tied=0.5"]
+    plus += ["--set", "classifier.pooled_shrinkage=0.5"]
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
     plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalize=false"]
     by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
@@ -126,7 +128,7 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--method", "adagaus"], "did you mean 'adagauss'"),
         (["run", "--dataset", "digit"], "did you mean 'digits'"),
         (["run", "--set", "drift.netwrk=mlp"], "did you mean 'drift.network'"),
-        (["run", "--set", "classifier.tied=3"], "classifier.tied"),
+        (["run", "--set", "classifier.pooled_shrinkage=3"], "classifier.pooled_shrinkage"),
         (["run", "--set", "classifier"], "KEY=VALUE"),
         (["run", "--preset", "papr"], "did you mean 'paper'"),
         (["run", "--tasks", "11"], "only 10 classes"),

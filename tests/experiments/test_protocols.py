@@ -95,7 +95,7 @@ def test_the_published_code_distils_less_on_birds() -> None:
     ("name", "settings", "papers"),
     [
         ("cifar100-10", {}, True),
-        ("cifar100-10", {"classifier.tied": 0.5}, False),
+        ("cifar100-10", {"classifier.pooled_shrinkage": 0.5}, False),
         ("cifar100-10", {"backbone.weights": "other.pth"}, False),
         ("cub-10", {}, False),
         ("cub-10", {"backbone.weights": "resnet18.pth"}, True),

@@ -29,7 +29,9 @@ DatasetName = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.tied=0.5. Repeatable."),
+    typer.Option(
+        "--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.pooled_shrinkage=0.5. Repeatable."
+    ),
 ]
 ProtocolName = Annotated[
     str | None,
@@ -61,7 +63,7 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.tied=0.5; got {pair!r}")
+            raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.pooled_shrinkage=0.5; got {pair!r}")
         try:
             read = parse_yaml(value)
         except YamlError as error:

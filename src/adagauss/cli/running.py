@@ -63,7 +63,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss run --protocol cifar100-10 --seed 1 --out runs/cifar`
 
-`adagauss run -d digits -s drift.kind=affine -s classifier.tied=0.5`
+`adagauss run -d digits -s drift.kind=affine -s classifier.pooled_shrinkage=0.5`
 
 `adagauss run --out runs/cifar --resume`
 

@@ -38,7 +38,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss tune lwf -P cifar100-10-cpu -r representation.terms.distillation.weight=1..20 -r augmentation.flip=true,false`
 
-`adagauss tune fecam --dataset digits --range classifier.tied=0..1.0 --trials 40 --jobs 2`
+`adagauss tune fecam --dataset digits --range classifier.pooled_shrinkage=0..1.0 --trials 40 --jobs 2`
 """
 
 
