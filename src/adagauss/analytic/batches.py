@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,8 +22,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from joblib import Parallel, delayed
-from joblib.externals.loky.process_executor import BrokenProcessPool
+from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
