@@ -75,7 +75,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file of tensors only."""
     path = Path(path).expanduser()
     if not path.is_file():
-        raise ConfigError(f"backbone.weights: there is no file {path}; give the path of a .safetensors or .pth file")
+        raise ConfigError(f"backbone.weights: {path} does not exist; give the path of a .safetensors or .pth file")
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     for wrapper in ("state_dict", "model"):
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
@@ -290,7 +290,7 @@ def hf_model(model: str, spec: BackboneSpec) -> Backbone:
         _LOG.warning("%s has no weight file: the network starts from random weights", folder)
         pretrained = False
     try:
-        # A model folder may contain Python code: it is never run, and the user is not asked to allow it.
+        # A model folder may contain Python code: it is never run.
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, lost = _network(transformers.AutoModel, source, config, pretrained)
         preprocessing = _preprocessing(transformers, source)

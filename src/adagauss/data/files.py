@@ -1,4 +1,4 @@
-"""Images in files: decoded once into memory if they fit, otherwise at every use."""
+"""Images in files: decoded once into memory if they fit, else at every use."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class FileImages:
     """Images in files, as squares of ``size`` pixels (see `decode_image` for modes and cropping).
 
     If all of them fit into ``cache_bytes`` they are decoded once, kept in memory and, if ``cache_dir`` is writable,
-    stored there, so that the next start is fast. Otherwise every batch is decoded when requested. ``workers`` threads
-    decode (Pillow releases the GIL; processes were hardly faster and would have to import the caller's program again);
+    stored there, so that the next start is fast. If they do not fit, every batch is decoded when requested. ``workers``
+    threads decode (Pillow releases the GIL; processes were hardly faster and would import the caller's program again);
     their number never changes the result.
 
     Files that cannot be decoded raise a `DataError`, or are skipped with ``skip_bad_images``: `kept` then holds which
-    of ``paths`` remain, `load_files` selects the labels accordingly, and one warning is logged. ``skip_option`` is how
-    the user asks for that, named in the error. For images that are decoded at every use, only the headers are checked
+    of ``paths`` remain, `load_files` selects the labels accordingly, and one warning is logged. ``skip_option`` is the
+    option for that, named in the error. For images that are decoded at every use, only the headers are checked
     beforehand, unless bad ones are to be skipped: then all are decoded once. An image of more than
     ``max_pixels`` pixels is refused (None: see `adagauss.data.decode.pixel_limit`).
     """
