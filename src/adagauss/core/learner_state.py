@@ -27,7 +27,7 @@ from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.runtime import Runtime
 
 
-class Answers(NamedTuple):
+class Scores(NamedTuple):
     """What is said about some images."""
 
     scores: Tensor
@@ -60,15 +60,15 @@ class Predictor(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.calibration(self.scorer(self.extractor.averaged_over_flips(images, self.read)))
 
-    def answers(self, images: Tensor) -> Answers:
+    def answers(self, images: Tensor) -> Scores:
         """Scores and typicality."""
-        return self.judge(self.extractor.averaged_over_flips(images, self.read))
+        return self.from_features(self.extractor.averaged_over_flips(images, self.read))
 
-    def judge(self, features: Tensor) -> Answers:
+    def from_features(self, features: Tensor) -> Scores:
         """The same from features."""
         scores: Tensor = self.scorer(features)
         margin_score: Tensor = self.typical(features, scores)
-        return Answers(self.calibration(scores), margin_score)
+        return Scores(self.calibration(scores), margin_score)
 
 
 class LearnerState(nn.Module):
@@ -153,11 +153,11 @@ class LearnerState(nn.Module):
             scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
         return checked(scores)
 
-    def answers(self, features: Tensor) -> Answers:
+    def answers(self, features: Tensor) -> Scores:
         """Scores, and how typical each image is of what is known."""
         with torch.inference_mode():
-            blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
-        return Answers(
+            blocks = [self.predictor.from_features(some) for some in torch.split(features, linalg.ROWS)]
+        return Scores(
             checked(torch.cat([one.scores for one in blocks])), torch.cat([one.margin_score for one in blocks])
         )
 
@@ -210,7 +210,7 @@ class LearnerState(nn.Module):
         for name, state in self.states.items():
             state.check()
             for part in (module for module in state.modules() if isinstance(module, State)):
-                for buffer, letters in part.axes.items():
+                for buffer, letters in part.dims.items():
                     for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
                         if sizes.get(letter, size) != size:
                             raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
@@ -326,7 +326,7 @@ class LearnerFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     method: dict[str, Any]
-    state: StateFacts
+    state: StateFacts = Field(alias="knowledge")
     shape: tuple[Side, Side, Side]
     mean: tuple[Number, ...]
     std: tuple[Annotated[Number, Field(gt=0)], ...]
