@@ -42,8 +42,9 @@ def test_a_search_prints_the_best_settings_as_options(
             "the stream has 5 tasks",
         ),
         (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--held-out", "0"], "within 0..1"),
+        (["compare", "--engine", "dusk"], "did you mean 'dask'"),
         (["compare", "--ray", "local", "--slurm", "gpu"], "give one of them"),
-        (["compare", "--log", "tensorbord"], "did you mean 'tensorboard'"),
+        (["compare", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
         (["run", "--log", "tensorbord"], "did you mean 'tensorboard'"),
     ],
 )

@@ -110,11 +110,11 @@ def test_images_in_memory_are_sent_by_value() -> None:
 @pytest.mark.parametrize(
     ("layout", "config", "sentence"),
     [
-        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: ask for fewer"),
+        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: request fewer"),
         (Layout(0), CPU, "at least 1"),
         (Layout(1, nodes=2), CPU, "torchrun --nnodes 2 --nproc-per-node 1"),
-        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, and 2 are wanted: say 'cuda'"),
-        (Layout(2), RuntimeConfig(device="cpu", compile=True), "leave out compile"),
+        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, but 2 were requested: set device=cuda"),
+        (Layout(2), RuntimeConfig(device="cpu", compile=True), "set compile=false"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
@@ -229,4 +229,4 @@ def test_the_command_runs_in_processes_and_shows_their_result(
     assert "Run folder:" in outcome.out
     assert adagauss(*short, "--devices", "2", "--batch-norm", "half").said.endswith("global or local; got 'half'")
     outcome = adagauss(*short, "--devices", "3")
-    assert (outcome.code, "this machine has 2 CPU cores: ask for fewer" in outcome.said) == (2, True)
+    assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)
