@@ -42,8 +42,9 @@ def test_a_search_prints_the_best_settings_as_options(
             "the stream has 5 tasks",
         ),
         (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--held-out", "0"], "within 0..1"),
+        (["compare", "--engine", "dusk"], "did you mean 'dask'"),
         (["compare", "--ray", "local", "--slurm", "gpu"], "give one of them"),
-        (["compare", "--log", "tensorbord"], "did you mean 'tensorboard'"),
+        (["compare", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
         (["run", "--log", "tensorbord"], "did you mean 'tensorboard'"),
     ],
 )
@@ -65,7 +66,7 @@ def test_a_comparison_hands_its_options_to_the_engine_and_to_the_runs(
     from concurrent.futures import ThreadPoolExecutor
 
     # Threads instead of processes: what a process does is tested with the engines.
-    monkeypatch.setattr("adagauss.experiments.executors.WorkerProcesses", ThreadPoolExecutor)
+    monkeypatch.setattr("adagauss.experiments.engines.WorkerProcesses", ThreadPoolExecutor)
     outcome = adagauss("compare", "-m", "frozen", "--seeds", "0,1", *SHORT, "--jobs", "2", "--out", tmp_path)
     assert outcome.code == 0, outcome.err
     assert "frozen, seed 1: done" in outcome.said

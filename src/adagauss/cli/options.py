@@ -24,7 +24,7 @@ DataRoot = Annotated[
 DatasetName = Annotated[
     str,
     typer.Option(
-        "--dataset", "-d", help="Dataset by name (see `adagauss datasets`), or a folder with one folder per class."
+        "--dataset", "-d", help="Dataset by name (see `adagauss list datasets`), or a folder with one folder per class."
     ),
 ]
 Settings = Annotated[
@@ -37,6 +37,10 @@ ProtocolName = Annotated[
     str | None,
     typer.Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
 ]
+ProtocolScale = Annotated[
+    str | None,
+    typer.Option("--scale", help="paper; cpu: a small network and few epochs; few: also 2 classes per task."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
@@ -47,10 +51,13 @@ SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
 
-Trackers = Annotated[
+Loggers = Annotated[
     list[str] | None,
     typer.Option(
-        "--log", metavar="TRACKER", help="tensorboard, mlflow or wandb, beside the log.csv of each run. Repeatable."
+        "--logger",
+        "--log",
+        metavar="LOGGER",
+        help="tensorboard, mlflow or wandb, in addition to the log.csv of each run. Repeatable.",
     ),
 ]
 
@@ -135,7 +142,7 @@ def chosen_stream(context: typer.Context) -> tuple[Protocol | None, StreamConfig
     refuse_beside_protocol(context, names)
     given = context.params
     if given["protocol"]:
-        chosen = protocol(given["protocol"])
+        chosen = protocol(given["protocol"], given.get("scale"))
         return chosen, chosen.stream
     return None, StreamConfig.of({**{name: given[name] for name in names}, "dataset": dataset_name(given["dataset"])})
 

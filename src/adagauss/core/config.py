@@ -21,41 +21,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
-from adagauss.utils.registry import Registry, import_custom
+from adagauss.utils.registry import Registry
 
 if TYPE_CHECKING:
     from adagauss.core.state import State
 
 
-OLD_KEYS: dict[str, str | None] = {
-    "backbone.companion": None,
+OLD_KEYS: dict[str, str] = {
     "classifier.tied": "classifier.pooled_shrinkage",
     "drift.least_steps": "drift.min_steps",
+    "evidence.of_training": "evidence.train_holdout",
 }
-"""Settings of a method under the names of version 0.2.0, and their names now; None: removed."""
-
+"""Setting keys of version 0.2.0 and their present names; a key of a part starts with the role of the part."""
 OLD_KINDS: dict[str, str] = {}
-"""Kinds of parts of version 0.2.0, as ``role.kind``, and their kinds now."""
+"""Kinds of parts of version 0.2.0 and their present names, both as ``role.kind``."""
 
 
-def current_keys(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a method, nested or with dotted keys, with old names replaced.
+def current_key(key: str) -> str:
+    """The present name of a setting key.
 
-    >>> current_keys({"drift": {"kind": "adapter", "least_steps": 0}, "classifier.tied": 0.5})
-    {'drift': {'kind': 'adapter', 'min_steps': 0}, 'classifier.pooled_shrinkage': 0.5}
+    >>> current_key("classifier.tied"), current_key("classifier.log_det")
+    ('classifier.pooled_shrinkage', 'classifier.log_det')
     """
-    found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
     for old, new in OLD_KEYS.items():
-        part, _, field = old.partition(".")
-        for holder, key in ((found, old), (found.get(part), field)):
-            if not isinstance(holder, dict) or key not in holder:
-                continue
-            value = holder.pop(key)
-            if new is not None:
-                holder[new if holder is found else new.partition(".")[2]] = value
-            elif value is not None:
-                raise ConfigError(f"the setting {old} was removed in version 0.3: leave it out")
-    return found
+        if key == old or key.startswith(f"{old}."):
+            return new + key[len(old) :]
+    return key
 
 
 class Requirement(Enum):
@@ -66,10 +57,6 @@ class Requirement(Enum):
         "the covariance of each class",
         "set memory.kind=gaussians with memory.covariance=full (Bayes' rule with one covariance of all classes is "
         "classifier.covariance=shared)",
-    )
-    FACTORS = (
-        "the covariance of each class as few factors and a diagonal",
-        "set memory.kind=gaussians and memory.covariance=low_rank",
     )
     SPREAD = ("the covariance of each class, or one of all classes", "set memory.kind=gaussians")
     KEPT_HEADS = (
@@ -89,6 +76,10 @@ class Requirement(Enum):
     FROZEN_FEATURES = (
         "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
+    )
+    COMPANION = (
+        "features of a second network that is never trained",
+        "set backbone.companion.name=patches and backbone.companion.features=null",
     )
 
     @property
@@ -153,7 +144,9 @@ class Config(BaseModel):
         if not isinstance(settings, Mapping):
             raise ConfigError(f"{where.rstrip('.') or cls.__name__} needs names and values, not {settings!r:.60}")
         try:
-            return cls.model_validate(dict(settings))
+            prefix = f"{role}." if (role := getattr(cls, "role", "")) else ""
+            current = {current_key(f"{prefix}{key}").removeprefix(prefix): value for key, value in settings.items()}
+            return cls.model_validate(current)
         except ValidationError as error:
             raise _readable(error, cls, where) from None
 
@@ -193,13 +186,12 @@ class Part(Config):
         kind = fields.pop("kind", None)
         if kind is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
-        kind = OLD_KINDS.get(f"{role}.{kind}", kind)
-        return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
+        kind = OLD_KINDS.get(f"{role}.{kind}", f"{role}.{kind}").removeprefix(f"{role}.")
+        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
-        """Plain data from which `build` makes an equal part; the kind of a custom part names its module."""
-        kind = Part._registry[self.role].stored_name(self.kind)
-        return {"kind": kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
+        """Plain data from which `build` makes an equal part."""
+        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -238,11 +230,6 @@ def plain(config: Config) -> dict[str, Any]:
     data = _plain(config)
     assert isinstance(data, dict)
     return data
-
-
-def import_parts(data: Mapping[str, Any]) -> None:
-    """Import the modules of the custom parts that stored or given settings name (``kind: module:name``)."""
-    import_custom(value for key, value in flatten(data).items() if key.rpartition(".")[2] == KIND)
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:
@@ -291,8 +278,9 @@ class Layer:
 
     def without(self, settings: Mapping[str, Any]) -> Layer:
         """This layer without the keys that ``settings`` contain."""
-        taken = {*settings, *flatten(settings)}
-        return replace(self, settings={key: value for key, value in self.settings.items() if key not in taken})
+        taken = {current_key(key) for key in (*settings, *flatten(settings))}
+        kept = {key: value for key, value in self.settings.items() if current_key(key) not in taken}
+        return replace(self, settings=kept)
 
 
 @dataclass(frozen=True)
@@ -318,8 +306,8 @@ def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
     spec = plain(start)
     origins = dict.fromkeys(flatten(spec), origin)
     for layer in layers:
-        given = current_keys(layer.settings)
-        changes = given if layer.strict else existing(spec, given)
+        settings = {current_key(key): value for key, value in layer.settings.items()}
+        changes = settings if layer.strict else existing(spec, settings)
         if not changes:
             continue
         touched = {*changes, *_exchanged(spec, changes)}

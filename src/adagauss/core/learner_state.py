@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -27,7 +28,7 @@ from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.runtime import Runtime
 
 
-class Answers(NamedTuple):
+class Scores(NamedTuple):
     """What is said about some images."""
 
     scores: Tensor
@@ -60,15 +61,15 @@ class Predictor(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.calibration(self.scorer(self.extractor.averaged_over_flips(images, self.read)))
 
-    def answers(self, images: Tensor) -> Answers:
+    def answers(self, images: Tensor) -> Scores:
         """Scores and typicality."""
-        return self.judge(self.extractor.averaged_over_flips(images, self.read))
+        return self.from_features(self.extractor.averaged_over_flips(images, self.read))
 
-    def judge(self, features: Tensor) -> Answers:
+    def from_features(self, features: Tensor) -> Scores:
         """The same from features."""
         scores: Tensor = self.scorer(features)
         margin_score: Tensor = self.typical(features, scores)
-        return Answers(self.calibration(scores), margin_score)
+        return Scores(self.calibration(scores), margin_score)
 
 
 class LearnerState(nn.Module):
@@ -153,11 +154,11 @@ class LearnerState(nn.Module):
             scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
         return checked(scores)
 
-    def answers(self, features: Tensor) -> Answers:
+    def answers(self, features: Tensor) -> Scores:
         """Scores, and how typical each image is of what is known."""
         with torch.inference_mode():
-            blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
-        return Answers(
+            blocks = [self.predictor.from_features(some) for some in torch.split(features, linalg.ROWS)]
+        return Scores(
             checked(torch.cat([one.scores for one in blocks])), torch.cat([one.margin_score for one in blocks])
         )
 
@@ -210,7 +211,7 @@ class LearnerState(nn.Module):
         for name, state in self.states.items():
             state.check()
             for part in (module for module in state.modules() if isinstance(module, State)):
-                for buffer, letters in part.axes.items():
+                for buffer, letters in part.dims.items():
                     for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
                         if sizes.get(letter, size) != size:
                             raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
@@ -259,6 +260,40 @@ class LearnerState(nn.Module):
         if known.tasks:
             known.network.extractor.end_first_task()
         return known.eval()
+
+
+@dataclass(frozen=True)
+class StoredItem:
+    """One item that a learner stores besides its network."""
+
+    place: str
+    size: int
+    """In bytes."""
+    contents: str
+
+
+def stored_items(state: LearnerState) -> list[StoredItem]:
+    """All that is stored besides the network, largest first."""
+    places: list[tuple[str, State]] = [("memory", state.memory)] if len(state.memory) else []
+    for name, part in state.states.items():
+        places += [(name, module) for module in part.modules() if isinstance(module, State)]
+    items = []
+    for place, module in places:
+        buffers = [module.get_buffer(name) for name in module.dims]
+        size = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+        items.append(StoredItem(place, size, module.contents))
+    return sorted((item for item in items if item.size), key=lambda item: -item.size)
+
+
+def single_image_classes(state: LearnerState) -> list[Label]:
+    """Classes of one image, of which a mean or a sum is stored: it equals the feature of that image.
+
+    A mirrored copy of the image does not count as a second one.
+    """
+    if not len(state.memory) and state.scorer.class_sums is None:
+        return []
+    learned = state.evidence.learned.tolist()
+    return [label for label, count in zip(state.classes, learned, strict=True) if count == 1]
 
 
 def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> None:
@@ -326,7 +361,7 @@ class LearnerFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     method: dict[str, Any]
-    state: StateFacts
+    state: StateFacts = Field(alias="knowledge")
     shape: tuple[Side, Side, Side]
     mean: tuple[Number, ...]
     std: tuple[Annotated[Number, Field(gt=0)], ...]

@@ -66,7 +66,7 @@ UNTRAINED = tuple(
             "backbone.options.filters": 2000,
             "backbone.options.scales": 3,
             "classifier.strengths": (30.0, 100.0, 300.0),
-            "classifier.judged": 500,
+            "classifier.loo_images": 500,
         },
     },
     fixed=UNTRAINED,
@@ -106,7 +106,7 @@ def analytic() -> Method:
     installed = backbone_info("efficientnet_lite0").available
     options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
     return Method(
-        backbone=BackboneConfig(name="still", features=None, options=options),
+        backbone=BackboneConfig(name="frozen", features=None, options=options),
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
