@@ -11,12 +11,13 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from adagauss.analysis.studies.base import Groups
 from adagauss.backbones import Network
 from adagauss.core import linalg, low_rank
 from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians, LowRank
-from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.state import Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
