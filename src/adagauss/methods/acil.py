@@ -192,7 +192,7 @@ class DualStreamScorer(AnalyticScorer):
         z = features.to(self.expansion) @ self.expansion
         return z.relu() @ self.main.weight + self.amount * (z.tanh() @ self.compensation.weight)
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         streams = (self.main.remap_classes(groups), self.compensation.remap_classes(groups))
         return type(self)(self.expansion, *streams, self.amount)
 

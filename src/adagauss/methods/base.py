@@ -18,7 +18,6 @@ from adagauss.core.config import (
     Requirement,
     Resolved,
     check_requirements,
-    current_keys,
     import_parts,
     part_of,
     resolve,
@@ -45,11 +44,6 @@ class Method(Config):
     drift: Annotated[Drift, part_of("drift")]
     classifier: Annotated[Classifier, part_of("classifier")]
     evidence: Annotated[Holdout, part_of("evidence")] = Field(default_factory=Holdout)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_current_names(cls, data: Any) -> Any:
-        return current_keys(data) if isinstance(data, Mapping) else data
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Method:
