@@ -16,7 +16,7 @@ from adagauss.methods import make_method, method_info
 from adagauss.methods.base import _METHODS, MODULES, OLD_NAMES, REMOVED, REMOVED_PRESETS, methods
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_method.py"
-RUN = ("-d", "digits", "--sizes", "2,2", "--epochs", "1", "--set", "backbone.name=convnet", "--quiet")
+RUN = ("-d", "digits", "--tasks", "2", "--epochs", "1", "--set", "backbone.name=convnet", "--quiet")
 
 
 def adagauss(folder: Path, *words: str) -> str:
@@ -98,5 +98,5 @@ def test_old_names_are_accepted_and_removed_ones_say_what_to_use() -> None:
 def test_old_setting_keys_are_accepted() -> None:
     method = make_method("adagauss", settings={"classifier.tied": 0.5, "drift.least_steps": 7})
     assert (method.classifier.spec()["pooled_shrinkage"], method.drift.spec()["min_steps"]) == (0.5, 7)
-    with pytest.raises(ConfigError, match=r"backbone\.companion was removed"):
+    with pytest.raises(ConfigError, match=r"companion networks were removed"):
         make_method("adagauss", settings={"backbone.companion": {"name": "patches"}})
