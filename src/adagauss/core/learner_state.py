@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -259,6 +260,40 @@ class LearnerState(nn.Module):
         if known.tasks:
             known.network.extractor.end_first_task()
         return known.eval()
+
+
+@dataclass(frozen=True)
+class StoredItem:
+    """One item that a learner stores besides its network."""
+
+    place: str
+    size: int
+    """In bytes."""
+    contents: str
+
+
+def stored_items(state: LearnerState) -> list[StoredItem]:
+    """All that is stored besides the network, largest first."""
+    places: list[tuple[str, State]] = [("memory", state.memory)] if len(state.memory) else []
+    for name, part in state.states.items():
+        places += [(name, module) for module in part.modules() if isinstance(module, State)]
+    items = []
+    for place, module in places:
+        buffers = [module.get_buffer(name) for name in module.dims]
+        size = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+        items.append(StoredItem(place, size, module.contents))
+    return sorted((item for item in items if item.size), key=lambda item: -item.size)
+
+
+def single_image_classes(state: LearnerState) -> list[Label]:
+    """Classes of one image, of which a mean or a sum is stored: it equals the feature of that image.
+
+    A mirrored copy of the image does not count as a second one.
+    """
+    if not len(state.memory) and state.scorer.class_sums is None:
+        return []
+    learned = state.evidence.learned.tolist()
+    return [label for label, count in zip(state.classes, learned, strict=True) if count == 1]
 
 
 def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> None:
