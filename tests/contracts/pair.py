@@ -40,7 +40,7 @@ SHORT = {
     "representation.later.learning_rate": 0.001,
     "drift.recipe.epochs": 1,
     "drift.adam.epochs": 1,
-    "drift.least_steps": 2,
+    "drift.min_steps": 2,
     "classifier.recipe.epochs": 1,
 }
 ENLARGING = ("pass", "il2a", "ssre")
