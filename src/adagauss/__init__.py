@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adagauss.bayes import GaussianBayes as GaussianBayes
+    from adagauss.classifier import IncrementalClassifier as IncrementalClassifier
     from adagauss.drift import Drift as Drift
-    from adagauss.estimator import IncrementalClassifier as IncrementalClassifier
     from adagauss.gaussians import ClassGaussians as ClassGaussians
     from adagauss.learner import Learner as Learner
     from adagauss.methods import Method as Method
@@ -28,7 +28,7 @@ _HOMES = {
     "CurrentTask": "adagauss.task",
     "Drift": "adagauss.drift",
     "GaussianBayes": "adagauss.bayes",
-    "IncrementalClassifier": "adagauss.estimator",
+    "IncrementalClassifier": "adagauss.classifier",
     "Learner": "adagauss.learner",
     "Method": "adagauss.methods",
     "make_method": "adagauss.methods",

@@ -5,67 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from adagauss import linalg
-from adagauss.backbones import Extractor, Network
+from adagauss.backbones import Network
 from adagauss.classifiers import Scorer
 from adagauss.data.images import Images, Label
-from adagauss.errors import DataError, NumericalError
+from adagauss.errors import DataError
 from adagauss.evidence import Evidence, Typicality
 from adagauss.gaussians import ClassGaussians
 from adagauss.methods import Method
+from adagauss.predictor import PredictionBatch, Predictor
 from adagauss.runtime import Runtime
 from adagauss.state import Learned
 from adagauss.task import extract_features
-from adagauss.temperature import Calibration
-
-
-class Answers(NamedTuple):
-    """What is said about some images."""
-
-    scores: Tensor
-    """(N, C): a softmax makes them truthful probabilities."""
-    typicality: Tensor
-    """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
-
-
-class Predictor(nn.Module):
-    """Images in 0..1 to scores, whose softmax are truthful probabilities: one module to export, serve or measure.
-
-    `answers` also says how typical the images are of what is known.
-    """
-
-    def __init__(
-        self,
-        extractor: Extractor,
-        scorer: Scorer,
-        calibration: Calibration = Calibration(),  # noqa: B008 - immutable
-        typical: Typicality | None = None,
-    ) -> None:
-        super().__init__()
-        self.extractor = extractor
-        self.scorer = scorer
-        self.calibration = calibration
-        self.typical = typical if typical is not None else Typicality()
-        # What no score depends on need not be computed: patches of photographs, mostly, or the network for drawings.
-        self.read = scorer.reads(extractor.groups) if self.typical.weight is None else None
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.calibration(self.scorer(self.extractor.for_prediction(images, self.read)))
-
-    def answers(self, images: Tensor) -> Answers:
-        """Scores and typicality."""
-        return self.judge(self.extractor.for_prediction(images, self.read))
-
-    def judge(self, features: Tensor) -> Answers:
-        """The same from features."""
-        scores: Tensor = self.scorer(features)
-        typicality: Tensor = self.typical(features, scores)
-        return Answers(self.calibration(scores), typicality)
 
 
 class Knowledge(nn.Module):
@@ -115,14 +70,14 @@ class Knowledge(nn.Module):
 
     @property
     def predictor(self) -> Predictor:
-        """What turns images into scores, whole."""
+        """The module that maps images to scores."""
         return self._predictor
 
     @cached_property
     def _predictor(self) -> Predictor:
-        # What is known never changes, so this is found once; it is no part of what is saved.
-        typical = Typicality.of(self.memory, self.scorer.power)
-        return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, typical).eval()
+        # The state never changes, so the predictor is built once; it is not saved.
+        margin = Typicality.of(self.memory, self.scorer.power)
+        return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, margin).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> Knowledge:
         """Torch's way to another device or memory order, on which the predictor is made anew."""
@@ -140,34 +95,18 @@ class Knowledge(nn.Module):
         """(N, S) features."""
         return extract_features(self.network.extractor, images, runtime, prediction=True)
 
-    def asked(self, images: Images, runtime: Runtime) -> Tensor:
-        """As `features`, for answers of this knowledge only: features that no answer depends on may be zeros."""
-        return extract_features(self.network.extractor, images, runtime, prediction=True, read=self.predictor.read)
+    def predict(self, images: Images, runtime: Runtime) -> PredictionBatch:
+        """Predict images; feature groups that no score depends on are not computed."""
+        extractor, read = self.network.extractor, self.predictor.read
+        return self.predict_features(extract_features(extractor, images, runtime, prediction=True, read=read))
+
+    def predict_features(self, features: Tensor) -> PredictionBatch:
+        """Predict from features."""
+        return PredictionBatch.of(self.predictor, features, self.classes, self.evidence)
 
     def scores(self, features: Tensor) -> Tensor:
-        """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""
-        with torch.inference_mode():
-            scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
-        return checked(scores)
-
-    def answers(self, features: Tensor) -> Answers:
-        """Scores, and how typical each image is of what is known."""
-        with torch.inference_mode():
-            blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
-        return Answers(
-            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.typicality for one in blocks])
-        )
-
-    def unknownness(self, features: Tensor) -> Tensor:
-        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        return self.evidence.unknownness(self.answers(features).typicality)
-
-    def sets(self, features: Tensor, coverage: float) -> list[list[Label]]:
-        """For each image, the classes among which the right one is with this probability, likeliest first."""
-        scores, classes = self.scores(features), self.classes
-        inside = self.evidence.sets(scores, coverage).sum(1).tolist()
-        order = scores.argsort(1, descending=True).tolist()
-        return [[classes[column] for column in row[:number]] for row, number in zip(order, inside, strict=True)]
+        """(N, C) calibrated scores of features, columns in the order of `classes`."""
+        return self.predict_features(features).scores
 
     @property
     def bytes_per_class(self) -> int:
@@ -272,14 +211,3 @@ def check_types(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> 
     for name, tensor in wanted.items():
         if name in tensors and tensors[name].dtype != tensor.dtype:
             raise ValueError(f"{name} holds numbers of the type {tensors[name].dtype}, not {tensor.dtype}")
-
-
-def checked(scores: Tensor) -> Tensor:
-    """The scores, if they are numbers."""
-    # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
-    if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
-        raise NumericalError(
-            "the scores of some images are no numbers: the network or the classifier has become useless, or its file "
-            "was tampered with; use a learner that was saved earlier"
-        )
-    return scores

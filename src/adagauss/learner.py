@@ -16,12 +16,14 @@ from adagauss.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.config import plain
 from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, joined_scale, noticed_scale
-from adagauss.errors import CheckpointError, DataError
+from adagauss.errors import CheckpointError, DataError, deprecated
 from adagauss.evidence import ClassSummary
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.gaussians import ClassGaussians
 from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
+from adagauss.predictor import PredictionBatch
+from adagauss.progress import Reporter
 from adagauss.runtime import Runtime
 from adagauss.saved import UNFIT, LearnerFacts, check_labels, check_size
 from adagauss.upkeep import blank, check_alike, check_known, check_still, forgotten, joined, merged, on_device, renamed
@@ -186,27 +188,29 @@ class Learner:
         """(N, C) scores of features, columns in the order of `classes`."""
         return self.knowledge.scores(features)
 
+    def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
+        """Predict images: labels, probabilities, prediction sets and out-of-distribution scores from the same scores."""
+        runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
+        return self.knowledge.predict(self.of_shape(images), runtime)
+
     def predict(self, images: Images) -> list[Label]:
-        """The most likely class of each image."""
-        known = self.knowledge
-        winners = known.scores(known.asked(self.of_shape(images), self.runtime)).argmax(1)
-        return [known.classes[index] for index in winners.tolist()]
+        """Return the most probable class of each image."""
+        found = self.predictions(images)
+        return [found.columns[column] for column in found.scores.argmax(1).tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
-        known = self.knowledge
-        scores = known.scores(known.asked(self.of_shape(images), self.runtime))
-        return torch.softmax(scores.double(), dim=1)
-
-    def predict_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
-        """For each image, the classes among which the right one is with this probability, likeliest first."""
-        known = self.knowledge
-        return known.sets(known.asked(self.of_shape(images), self.runtime), coverage)
+        return torch.softmax(self.predictions(images).scores.double(), dim=1)
 
     def unknownness(self, images: Images) -> Tensor:
-        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        known = self.knowledge
-        return known.unknownness(known.asked(self.of_shape(images), self.runtime))
+        """Deprecated: use ``predictions(images).ood_score()``."""
+        deprecated("unknownness", "predictions(images).ood_score()")
+        return self.predictions(images).ood_score()
+
+    def predict_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
+        """Deprecated: use ``predictions(images).prediction_sets(coverage)``."""
+        deprecated("predict_sets", "predictions(images).prediction_sets(coverage)")
+        return self.predictions(images).prediction_sets(coverage)
 
     def summary(self) -> list[ClassSummary]:
         """What is known about the answers for each class."""

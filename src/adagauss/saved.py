@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, build_extractor
-from adagauss.checkpoint import load_tensors
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
@@ -134,16 +132,3 @@ def check_labels(labels: Sequence[Label]) -> None:
             )
         if isinstance(label, float) and not math.isfinite(label):
             raise CheckpointError(f"label {label!r} is no number that a saved learner can hold: rename the class")
-
-
-def constructor_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """The arguments of the classifier's constructor in a file, if there are any: those it has, and no others."""
-    _, facts = load_tensors(path, "learner")
-    try:
-        said = LearnerFacts.of(facts)
-        given = said.about.get("estimator", {})
-        if not isinstance(given, dict) or not given.keys() <= set(names):
-            raise DataError("about.estimator does not hold the arguments of a classifier")
-    except DataError as error:
-        raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from None
-    return {"seed": said.seed, **given}

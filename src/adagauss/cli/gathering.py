@@ -16,7 +16,7 @@ from adagauss.errors import ConfigError
 from adagauss.names import visible
 
 if TYPE_CHECKING:
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
     from adagauss.shards import Gathering
 
 EXAMPLES = """**Examples:**
@@ -96,11 +96,9 @@ def gather(
     _report(classifier, model, found, perf_counter() - started)
 
 
-def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> Model:
+def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> IncrementalClassifier:
     """The model in the file, one that an earlier command has begun, or a new one."""
-    from adagauss.cli.classifier import Model
-    from adagauss.estimator import default_method
-    from adagauss.estimator.choices import json_ready
+    from adagauss.classifier import IncrementalClassifier, default_method
     from adagauss.shards import find_shards
     from adagauss.shards.beginning import first_pictures
     from adagauss.shards.stock import FEATURES
@@ -121,21 +119,22 @@ def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> M
         "image_size": given["image_size"],
         "seed": given["seed"],
     }
-    fresh = Model(**wanted, device=given["device"], verbose=not given["quiet"])
+    fresh = IncrementalClassifier(**wanted, device=given["device"], verbose=not given["quiet"])
     if (folder / FEATURES).exists():
         opened = open_model(folder / FEATURES, quiet=given["quiet"])
-        if json_ready({name: getattr(opened, name) for name in wanted}) != json_ready(wanted):
+        if {name: opened.stored_params()[name] for name in wanted} != {
+            name: fresh.stored_params()[name] for name in wanted
+        }:
             raise ConfigError(
                 f"{folder} holds shards for a model with other settings: give those, or delete the folder"
             )
         return opened
-    classifier = fresh.partial_fit(*first_pictures(shards)).blank()
-    parameters = json_ready(classifier.parameters())
-    classifier.learner_.save(folder / FEATURES, about={"estimator": parameters})
+    classifier = fresh.partial_fit(*first_pictures(shards)).empty_like()
+    classifier.learner_.save(folder / FEATURES, about={"estimator": classifier.stored_params()})
     return classifier
 
 
-def _report(classifier: Model, model: Path, found: Gathering, seconds: float) -> None:
+def _report(classifier: IncrementalClassifier, model: Path, found: Gathering, seconds: float) -> None:
     images, shards = terminal.counted(found.images, "image"), terminal.counted(found.shards, "shard")
     rate = f", {found.images / seconds:,.0f} per second" if found.images else ""
     typer.echo(visible(f"Gathered {images} from {shards} in {seconds:.1f} s{rate}."))

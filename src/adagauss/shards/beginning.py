@@ -11,8 +11,8 @@ from PIL import Image
 from adagauss.data.decode import decode_image, image_size
 from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.images import Label, evenly_spaced
+from adagauss.data.inputs import as_picture
 from adagauss.errors import DataError
-from adagauss.inputs.arrays import as_picture
 from adagauss.shards.example import Example, ShardError
 from adagauss.shards.finding import Shard
 

@@ -16,9 +16,9 @@ from filelock import FileLock, Timeout
 
 from adagauss.atomic import remove_lastingly
 from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.classifier import check_one_kind
 from adagauss.data.images import Label
 from adagauss.errors import CheckpointError, DataError
-from adagauss.estimator.labels import check_one_kind
 from adagauss.gathered import Gathered
 from adagauss.saved import UNFIT
 from adagauss.shards.example import ShardError

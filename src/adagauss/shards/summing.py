@@ -13,10 +13,10 @@ import torch
 from adagauss.data.decode import Pixels, decode_image
 from adagauss.data.files import some_named
 from adagauss.data.images import ArrayImages, LabelledImages, PixelScale
+from adagauss.data.inputs import of_shape
 from adagauss.data.parallel import failures
 from adagauss.errors import DataError
 from adagauss.gathered import KEY_BITS, Gathered, exact_classifier, nothing_gathered, occasion
-from adagauss.inputs.pictures import of_shape
 from adagauss.learner import Learner
 from adagauss.progress import Reporter
 from adagauss.shards.example import Example, ShardError
