@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
-from adagauss.allocator import OWN_CHOICE
+from adagauss.utils.process import OWN_CHOICE
 
 from .measure import Ratio, milliseconds
 
 STEP = """
 import sys
-from adagauss.allocator import keep_freed_memory
+from adagauss.utils.process import keep_freed_memory
 backbone, side, how = sys.argv[1:]
 if how == "kept":
     keep_freed_memory()

@@ -24,10 +24,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from adagauss import IncrementalClassifier
-from adagauss.backbones.efficientnet_lite import EfficientNetLite
-from adagauss.backbones.resizing import resized
+from adagauss.backbones.efficientnet import EfficientNetLite
+from adagauss.backbones.extractor import resized
+from adagauss.core.learn import Learner
 from adagauss.data.images import LabelledImages
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 
 from .real_data import read

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.exact import ExactBest, ExactClassifier, ExactLDA, ExactRidge
+from adagauss.core.calibration import Evidence, typicality
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.evidence import Evidence
-from adagauss.evidence.typicality import typicality
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.sums import Choice, FeatureSums, Weighing
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.bayes_scorers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer
-from adagauss.gaussians import RANK, CovarianceKind, new_bank
-from adagauss.linalg import Whitening
-from adagauss.low_rank import FactoredWhitening
+from adagauss.core.gaussians import RANK, CovarianceKind, new_bank
+from adagauss.core.linalg import Whitening
+from adagauss.core.low_rank import FactoredWhitening
 
 from .measure import best_times
 

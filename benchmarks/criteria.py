@@ -15,13 +15,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.core.calibration import surprises
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.patches import PatchSettings, fit_patches
 from adagauss.sums import FeatureSums, Strength, Weighing
 from adagauss.sums.choice import SOUND, STRENGTHS
-from adagauss.temperature import surprises
 
 from .dictionaries import halves, views
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.patches import SIDE
-from adagauss.backbones.resizing import ResizedImages
 from adagauss.data.images import ArrayImages, Images, Subset
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.sums import Choice, FeatureSums, Linear, Strength, Weighing

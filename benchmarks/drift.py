@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, mlp
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.drift import Adapter
-from adagauss.gaussians import ClassGaussians
-from adagauss.networks import mlp
-from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime
 
 from .measure import Ratio
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.data.orders import class_order
+from adagauss.data.stream import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.sums import Choice, FeatureSums, Strength, Weighing
 

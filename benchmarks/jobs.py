@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.runs.grid import run_grid
 from adagauss.shards import gather

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.runs import RunFolder
 
 from .real_data import read

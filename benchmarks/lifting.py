@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.data.images import ArrayImages, Images, LabelledImages
-from adagauss.data.orders import class_order
+from adagauss.data.stream import class_order
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.patches.photographs import photograph_crops
 from adagauss.sums import Choice, FeatureSums, Strength, Weighing

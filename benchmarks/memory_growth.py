@@ -6,8 +6,8 @@ import gc
 
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 
 from .measure import Ratio, _resident, mebibytes

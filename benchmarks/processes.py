@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.learner import Learner
+from adagauss.distributed.launch import Layout, together
+from adagauss.distributed.processes import Processes
 from adagauss.methods import make_method
-from adagauss.parallel import Processes
-from adagauss.parallel.launching import Layout, together
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 CPU = RuntimeConfig(device="cpu")
 SIDE, CLASSES = 32, 4

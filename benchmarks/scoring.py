@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adagauss.linalg import squared_distances, whiten
+from adagauss.core.linalg import squared_distances, whiten
 
 from .measure import Ratio, best_times, mebibytes, milliseconds, peak_extra_bytes
 

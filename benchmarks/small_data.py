@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.methods import make_method
 
 from .real_data import read

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.core.learn import Learner
+from adagauss.core.task import extract_features
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.task import extract_features
 
 from .real_data import read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adagauss.linalg import solve_ridge
+from adagauss.core.linalg import solve_ridge
 from adagauss.sums import FeatureSums, Ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds

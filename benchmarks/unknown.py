@@ -14,12 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adagauss.assessment import keep
 from adagauss.classifiers import Bayes
-from adagauss.evidence import Evidence, Typicality
-from adagauss.evidence.typicality import typicality
-from adagauss.gaussians import ClassGaussians
-from adagauss.sums import Discriminant, FeatureSums, Ridge, oas_shrinkage
+from adagauss.core.calibration import Evidence, Typicality, keep, typicality
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import oas_shrinkage
+from adagauss.sums import Discriminant, FeatureSums, Ridge
 
 from .still_features import Part, still_features
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from adagauss import allocator
+from adagauss.utils import process as allocator
 
 FAULTS = """
 import sys
-from adagauss.allocator import keep_freed_memory
+from adagauss.utils.process import keep_freed_memory
 if sys.argv[1] == "keep" and not keep_freed_memory():
     sys.exit("not on glibc")
 import resource, torch

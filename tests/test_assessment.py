@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.assessment import keep
 from adagauss.backbones import Network
+from adagauss.core.calibration import keep
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.learner import Learner
-from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught, toy_images
 
 

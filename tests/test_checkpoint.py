@@ -20,13 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss import atomic, checkpoint
-from adagauss.checkpoint import load_tensors, save_json, save_tensors
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils import checkpoint
+from adagauss.utils import files as atomic
+from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 TENSORS = {
     "weights": torch.arange(6, dtype=torch.float64).view(2, 3),

@@ -11,12 +11,15 @@ import torch
 from sklearn.datasets import load_digits
 
 from adagauss.backbones.registry import BackboneInfo
-from adagauss.classifier import IncrementalClassifier, best_method
+from adagauss.classifiers.together import Together
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import AdagaussError, ConfigError
-from adagauss.learner import Learner
+from adagauss.estimator import IncrementalClassifier
+from adagauss.estimator.choices import Words
+from adagauss.estimator.trials import best_method
 from adagauss.methods import Method, make_method
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 Array = npt.NDArray[Any]
 DIGITS = load_digits()
@@ -24,26 +27,30 @@ PIXELS: Array = np.rint(DIGITS.images * (255 / 16)).astype(np.uint8)
 SETTINGS = {"backbone.options.filters": 20}
 
 
-def methods(effort: str = "good", **given: Any) -> list[Method]:
-    return list(IncrementalClassifier(effort=effort, **given)._methods(photographs=False).values())
+def words(effort: str = "good", method: str | None = None, backbone: str | None = None) -> Words:
+    return Words(method, None, effort, None, None, backbone)
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_no_effort_trains_and_best_also_tries_a_larger_setting(
-    installed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_last_of_the_best_trains(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BackboneInfo, "available", installed)
-    for effort, number in {"quick": 1, "good": 1, "best": 2}.items():
-        assert [method.trains for method in methods(effort)] == [False] * number
-    assert methods("best")[0] == methods("good")[0], "the default method is one of those compared"
+    for effort, trains in {"quick": [False], "good": [False], "best": [False, False, True]}.items():
+        assert [method.trains for method in words(effort).methods(photographs=False).values()] == trains
+    usual, _, trained = words("best").methods(photographs=False).values()
+    assert usual == next(iter(words("good").methods(photographs=False).values())), (
+        "the usual method is among those tried"
+    )
+    assert trained.backbone.companion == usual.backbone
+    assert isinstance(trained.classifier, Together)
+    assert trained.classifier.still == usual.classifier
 
 
-def test_effort_chooses_the_method_itself() -> None:
+def test_effort_speaks_for_itself() -> None:
     with pytest.raises(ConfigError, match="did you mean 'quick'"):
-        methods("quik")
-    for effort, given in (("best", {"method": "adagauss"}), ("quick", {"backbone": "convnet"})):
+        words("quik").methods(photographs=False)
+    for wrong in (words("best", method="adagauss"), words("quick", backbone="convnet")):
         with pytest.raises(ConfigError, match="chooses the method itself"):
-            methods(effort, **given)
+            wrong.methods(photographs=False)
 
 
 def test_quick_learns_without_a_pretrained_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +82,7 @@ def test_the_method_that_recognises_most_held_out_images_is_kept() -> None:
     reporter = Telling()
     for candidates in ({"sound": sound, "blind": blind}, {"blind": blind, "sound": sound}):
         assert best_method(candidates, digits(300), learner_of, reporter) == sound
-    assert all(text.startswith("sound is used; accuracy on 6") for text in reporter.said)
+    assert all(text.startswith("sound is kept; of 6") for text in reporter.said)
 
 
 def small(method: str, epochs: int) -> Method:
@@ -120,7 +127,7 @@ def test_a_method_that_cannot_learn_such_images_is_left_out() -> None:
     impossible = make_method("exact", settings={**SETTINGS, "backbone.options.patch_sizes": (30,)})
     reporter = Telling()
     assert best_method({"sound": sound, "impossible": impossible}, digits(200), learner_of, reporter) == sound
-    assert any(text.startswith("impossible cannot learn these images") for text in reporter.said)
+    assert any(text.startswith("impossible cannot be tried") for text in reporter.said)
     with pytest.raises(AdagaussError):
         best_method({"impossible": impossible, "sound": sound}, digits(200), learner_of, Reporter())
 

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear, Scorer
-from adagauss.config import Part
+from adagauss.core.config import Part
+from adagauss.core.gaussians import ClassGaussians, CovarianceKind
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.gaussians import ClassGaussians, CovarianceKind
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SIZE, CLASSES = 5, 3

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from adagauss.core.calibration import Confusions, Evidence
+from adagauss.core.state import Groups
 from adagauss.errors import DataError
-from adagauss.evidence import Evidence
-from adagauss.evidence.confusions import Confusions
-from adagauss.state import Groups
 
 CLASSES = 5
 COLUMNS = st.integers(0, CLASSES - 1)

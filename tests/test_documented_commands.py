@@ -12,10 +12,9 @@ import typer.main
 
 from adagauss.cli import app
 from adagauss.cli.options import parse_settings
-from adagauss.config import plain
+from adagauss.core.config import flatten, plain
 from adagauss.methods import make_method, methods
 from adagauss.runs.protocols import protocol
-from adagauss.settings import flatten
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
+from adagauss.core.gaussians import ClassGaussians, CovarianceKind
+from adagauss.core.linalg import Affine, sample_covariance
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
 from adagauss.drift.maps import ViewBatches
-from adagauss.gaussians import ClassGaussians, CovarianceKind
-from adagauss.linalg import Affine, sample_covariance
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 SIZE, ROWS = 4, 400
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
+from adagauss.core.train import Recipe
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.drift import Adapter, AffineMap
 from adagauss.drift.health import Fit, collapse, collapse_warning, relative_error
 from adagauss.drift.maps import ViewBatches
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.progress import Reporter
-from adagauss.runtime import Runtime
-from adagauss.training import Recipe
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 from tests.test_drift import NEW, OLD, TRUE, memory, task_of
 
 FEW = Recipe(epochs=1, batch_size=400, learning_rate=1e-4, clip_norm=1.0)

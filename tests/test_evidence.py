@@ -8,13 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from adagauss.core.calibration import (
+    BINS,
+    Calibration,
+    Evidence,
+    Typicality,
+    bin_of,
+    discriminants,
+    largest_with,
+    share_above,
+    smallest_with,
+    typicality,
+)
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import oas_shrinkage
 from adagauss.errors import ConfigError
-from adagauss.evidence import Evidence, Typicality, discriminants
-from adagauss.evidence.bins import BINS, bin_of, largest_with, share_above, smallest_with
-from adagauss.evidence.typicality import typicality
-from adagauss.gaussians import ClassGaussians
-from adagauss.sums import oas_shrinkage
-from adagauss.temperature import Calibration
 
 CLASSES = 5
 

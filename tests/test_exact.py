@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import build_extractor
-from adagauss.backbones.still import StillTrunk
+from adagauss.backbones.frozen import StillTrunk
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError, DataError
-from adagauss.learner import Learner
 from adagauss.methods import make_method, methods
 from adagauss.runs import make_config
 from adagauss.runs.protocols import PROTOCOLS

@@ -14,9 +14,9 @@ from scipy.stats import multivariate_normal
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
+from adagauss.core.gaussians import ClassGaussians, CovarianceKind
+from adagauss.core.linalg import Affine
 from adagauss.errors import ConfigError, DataError
-from adagauss.gaussians import ClassGaussians, CovarianceKind
-from adagauss.linalg import Affine
 
 SIZE = 4
 KINDS: tuple[CovarianceKind, ...] = ("full", "diagonal", "none")

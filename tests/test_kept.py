@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from adagauss.core.state import Learned
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.kept import formula, kept, single_images, table
-from adagauss.state import Learned
 from adagauss.sums.packed import packed_numbers
 from tests.contracts.toy import LEARNING, taught, toy_learner, toy_tasks
 

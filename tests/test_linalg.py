@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from adagauss import linalg
+from adagauss.core import linalg
 from adagauss.errors import ConfigError, NumericalError
 
 few_examples = settings(max_examples=20, deadline=None)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.linalg import ranks, sample_covariance
+from adagauss.core.linalg import ranks, sample_covariance
 from adagauss.losses import anti_collapse, feature_norm, logit_distillation, squared_error
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss import linalg, low_rank
-from adagauss.low_rank import Factored
+from adagauss.core import linalg, low_rank
+from adagauss.core.low_rank import Factored
 
 SIZE = 7
 few_examples = settings(max_examples=15, deadline=None)

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss import GaussianBayes, linalg, low_rank
+from adagauss import GaussianBayes
+from adagauss.analysis.measured.real import statistics as bank_statistics
 from adagauss.classifiers import Bayes
+from adagauss.core import linalg, low_rank
+from adagauss.core.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
+from adagauss.core.learn import Learner
+from adagauss.core.train import Sampler
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
-from adagauss.gaussians import statistics as bank_statistics
-from adagauss.learner import Learner
-from adagauss.memory import GaussianMemory
-from adagauss.sampling import Sampler
+from adagauss.parts.memory import GaussianMemory
 from tests.contracts.test_export import check_export
 from tests.contracts.toy import quick_method, same, scores, state, taught, toy_images, toy_tasks
 

@@ -7,10 +7,10 @@ from typing import Literal
 import pytest
 import torch
 
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.memory import GaussianMemory, MeanMemory, Memory
+from adagauss.parts.memory import GaussianMemory, MeanMemory, Memory
 
 CovarianceKind = Literal["full", "diagonal"]
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from adagauss.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, TableRow, reporter_for
+from adagauss.utils.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, TableRow, reporter_for
 
 
 class Clock:

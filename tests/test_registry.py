@@ -10,11 +10,11 @@ import pytest
 from adagauss.backbones import backbones, register_backbone
 from adagauss.backbones.registry import Trunk, TrunkSpec
 from adagauss.classifiers import NearestMean
-from adagauss.config import Part
+from adagauss.core.config import Part
 from adagauss.data.dataset import Dataset, ReadOptions, datasets, register_dataset
 from adagauss.errors import ConfigError
 from adagauss.methods import Method, methods, register_method
-from adagauss.registry import Registry
+from adagauss.utils.registry import Registry
 
 
 def one() -> int:
@@ -58,7 +58,7 @@ def test_a_package_is_imported_when_something_is_looked_for(tmp_path: Path, monk
     package = tmp_path / "numbers_for_a_test"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from adagauss.registry import Registry\nNUMBERS = Registry('number', __name__)\n", encoding="utf-8"
+        "from adagauss.utils.registry import Registry\nNUMBERS = Registry('number', __name__)\n", encoding="utf-8"
     )
     source = "from numbers_for_a_test import NUMBERS\ndef three(): ...\nNUMBERS.register('three', 3, by=three)\n"
     (package / "three.py").write_text(source, encoding="utf-8")

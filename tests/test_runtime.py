@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
-from adagauss.runtime import Runtime, RuntimeConfig, derive_seed, reduced_precision_works
+from adagauss.utils.runtime import Runtime, RuntimeConfig, derive_seed, reduced_precision_works
 from tests.contracts.toy import quick_method, scores, toy_tasks
 
 
@@ -54,7 +54,7 @@ DEATH_BY_WINDOWS = "import ctypes; ctypes.windll.kernel32.ExitProcess(0xC000001D
 def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """A function that puts another program in the place of the one that tries reduced precision."""
     reduced_precision_works.cache_clear()
-    yield lambda program: monkeypatch.setattr("adagauss.runtime.REDUCED_PRECISION_PROBE", program)
+    yield lambda program: monkeypatch.setattr("adagauss.utils.runtime.REDUCED_PRECISION_PROBE", program)
     reduced_precision_works.cache_clear()
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.orders import class_order
-from adagauss.data.stream import StreamConfig, TaskStream, task_sizes
+from adagauss.data.stream import StreamConfig, TaskStream, class_order, task_sizes
 from adagauss.errors import ConfigError
 
 ICARL = """68 56 78 8 23 84 90 65 74 76 40 89 3 92 55 9 26 80 43 38 58 70 77 1 85 19 17 50 28 53 13 81 45 82 6 59 83 16

@@ -13,8 +13,9 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
+from adagauss.core.linalg import oas_shrinkage
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Ridge, Rule, Strength, Weighing, oas_shrinkage
+from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Ridge, Rule, Strength, Weighing
 from adagauss.sums.linear import unit_deviation
 
 WIDTH, CLASSES = 7, 4

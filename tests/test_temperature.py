@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adagauss.temperature import RELATIVE, TEMPERATURES, calibrated, surprises
+from adagauss.core.calibration import RELATIVE, TEMPERATURES, calibrated, surprises
 
 
 @pytest.mark.parametrize("relative", [False, True])

@@ -7,13 +7,13 @@ import torch
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.together import SHARES, Blend, TogetherScorer
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.representation import Representation
-from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import IMAGES, quick_method, taught, toy_images, toy_learner, toy_tasks
 
 NAME = "adagauss-still"
@@ -142,7 +142,7 @@ def test_a_companion_that_could_learn_is_never_trained() -> None:
 
 def test_sums_of_a_companion_beyond_the_memory_name_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = toy_learner(NAME)
-    monkeypatch.setattr("adagauss.runtime.available_memory", lambda: 2_000_000)
+    monkeypatch.setattr("adagauss.utils.runtime.available_memory", lambda: 2_000_000)
     with pytest.raises(ConfigError, match=r"backbone.companion.options.filters="):
         learner.learn(toy_tasks()[0])
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import NumericalError
-from adagauss.gaussians import ClassGaussians
 from adagauss.representation import Representation
 from adagauss.representation.terms import AntiCollapse, CrossEntropy
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
-from adagauss.training import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Saved = tuple[dict[str, Tensor], dict[str, Any]]
 

@@ -10,15 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagauss import runtime
 from adagauss.backbones import IncrementalHead
+from adagauss.core.learn import Learner
+from adagauss.core.linalg import summed_columns
+from adagauss.core.state import Common, Learned
 from adagauss.errors import ConfigError, UnsupportedError
-from adagauss.learner import Learner
-from adagauss.linalg import summed_columns
-from adagauss.runtime import available_memory
-from adagauss.state import Common, Learned
 from adagauss.sums import FeatureSums
 from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
+from adagauss.utils import runtime
+from adagauss.utils.runtime import available_memory
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 WIDTH = 6
@@ -134,7 +134,7 @@ def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
 ) -> None:
     learner = Learner(quick_method(name), (1, 8, 8), (0.5,), (0.2,))
     monkeypatch.setattr(runtime, "available_memory", lambda: available)
-    monkeypatch.setattr("adagauss.learner.learn_task", lambda *_: pytest.fail("something was computed"))
+    monkeypatch.setattr("adagauss.core.learn.learn_task", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(ConfigError, match=setting) as refusal:
         learner.learn(toy_tasks()[0])
     monkeypatch.undo()

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from adagauss.distributed.launch import _end_with
 from adagauss.errors import ConfigError
-from adagauss.parallel.launching import _end_with
 from adagauss.workers import WorkerProcesses
 
 DEADLINE = 240.0

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.exact import ExactClassifier, Portion
+from adagauss.core.learner_state import Knowledge
+from adagauss.core.task import Upkeep
 from adagauss.data.images import Label, PixelScale
 from adagauss.errors import DataError, UnsupportedError
-from adagauss.knowledge import Knowledge
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
 from adagauss.sums import FeatureSums
-from adagauss.task import Upkeep
+from adagauss.utils.runtime import Runtime
 
 KEY_BITS = 63
 

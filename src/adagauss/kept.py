@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from adagauss.classifiers.analytic import RidgeStream
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learner_state import Knowledge
+from adagauss.core.state import Learned
 from adagauss.data.images import Label
-from adagauss.gaussians import ClassGaussians
-from adagauss.knowledge import Knowledge
 from adagauss.methods import Method, methods
-from adagauss.state import Learned
 from adagauss.sums import FeatureSums
 
 SIZES = {"c": "C", "s": "S", "e": "E", "w": "W", "q": "Q"}

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adagauss.linalg import safe_cholesky, sample_covariance
+from adagauss.core.linalg import safe_cholesky, sample_covariance
 
 Reduction = Literal["mean", "sum"]
 

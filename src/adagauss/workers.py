@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from adagauss.allocator import keep_freed_memory
 from adagauss.errors import ConfigError
+from adagauss.utils.process import keep_freed_memory
 
 
 class WorkerProcesses(Executor):

@@ -11,9 +11,9 @@ import pytest
 
 from adagauss.analysis.measured import testing
 from adagauss.classifiers.linear import SampledLinear
+from adagauss.core.train import Recipe
 from adagauss.data.stream import StreamConfig
 from adagauss.runs import RunFolder, make_config, run
-from adagauss.training import Recipe
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
 SETTINGS: dict[str, Any] = {

@@ -11,7 +11,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from adagauss.analysis import distances as module
 from adagauss.analysis.distances import DISTANCES, class_spectra, distances
-from adagauss.gaussians import ClassGaussians, CovarianceKind
+from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 
 
 def bank(seed: int, covariance: CovarianceKind = "full", classes: int = 5) -> ClassGaussians:

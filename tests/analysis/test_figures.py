@@ -9,7 +9,7 @@ import torch
 
 from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.plotting import save_figure
-from adagauss.gaussians import ClassGaussians
+from adagauss.core.gaussians import ClassGaussians
 
 
 def test_dollars_and_foreign_letters_in_names_are_drawn_as_they_are(tmp_path: Path) -> None:

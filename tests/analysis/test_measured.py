@@ -16,13 +16,13 @@ from adagauss.analysis.measured.kept import file_of
 from adagauss.analysis.measured.quantities import BANKS, EFC_UPDATE, FOLLOWED, OWN, REAL_BOTH, UNMOVED
 from adagauss.analysis.measured.real import alternately_mirrored, statistics
 from adagauss.analysis.measured.shrink import AMOUNTS
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
-from adagauss.learner import Learner
 from adagauss.runs import RunFolder, make_config, run, stored_config
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 EVERYTHING = frozenset(Quantity)
 

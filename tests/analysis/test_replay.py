@@ -15,7 +15,7 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.drift import NoDrift
 from adagauss.errors import ConfigError
-from adagauss.memory import GaussianMemory, MeanMemory
+from adagauss.parts.memory import GaussianMemory, MeanMemory
 from adagauss.runs import RunConfig, RunFolder, make_config, run
 
 

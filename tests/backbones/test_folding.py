@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor
-from adagauss.backbones.folding import folded
+from adagauss.backbones.extractor import folded
 
 
 def network(name: str, **settings: object) -> Extractor:

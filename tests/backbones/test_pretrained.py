@@ -18,18 +18,16 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
-from adagauss import plugins
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
-from adagauss.backbones.efficientnet_lite import EfficientNetLite
-from adagauss.backbones.extras import find_blocks, parts_that_learn
-from adagauss.backbones.lite_folded import FoldedLite
+from adagauss.backbones.efficientnet import EfficientNetLite, FoldedLite
+from adagauss.backbones.external import find_blocks, parts_that_learn, read_weights
 from adagauss.backbones.registry import backbone_info
-from adagauss.backbones.weights import read_weights
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils import registry as plugins
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 LITE = "efficientnet_lite0"
 
@@ -133,7 +131,7 @@ def test_efficientnet_lite_sees_many_images_as_it_sees_few(lite: Extractor, monk
         seen.append(len(some))
         return part(network, some)
 
-    monkeypatch.setattr("adagauss.backbones.efficientnet_lite.PIXELS", 3 * 64 * 64)
+    monkeypatch.setattr("adagauss.backbones.efficientnet.PIXELS", 3 * 64 * 64)
     monkeypatch.setattr(FoldedLite, "__call__", noted)
     lite.eval()
     whole = lite(images)  # a training sees its batch as a whole, and batch norms as they are

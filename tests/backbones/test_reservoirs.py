@@ -9,8 +9,8 @@ from torch import Tensor
 
 from adagauss.backbones.reservoirs import Reservoirs, ReservoirSettings, ReservoirTrunk
 from adagauss.classifiers.grouped import GroupedLDA
+from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.sums import Discriminant, FeatureSums, GroupSums
 from adagauss.sums.linear import unit_deviation

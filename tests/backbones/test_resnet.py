@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, IncrementalHead, Network, build_extractor
+from adagauss.backbones.extractor import BatchNormPolicy
 from adagauss.backbones.registry import Stem, TrunkSpec, backbone_info, backbones
-from adagauss.backbones.settings import BatchNormPolicy
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 
 Shape = tuple[int, ...]

@@ -13,13 +13,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor
+from adagauss.backbones.external import read_weights
 from adagauss.backbones.registry import TrunkSpec, backbone_info
-from adagauss.backbones.weights import read_weights
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 def state_of(name: str = "resnet_thin", size: int = 8, channels: int = 3) -> dict[str, Tensor]:

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from adagauss.cli.datasets import app, details, row, there
-from adagauss.data import fetch as fetching
 from adagauss.data.dataset import datasets
-from adagauss.data.pixel_cache import PixelCache
-from adagauss.progress import Reporter
+from adagauss.data.download import fetch as fetching
+from adagauss.data.files import PixelCache
+from adagauss.utils.progress import Reporter
 
 
 @pytest.mark.parametrize("before", [["--data-root", "first"], []])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from tests.cli.conftest import SMALL, Command
 from tests.shards.conftest import Digits, digits, packed, samples
 

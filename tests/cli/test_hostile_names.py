@@ -15,8 +15,8 @@ from PIL import Image
 from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.plotting import save_figure
 from adagauss.cli import tables, terminal
-from adagauss.gaussians import ClassGaussians
-from adagauss.names import clipped, columns, visible
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.utils.progress import clipped, columns, visible
 from tests.cli.conftest import SMALL, Command, Photographs
 
 NAMES = [

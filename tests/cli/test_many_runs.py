@@ -9,7 +9,7 @@ import pytest
 
 from adagauss.cli.options import parse_settings
 from adagauss.runs.log import LOG
-from adagauss.yaml_files import read_yaml
+from adagauss.utils.files import read_yaml
 from tests.cli.conftest import Command
 
 SHORT = ("--dataset", "digits", "--classes", "4", "--tasks", "2", "--epochs", "1")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from adagauss.cli.classifier import Model
 from tests.cli.conftest import SMALL, Command
 from tests.interrupts import interruptible
 
@@ -26,8 +27,8 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
         ("adagauss.runs.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
         ("adagauss.runs.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
         ("adagauss.runs.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
-        ("adagauss.data.fetch.fetch", ["datasets", "fetch", "mnist"], "the same command begins again"),
-        ("adagauss.deploy.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
+        ("adagauss.data.download.fetch", ["datasets", "fetch", "mnist"], "the same command begins again"),
+        ("adagauss.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
         ("adagauss.methods.methods", ["methods"], "nothing was changed"),
     ],
 )
@@ -63,7 +64,7 @@ def test_a_model_is_whole_after_it(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch, method: str, words: list[str], sentence: str
 ) -> None:
     before = birds.read_bytes()
-    monkeypatch.setattr(IncrementalClassifier, method, _interrupt)
+    monkeypatch.setattr(Model, method, _interrupt)
     outcome = adagauss(*words)
     assert outcome.code == 130
     assert sentence in outcome.said
@@ -73,13 +74,13 @@ def test_a_model_is_whole_after_it(
 def test_a_change_that_was_finished_is_not_denied(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = IncrementalClassifier.save
+    save = Model.save
 
-    def saved_then_stopped(self: IncrementalClassifier, path: Path) -> None:
+    def saved_then_stopped(self: Model, path: Path) -> None:
         save(self, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(IncrementalClassifier, "save", saved_then_stopped)
+    monkeypatch.setattr(Model, "save", saved_then_stopped)
     outcome = adagauss("rename", birds, "owl", "Owl")
     assert outcome.code == 130
     assert "the change was finished before" in outcome.said
@@ -90,8 +91,7 @@ def test_a_run_that_is_really_stopped_goes_on_as_it_says(
     adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    program = [sys.executable, "-c", "from adagauss.classifier import IncrementalClassifier
-from adagauss.cli import main; main()"]
+    program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
     words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "20", "--out", "out"]
     environment = {**os.environ, "COLUMNS": "200"}
     with interruptible([*program, *words], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:

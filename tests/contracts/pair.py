@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from adagauss import task
-from adagauss.checkpoint import save_json, save_tensors
+from adagauss.core import task
+from adagauss.core.calibration import Confusions
+from adagauss.core.config import Layer
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.data.stream import StreamConfig
+from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
-from adagauss.evidence.confusions import Confusions
-from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
-from adagauss.parallel import Processes
 from adagauss.runs import RunConfig, run
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.settings import Layer
+from adagauss.utils.checkpoint import save_json, save_tensors
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 from tests.contracts.toy import NAMES, QUICK, STAND_INS, digits, state, toy_images
 
 SHORT = {

@@ -8,14 +8,13 @@ from itertools import product
 import pytest
 import torch
 
-from adagauss.config import Part, plain
+from adagauss.core.config import Part, flatten, override, plain
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
 from adagauss.methods import Method
-from adagauss.runtime import Runtime
-from adagauss.settings import flatten, override
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import NAMES, QUICK, quick_method, toy_images
 
 KINDS = {role: sorted(Part.kinds(role)) for role in ("memory", "drift", "classifier")}

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.errors import DataError
-from adagauss.learner import Learner
 from tests.contracts.test_order import EXACT, learned, solution
 from tests.contracts.toy import NAMES, taught, toy_images, toy_learner, toy_tasks
 

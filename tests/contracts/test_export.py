@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.methods import methods
 from tests.contracts.toy import taught, toy_images
 

@@ -7,11 +7,11 @@ import functools
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.learner import Learner
 from adagauss.methods import make_method, methods
 from adagauss.methods.traits import dataset_layers
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import LEARNING, digits
 
 AGAINST_FORGETTING = [name for name in LEARNING if methods()[name].family in ("regularisation", "prototype replay")]

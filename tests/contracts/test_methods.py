@@ -13,13 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.config import plain
+from adagauss.core.config import Need, plain
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import dataset_info
 from adagauss.data.images import Images, LabelledImages, Subset
-from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
-from adagauss.needs import Need
 from tests.contracts.toy import (
     LEARNING,
     NAMES,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.methods import methods
 from tests.contracts.toy import NAMES, learner_of, quick_method, toy_images
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from adagauss.config import plain
-from adagauss.learner import Learner
+from adagauss.core.config import flatten, plain
+from adagauss.core.learn import Learner
 from adagauss.methods import make_method, methods
-from adagauss.settings import flatten
 from tests.contracts.toy import LEARNING, NAMES, quick_method, same, scores, state, taught, toy_tasks
 
 PRESETS = [

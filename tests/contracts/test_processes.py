@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss import task
-from adagauss.checkpoint import load_tensors
+from adagauss.core import task
+from adagauss.distributed.launch import Layout, together
 from adagauss.errors import ProcessError
-from adagauss.parallel.launching import Layout, together
 from adagauss.runs import RunFolder, run
+from adagauss.utils.checkpoint import load_tensors
 from tests.contracts.pair import CPU, VARIANTS, learn_all, run_config, take_part
 
 TOLERANCE = 1e-3

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.linear import LinearClassifier, LinearScorer
-from adagauss.config import Config, Part
+from adagauss.core.config import Config, Part
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
+from adagauss.core.state import Learned, recalled
+from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import load_dataset
 from adagauss.drift import Drift, Moved
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
-from adagauss.memory import MeanMemory, Remembered
 from adagauss.methods import Method, methods
+from adagauss.parts.memory import MeanMemory, Remembered
 from adagauss.representation import LabelAugmentation, Live, LiveTerm, Reparameterisation, Step, Term
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
-from adagauss.runtime import Runtime
-from adagauss.state import Learned, recalled
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 

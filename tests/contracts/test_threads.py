@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adagauss.backbones.convnet import ConvNet
-from adagauss.learner import Learner
-from adagauss.runtime import Runtime
+from adagauss.backbones.resnet import ConvNet
+from adagauss.core.learn import Learner
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import digits, quick_method, same, state, toy_tasks
 
 METHODS = ("adagauss", "efc++")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import Knowledge
 from adagauss.errors import DataError, UnsupportedError
-from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner
 from adagauss.methods import methods
 from tests.contracts.toy import IMAGES, NAMES, accuracy, longer, same, scores, state, taught, toy_images, toy_tasks
 

@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.algorithm import TaskReport
 from adagauss.backbones import Trunk, TrunkSpec, register_backbone
-from adagauss.backbones.convnet import ConvNet
-from adagauss.config import plain
+from adagauss.backbones.resnet import ConvNet
+from adagauss.core.config import Layer, flatten, plain
+from adagauss.core.learn import Learner, TaskReport
+from adagauss.core.learner_state import Knowledge
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
-from adagauss.runtime import Runtime
-from adagauss.settings import Layer, flatten
+from adagauss.utils.runtime import Runtime
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
 SIZES = (2, 1, 3)

@@ -13,7 +13,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from pydantic import ValidationError
 from torch import Tensor
 
-from adagauss.data.augment import Augmentation, colour, crops, geometry, horizontal_flip, policies, to_float
+from adagauss.data.augment import Augmentation, colour, geometry, horizontal_flip, to_float
+from adagauss.data.augment import operations as module
 from adagauss.data.augment.operations import OPERATIONS, apply_operations
 from adagauss.errors import ConfigError, DataError
 
@@ -143,7 +144,7 @@ def test_padded_crop_equals_slicing(seed: int, channels: int, size: tuple[int, i
         padded[i, :, top : top + size[0], left : left + size[1]]
         for i, (top, left) in enumerate(zip(tops.tolist(), lefts.tolist(), strict=True))
     ]
-    assert np.array_equal(crops.padded_crop(images, padding, tops, lefts).numpy(), np.stack(expected))
+    assert np.array_equal(geometry.padded_crop(images, padding, tops, lefts).numpy(), np.stack(expected))
 
 
 def test_flips_equal_slicing() -> None:
@@ -151,7 +152,7 @@ def test_flips_equal_slicing() -> None:
     mirrored = images.numpy()[..., ::-1]
     assert np.array_equal(horizontal_flip(images).numpy(), mirrored)
     expected = np.where(chosen.numpy()[:, None, None, None], mirrored, images.numpy())
-    assert np.array_equal(crops.flip_where(images, chosen).numpy(), expected)
+    assert np.array_equal(geometry.flip_where(images, chosen).numpy(), expected)
 
 
 @some_examples
@@ -159,8 +160,8 @@ def test_flips_equal_slicing() -> None:
 def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: int, size: tuple[int, int]) -> None:
     """Pillow resizes in fixed point and in two rounded passes, hence 1."""
     images = random_images(seed, channels, size)
-    boxes = crops.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
-    result = crops.resized_crop(images, boxes)
+    boxes = geometry.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
+    result = geometry.resized_crop(images, boxes)
     for image, (top, left, height, width), output in zip(images, boxes.tolist(), result, strict=True):
         window = to_pillow(image[:, top : top + height, left : left + width])
         expected = from_pillow(window.resize((size[1], size[0]), Image.Resampling.BILINEAR))
@@ -170,7 +171,7 @@ def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: in
 @some_examples
 @given(seed=SEEDS, size=st.sampled_from([(32, 32), (24, 40), (4, 60), (60, 4)]))
 def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tuple[int, int]) -> None:
-    boxes = crops.draw_boxes(200, size, (0.25, 0.5), torch.Generator().manual_seed(seed))
+    boxes = geometry.draw_boxes(200, size, (0.25, 0.5), torch.Generator().manual_seed(seed))
     top, left, height, width = boxes.unbind(1)
     assert (boxes[:, :2] >= 0).all()
     assert (boxes[:, 2:] >= 1).all()
@@ -185,7 +186,7 @@ def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tup
 
 
 def test_box_falls_back_to_the_centre_where_no_ratio_fits() -> None:
-    boxes = crops.draw_boxes(50, (4, 60), (1.0, 1.0), torch.Generator().manual_seed(0))
+    boxes = geometry.draw_boxes(50, (4, 60), (1.0, 1.0), torch.Generator().manual_seed(0))
     assert torch.equal(boxes, torch.tensor([0, 27, 4, 5]).expand(50, 4))
 
 
@@ -200,7 +201,7 @@ def test_cutout_equals_slicing(seed: int, size: tuple[int, int], side: int) -> N
     for image, row, column in zip(expected, rows.tolist(), columns.tolist(), strict=True):
         top, left = row - side // 2, column - side // 2
         image[:, max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)] = 0
-    assert torch.equal(crops.cutout(images, side, rows, columns), expected)
+    assert torch.equal(geometry.cutout(images, side, rows, columns), expected)
 
 
 @some_examples
@@ -209,7 +210,7 @@ def test_grouped_operations_equal_single_ones(seed: int, channels: int, batch: i
     images = random_images(seed, channels, batch=batch)
     generator = torch.Generator().manual_seed(seed)
     operations = torch.randint(len(OPERATIONS), (batch,), generator=generator)
-    magnitudes = policies._strengths(31, 0.9, (32, 32), 135, 0.9, 6)[
+    magnitudes = module._strengths(31, 0.9, (32, 32), 135, 0.9, 6)[
         operations, torch.randint(31, (batch,), generator=generator)
     ]
     together = apply_operations(images, operations, magnitudes)
@@ -227,7 +228,7 @@ def test_grouped_operations_equal_single_ones(seed: int, channels: int, batch: i
 
 
 def test_trivial_strengths_reach_the_wide_ranges() -> None:
-    strengths = dict(zip(OPERATIONS, policies._trivial_strengths(), strict=True))
+    strengths = dict(zip(OPERATIONS, module._trivial_strengths(), strict=True))
     last = {"shear_x": 0.99, "translate_y": 32, "rotate": 135, "color": 0.99, "posterize": 2, "solarize": 0}
     for name, end in last.items():
         assert strengths[name][-1].item() == pytest.approx(end)
@@ -236,8 +237,8 @@ def test_trivial_strengths_reach_the_wide_ranges() -> None:
 
 
 def test_policies_draw_every_operation_equally_often() -> None:
-    pairs = policies.draw_trivial(14_000, torch.Generator().manual_seed(0))
-    pairs += policies.draw_auto(14_000, (2, 2), torch.Generator().manual_seed(0))
+    pairs = module.draw_trivial(14_000, torch.Generator().manual_seed(0))
+    pairs += module.draw_auto(14_000, (2, 2), torch.Generator().manual_seed(0))
     drawn = [operations for operations, _ in pairs]
     trivial = torch.bincount(drawn[0], minlength=len(OPERATIONS))
     assert trivial[OPERATIONS.index("invert")] == 0

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adagauss.data import fetch as fetching
-from adagauss.data.archives import extract
-from adagauss.data.fetch import fetch
-from adagauss.data.sources import BY_HAND, SOURCES, Download, Source
+from adagauss.data import download as fetching
+from adagauss.data.dataset import BY_HAND, SOURCES, Download, Source
+from adagauss.data.download import extract, fetch
 from adagauss.errors import ConfigError, DataError
-from adagauss.progress import LineReporter
+from adagauss.utils.progress import LineReporter
 
 
 def tar_of(path: Path, members: dict[str, bytes]) -> Path:

@@ -17,7 +17,7 @@ from adagauss.data import files
 from adagauss.data.decode import decode_image
 from adagauss.data.files import FileImages, load_files
 from adagauss.errors import DataError
-from adagauss.progress import Advance, Reporter
+from adagauss.utils.progress import Advance, Reporter
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.data import fingerprint as module
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprint
 from adagauss.data.images import ArrayImages, Images, LabelledImages, PixelScale, pixel_scale, pixel_scale_warning
-from adagauss.data.regular import open_regular
-from adagauss.learner import Learner
 from adagauss.methods import make_method
+from adagauss.utils.files import open_regular
 
 
 def arrays(classes: tuple[Any, ...] = ("ant", "bee")) -> Dataset:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adagauss.data.dataset import ReadOptions, load_dataset
-from adagauss.data.listing import seeded_split
-from adagauss.data.pixel_cache import user_cache as user_cache_folder
+from adagauss.data.files import user_cache as user_cache_folder
+from adagauss.data.folders import seeded_split
 from adagauss.errors import DataError
-from adagauss.progress import Advance, Reporter, ignore
+from adagauss.utils.progress import Advance, Reporter, ignore
 
 SMALL = 8
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.data.archives import extract
+from adagauss.data.download import extract
 from adagauss.errors import DataError
 
 

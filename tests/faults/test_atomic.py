@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss import atomic
-from adagauss.checkpoint import load_tensors, save_json, save_tensors
+from adagauss.utils import files as atomic
+from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from tests.processes import event, started
 
 TENSORS = {"weights": torch.arange(60, dtype=torch.float64)}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.checkpoint import load_tensors
 from adagauss.errors import CheckpointError
 from adagauss.runs import RunFolder, make_config, run
+from adagauss.utils.checkpoint import load_tensors
 from tests.runs.test_runner import metrics_of, quick_config
 
 SHORT = {"representation.first.epochs": 1, "representation.later.epochs": 1}

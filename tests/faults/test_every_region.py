@@ -11,13 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from adagauss.checkpoint import load_tensors
 from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.runs import make_config, run
 from adagauss.runs.folder import FileSnapshots
-from adagauss.tensor_header import PLACE, UNSIGNED, parse_header
+from adagauss.utils.checkpoint import PLACE, UNSIGNED, load_tensors, parse_header
 
 KINDS = ("learner", "evaluation", "real", "snapshot", "pixels", "kept")
 

@@ -14,15 +14,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adagauss.atomic import TEMPORARY
-from adagauss.checkpoint import load_tensors
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.learner import Learner
 from adagauss.runs import make_config, run
 from adagauss.runs.folder import FileSnapshots
+from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.files import TEMPORARY
 from tests.contracts.toy import same, state, taught
 from tests.faults.budget import TORTURE
 from tests.faults.injection import FULL, KILL, Disk, KilledError, every_write, faulty

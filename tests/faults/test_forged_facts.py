@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from adagauss import IncrementalClassifier
-from adagauss.checkpoint import load_tensors, save_tensors
 from adagauss.cli import main
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import check_labels
 from adagauss.errors import CheckpointError, DataError, NumericalError
-from adagauss.learner import Learner
-from adagauss.saved import check_labels
+from adagauss.utils.checkpoint import load_tensors, save_tensors
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
 

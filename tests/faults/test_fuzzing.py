@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.learner import Learner
 from adagauss.runs import RunConfig, RunFolder, RunResult, make_config, run, stored_config
+from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import same, state, taught
 from tests.faults.budget import budget
 

@@ -21,7 +21,7 @@ from adagauss.data import decode
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
 from adagauss.data.files import FileImages
-from adagauss.data.listing import IMAGE_SUFFIXES, images_below, require, table
+from adagauss.data.folders import IMAGE_SUFFIXES, images_below, require, table
 from adagauss.errors import ConfigError, DataError
 from tests.faults.budget import budget
 

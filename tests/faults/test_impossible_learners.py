@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.checkpoint import load_tensors, save_tensors
+from adagauss.core.learn import Learner
+from adagauss.core.state import Learned
 from adagauss.errors import CheckpointError, NumericalError
-from adagauss.learner import Learner
-from adagauss.state import Learned
+from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import taught, toy_images
 
 METHODS = (

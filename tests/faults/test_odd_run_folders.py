@@ -39,7 +39,7 @@ def test_something_odd_in_the_place_of_a_file_is_a_sentence(
     odd(tmp_path / name)
     run = RunFolder(tmp_path)
     if "learner" in name:
-        from adagauss.learner import Learner
+        from adagauss.core.learn import Learner
 
         with pytest.raises(CheckpointError):
             Learner.load(tmp_path / name)

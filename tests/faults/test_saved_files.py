@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss.checkpoint import load_tensors, require_finite, require_shapes, save_tensors
 from adagauss.errors import CheckpointError
+from adagauss.utils.checkpoint import load_tensors, require_finite, require_shapes, save_tensors
 from tests.faults.budget import budget
 
 TENSORS = {

@@ -17,7 +17,7 @@ from adagauss.cli import app
 from adagauss.cli.options import parse_settings
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.runs import RunFolder
-from adagauss.yaml_files import MAX_BYTES, MAX_DEPTH, YamlError, parse_yaml, read_yaml
+from adagauss.utils.files import MAX_BYTES, MAX_DEPTH, YamlError, parse_yaml, read_yaml
 from tests.faults.budget import budget
 
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))])

@@ -14,8 +14,8 @@ from torch import Tensor
 from adagauss.classifiers import analytic
 from adagauss.classifiers.analytic import Analytic, AnalyticScorer
 from adagauss.classifiers.dual_stream import DualStream
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 

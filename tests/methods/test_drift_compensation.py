@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask, extract_features
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
@@ -18,11 +21,8 @@ from adagauss.drift import sdc as sdc_module
 from adagauss.drift.adc import ADC, attack
 from adagauss.drift.ldc import LDC, TrainedLDC, linear_map
 from adagauss.drift.sdc import SDC, kernel_weights
-from adagauss.gaussians import ClassGaussians
 from adagauss.methods import make_method
-from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask, extract_features
-from adagauss.training import Recipe
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught
 
 S = 6

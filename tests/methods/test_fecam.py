@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
+from adagauss.core.linalg import shrink_off_diagonal, tukey
 from adagauss.data.dataset import load_dataset
 from adagauss.errors import ConfigError
-from adagauss.learner import Learner
-from adagauss.linalg import shrink_off_diagonal, tukey
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from adagauss.classifiers.linear import LinearScorer
 from adagauss.classifiers.translated import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 

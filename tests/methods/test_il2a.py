@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.gaussians import ClassGaussians
 from adagauss.representation import Mixtures, Step
 from adagauss.representation.mixtures import pair_index
 from adagauss.representation.terms.semantic import SemanticAugmentation, upper_bound_logits
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation import Step
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 

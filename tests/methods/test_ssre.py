@@ -10,19 +10,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, IncrementalHead, Network, build_extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.representation import ParallelConvolutions, Step
 from adagauss.representation.parallel_convolutions import adaptable, fold_norms
 from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation, similarity
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 BACKBONES = ["convnet", "resnet_thin"]

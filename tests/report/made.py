@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.runs import RunConfig, RunFolder, RunResult, make_config
 from adagauss.runs.environment import ENVIRONMENT

@@ -10,13 +10,13 @@ import typer.main
 
 from adagauss.cli import app
 from adagauss.cli.running import _resolve
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
-from adagauss.progress import Reporter
 from adagauss.report.commands import command, follows_paper
 from adagauss.runs import RunConfig, make_config
 from adagauss.runs.protocols import protocol
-from adagauss.runtime import RuntimeConfig
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import RuntimeConfig
 
 DIGITS = StreamConfig(dataset="digits")
 CONFIGS = {

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import ConfigError
-from adagauss.names import visible
 from adagauss.report import write_report as write_whole_report
 from adagauss.report.writing import Written
 from adagauss.runs import RunFolder
+from adagauss.utils.progress import visible
 from tests.report.made import config_of, made_run
 
 HOSTILE = [

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
-from adagauss.progress import Reporter
 from adagauss.reproduce import SCALES, Workshop, find_items
 from adagauss.reproduce.cells import Cell, Job, Problem, distinct, jobs
 from adagauss.reproduce.findings import findings
@@ -20,6 +19,7 @@ from adagauss.reproduce.rescoring import read_rescored, rescore_missing, rescore
 from adagauss.reproduce.working import Datasets, run_missing
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.results import RunResult
+from adagauss.utils.progress import Reporter
 from tests.reproduce.conftest import TINY
 
 NAMES = ["ablation", "spectrum"]

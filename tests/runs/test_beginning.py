@@ -11,7 +11,7 @@ import pytest
 from adagauss.data.dataset import load_dataset
 from adagauss.runs import RunFolder
 from adagauss.runs.environment import COMMAND, COMMIT, ENVIRONMENT, begin, commit, environment
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 
 
 @pytest.mark.parametrize(

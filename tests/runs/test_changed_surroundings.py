@@ -17,9 +17,9 @@ from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.progress import Reporter
 from adagauss.runs import RunFolder, make_config, run
 from adagauss.runs.environment import MEANINGS, environment
+from adagauss.utils.progress import Reporter
 from tests.runs.test_runner import Listening, metrics_of
 
 SETTINGS = {"representation.first.epochs": 1, "representation.later.epochs": 1, "backbone.name": "convnet"}

@@ -12,9 +12,9 @@ from PIL import Image
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
-from adagauss.progress import Reporter
 from adagauss.runs import RunFolder, make_config, run, trackers
 from adagauss.runs.log import LOG, RunLog, read_log
+from adagauss.utils.progress import Reporter
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adagauss.learner import Learner
+from adagauss.core.learn import Learner
 from adagauss.runs.folder import FileSnapshots
-from adagauss.runtime import Runtime
+from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught, toy_tasks
 
 SETTINGS: dict[str, Any] = {"representation.first.epochs": 3, "representation.later.epochs": 3}

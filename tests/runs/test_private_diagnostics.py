@@ -11,13 +11,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from adagauss.analysis.figures import write_figures
-from adagauss.checkpoint import load_tensors
 from adagauss.cli import app
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.learner import Learner
 from adagauss.runs import RunFolder, make_config, run
 from adagauss.runs.configuration import Diagnostics
+from adagauss.utils.checkpoint import load_tensors
 
 SETTINGS = {"backbone.name": "convnet", "representation.first.epochs": 1}
 

@@ -11,7 +11,8 @@ import pytest
 
 from adagauss.analysis.figures import accuracy_curve, matrix_figure
 from adagauss.cli import tables, terminal
-from adagauss.config import plain
+from adagauss.core.config import existing, plain
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig, task_sizes
@@ -23,8 +24,6 @@ from adagauss.runs.metrics import Metric
 from adagauss.runs.protocols import PROTOCOLS, protocol
 from adagauss.runs.published import Published, published
 from adagauss.runs.runner import make_stream
-from adagauss.settings import existing
-from adagauss.training import Recipe
 
 CIFAR_10_TASKS = [10] * 10
 

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from adagauss import cli
-from adagauss.checkpoint import load_tensors
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.progress import Reporter
 from adagauss.runs import RunConfig, RunFolder, RunResult, make_config, run, stored_config
 from adagauss.runs.folder import FileSnapshots
 from adagauss.runs.metrics import METRICS
+from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.progress import Reporter
 from tests.processes import event, started
 
 SETTINGS = {

@@ -15,13 +15,13 @@ from rich.console import Console
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError, NumericalError, WorkerError
-from adagauss.progress import LineReporter
 from adagauss.runs import cells as cells_module
 from adagauss.runs import make_config
 from adagauss.runs.cells import TRACEBACK, Cell, Orders, Outcome
 from adagauss.runs.grid import run_grid
 from adagauss.runs.results import RunResult
 from adagauss.runs.scheduling import run_cells
+from adagauss.utils.progress import LineReporter
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 

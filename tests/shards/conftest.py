@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.learner import Learner
 from adagauss.methods import make_method
 
 NUMBER = 240

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.learner import Learner
 from adagauss.methods import make_method
-from adagauss.progress import Reporter
 from adagauss.runs.executors import open_executor
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.gathering import MOST_LOST
 from adagauss.shards.stock import PART, TOTAL, write_part
 from adagauss.shards.work import Done
+from adagauss.utils.progress import Reporter
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
 

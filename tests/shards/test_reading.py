@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adagauss.core.learn import Learner
 from adagauss.data.decode import MAX_PIXELS_VARIABLE
 from adagauss.errors import DataError
-from adagauss.learner import Learner
 from adagauss.shards import Shard, find_shards, sum_shard
 from adagauss.shards.example import ShardError, label_of_files
 from tests.shards.conftest import Digits, packed, png, samples

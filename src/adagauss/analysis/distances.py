@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from adagauss.gaussians import ClassGaussians
-from adagauss.spectra import spectrum
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import spectrum
 
 DISTANCES = ("mean", "covariance", "kl", "relative mean", "relative covariance")
 """‖μ − μ*‖₂, ‖Σ − Σ*‖_F and the symmetric KL divergence, as in the paper; and the first two at any scale."""

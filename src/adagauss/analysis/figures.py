@@ -12,8 +12,8 @@ from torch import Tensor
 
 from adagauss.analysis.confusion import confusion_figure
 from adagauss.analysis.plotting import MANY_TICKS, new_figure, number_ticks, save_figure, set_title, shown
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.results import Results, RunResult, protocol_title
 

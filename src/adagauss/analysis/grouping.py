@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adagauss.analysis.studies.variants import DISTILLATIONS, NO_DISTILLATION
-from adagauss.config import plain
+from adagauss.core.config import KIND, flatten, plain
 from adagauss.errors import CheckpointError
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.folder import RunFolder
-from adagauss.settings import KIND, flatten
 
 TERMS = "representation.terms."
 FOLLOWS = {f"{TERMS}distillation": ("representation.heads",), f"{TERMS}anti_collapse": ("drift.anti_collapse",)}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adagauss.atomic import write_atomically
-from adagauss.names import clipped
+from adagauss.utils.files import write_atomically
+from adagauss.utils.progress import clipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

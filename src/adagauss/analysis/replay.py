@@ -16,24 +16,24 @@ import torch
 
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.classifiers import Classifier, Scorer
+from adagauss.core.config import Need, check_needs
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import by_rows
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.drift import Drift, Moved
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import by_rows
-from adagauss.memory import Memory
 from adagauss.methods import method_info
-from adagauss.needs import Need, check_needs
-from adagauss.progress import Reporter
+from adagauss.parts.memory import Memory
 from adagauss.runs.compare import Spread, markdown
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.folder import RunFolder, real_statistics
 from adagauss.runs.metrics import mean
 from adagauss.runs.results import Stored
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import Runtime
-from adagauss.state import Learned
-from adagauss.task import CurrentTask, extract_features
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 ORACLE = "oracle"
 

@@ -9,19 +9,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.backbones.folding import folded
+from adagauss.backbones.extractor import folded
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
+from adagauss.core.learner_state import Knowledge
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Moved
-from adagauss.gaussians import ClassGaussians
-from adagauss.knowledge import Knowledge
-from adagauss.learner import Learner
-from adagauss.memory import Memory
 from adagauss.methods import Method
+from adagauss.parts.memory import Memory
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.utils.runtime import Runtime
 
 
 @dataclass(frozen=True)

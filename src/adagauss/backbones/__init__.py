@@ -1,9 +1,8 @@
 """Networks: images to features of size S."""
 
-from adagauss.backbones.extractor import Extractor, build_extractor
+from adagauss.backbones.extractor import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.head import IncrementalHead, Network
 from adagauss.backbones.registry import Trunk, TrunkSpec, backbones, families, register_backbone, register_family
-from adagauss.backbones.settings import BackboneConfig
 
 __all__ = [
     "BackboneConfig", "Extractor", "IncrementalHead", "Network", "Trunk", "TrunkSpec", "backbones", "build_extractor",

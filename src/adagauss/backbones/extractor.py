@@ -1,20 +1,133 @@
-"""The feature extractor F: normalisation, a trunk, and the linear bottleneck to S features."""
+"""Which network turns images into features: the settings of an extractor."""
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
+import torch.nn.functional as F
+from pydantic import AfterValidator, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 
-from adagauss.backbones.extras import COLOUR
-from adagauss.backbones.registry import BackboneInfo, Trunk, TrunkSpec, backbone_info
-from adagauss.backbones.resizing import ResizedImages, resized
-from adagauss.backbones.settings import NAMED_WEIGHTS, BackboneConfig
-from adagauss.backbones.weights import load_weights
+from adagauss.backbones.external import COLOUR, load_weights
+from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
+from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
+
+BatchNormPolicy = Literal["train", "frozen", "none"]
+NAMED_WEIGHTS = ("imagenet", "random")
+"""Values of `BackboneConfig.weights` that do not name a file."""
+
+
+def _known_share(value: str) -> str:
+    if not re.fullmatch(r"all|none|last:[1-9]\d*", value):
+        raise ValueError("write all, none, or last:N with N a number of blocks")
+    return value
+
+
+class BackboneConfig(Config):
+    """Which network turns images into features."""
+
+    name: str = "resnet18"
+    features: PositiveInt | None = 64
+    """S, the size of the latent space; None uses the features of the trunk, without a bottleneck."""
+    batch_norm: BatchNormPolicy = "train"
+    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: there
+    are no batch norms."""
+    weights: str | None = None
+    """Initial weights of the trunk: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
+    backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
+    initialization: Literal["he", "torch"] = "he"
+    """Initialisation of random convolutions and the bottleneck: He's rule, or torch's (the published ResNet-32)."""
+    stem: Stem = "auto"
+    """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
+    ``auto`` depends on the image size."""
+    input_size: PositiveInt | None = None
+    """Side in pixels that images are resized to; None takes the training size of the backbone's weights."""
+    train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
+    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk is then frozen, including
+    the layers before and after the blocks and all batch-norm statistics."""
+    train_bottleneck: bool = True
+    """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
+    mirror: bool = False
+    """Predict from the mean of the features of an image and of its mirror image; exact methods learn from it, too."""
+    options: Config | None = None
+    """Settings specific to this backbone, if it has any."""
+    companion: BackboneConfig | None = None
+    """A second network beside this one that is never trained: predictions see the features of both."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_options(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        name = data.get("name", cls.model_fields["name"].default)
+        if not isinstance(name, str):
+            return data
+        info = backbone_info(name)
+        given = data.get("options")
+        if info.options is None:
+            if given is not None:
+                raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
+        elif not isinstance(given, info.options):
+            data = {**data, "options": info.options.of(given or {}, "backbone.options.")}
+        return data
+
+    @field_validator("companion")
+    @classmethod
+    def _one_companion(cls, companion: BackboneConfig | None) -> BackboneConfig | None:
+        if companion is not None and companion.companion is not None:
+            raise ValueError("a companion has no companion of its own: set backbone.companion.companion=null")
+        return companion
+
+    @field_validator("weights")
+    @classmethod
+    def _absolute_file(cls, weights: str | None) -> str | None:
+        # A run or a learner may be resumed from another directory.
+        return weights if weights in (None, *NAMED_WEIGHTS) else str(Path(weights).expanduser().absolute())
+
+    @field_validator("name")
+    @classmethod
+    def _absolute_folder(cls, name: str) -> str:
+        prefix, _, model = name.partition(":")
+        is_folder = prefix == "hf" and model and Path(model).expanduser().is_dir()
+        return f"{prefix}:{Path(model).expanduser().absolute()}" if is_folder else name
+
+
+def resized(images: Tensor, size: int | None) -> Tensor:
+    """(B, C, H, W) floats as squares of ``size`` pixels, smoothed where they shrink; None leaves them as they are."""
+    if size is None or images.shape[-2:] == (size, size):
+        return images
+    shrinks = min(images.shape[-2:]) > size
+    return F.interpolate(images, (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
+
+
+@dataclass(frozen=True)
+class ResizedImages:
+    """Images of a dataset as a network will see them."""
+
+    images: Images
+    size: int | None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.images.shape
+        return (channels, self.size or height, self.size or width)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        pixels = self.images.batch(indices)
+        if self.size is None or pixels.shape[-2:] == (self.size, self.size):
+            return pixels
+        return resized(pixels.float(), self.size).round().clamp(0, 255).to(torch.uint8)
 
 
 class Extractor(nn.Module):
@@ -253,3 +366,22 @@ def _remove_batch_norm(module: nn.Module) -> None:
             setattr(module, name, getattr(child, "act", nn.Identity()))  # timm's norms hold the activation too
         else:
             _remove_batch_norm(child)
+
+
+def folded(extractor: Extractor) -> Extractor:
+    """A copy whose convolutions contain the batch norms that follow them; the extractor itself where that cannot be.
+
+    When features are extracted, a batch norm is the affine map γ(y − m)/√(v + ε) + β of the output y = Wx + b of a
+    convolution, so W' = γW/√(v + ε) and b' = γ(b − m)/√(v + ε) + β give the same features but for rounding, without
+    another pass over y, which takes a third of the time of a small network.
+    """
+    from torch.fx.experimental.optimization import fuse  # it brings much along that only analyses need
+
+    if extractor.train_blocks is not None:  # its trunk must still know its blocks
+        return extractor
+    found = copy.deepcopy(extractor).eval()
+    try:
+        found.trunk = fuse(found.trunk)  # type: ignore[assignment]  # a traced module in the place of a trunk
+    except Exception:  # a trunk whose path depends on its input cannot be traced, and each fails in its own way
+        return extractor
+    return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
-from adagauss.backbones.resizing import ResizedImages
 from adagauss.data.images import Images
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 

@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError, unknown_name
-from adagauss.registry import Registry
+from adagauss.utils.registry import Registry
 
 Stem = Literal["auto", "small", "halved", "large"]
 

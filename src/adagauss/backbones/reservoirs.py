@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
-from adagauss.config import Config
+from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 
 SIDE = 32

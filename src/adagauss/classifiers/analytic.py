@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.classifiers.base import Classifier, Scorer
+from adagauss.classifiers.base import Classifier
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import solve_ridge, summed_columns
+from adagauss.core.state import Groups, Learned, Scorer, recalled
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.errors import DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import solve_ridge, summed_columns
-from adagauss.needs import Need
-from adagauss.state import Groups, Learned, recalled
 from adagauss.sums.packed import bound_products
-from adagauss.task import CurrentTask, Occasion, Upkeep
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""

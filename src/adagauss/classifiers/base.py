@@ -2,72 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
-
-from torch import Tensor
+from typing import ClassVar
 
 from adagauss.backbones import Network
-from adagauss.config import Part
-from adagauss.gaussians import ClassGaussians
-from adagauss.runtime import Runtime
-from adagauss.state import Learned
-from adagauss.task import CurrentTask, Occasion, Upkeep
-
-
-class Scorer(Learned):
-    """Maps features to scores. It holds only buffers and no control flow over the batch, so it can be exported."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
-        raise TypeError(f"{type(self).__name__} must define forward")
-
-    @property
-    def power(self) -> float | None:
-        """λ of Tukey's transform, if features enter as f^λ."""
-        return None
-
-    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
-        """Which groups of the network's features, of these sizes, change scores; None: all."""
-        return None
-
-    @property
-    def class_sums(self) -> Tensor | None:
-        """(width, C) sums over the images of each class, if the scorer keeps such sums."""
-        return None
-
-
-class LeftOut(NamedTuple):
-    """Answers to images of the current task by a scorer that was made without them."""
-
-    scores: Tensor
-    """(N, C), over all classes and on the scale of the scorer that was returned."""
-    targets: Tensor
-    """The column of each image's class."""
-
-
-class Fitted(NamedTuple):
-    """A scorer and, where the classifier finds them by itself, the answers to images that were left out."""
-
-    scorer: Scorer
-    left_out: LeftOut | None = None
-
-
-class Trial(NamedTuple):
-    """Memory and scorer after a task, had some of its images not come, and these images: they may judge both."""
-
-    memory: ClassGaussians
-    scorer: Scorer
-    left: CurrentTask
-
-
-Attempt = Callable[[], Trial | None]
-"""Makes the trial of a task, once however often it is asked; None where no images may be left out."""
-
-
-def no_attempt() -> Trial | None:
-    """No images are left out."""
-    return None
+from adagauss.core.calibration import Attempt, Fitted, no_attempt
+from adagauss.core.config import Part
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, Scorer
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 
 class Classifier(Part):

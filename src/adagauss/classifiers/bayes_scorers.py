@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adagauss import linalg, low_rank
-from adagauss.classifiers.base import Scorer
+from adagauss.core import linalg, low_rank
+from adagauss.core.state import Scorer
 
 
 class Placed(Scorer):

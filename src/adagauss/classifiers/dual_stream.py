@@ -10,11 +10,10 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
-from adagauss.classifiers.base import Scorer
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Groups, Scorer
+from adagauss.core.task import Occasion
 from adagauss.errors import UnsupportedError
-from adagauss.gaussians import ClassGaussians
-from adagauss.state import Groups
-from adagauss.task import Occasion
 
 
 class DualStreamScorer(AnalyticScorer):

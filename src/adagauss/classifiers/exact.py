@@ -15,18 +15,19 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
+from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.classifiers.taking import take_in, take_out
+from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, Scorer, recalled
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.errors import ConfigError, DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.runtime import Runtime
-from adagauss.state import Learned, recalled
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits
-from adagauss.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 MOST_FEATURES = 2**16
 """Largest number of features of a network that a file may name."""

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 
-from adagauss import linalg, low_rank
-from adagauss.classifiers.base import MemoryClassifier, Scorer
+from adagauss.classifiers.base import MemoryClassifier
 from adagauss.classifiers.bayes_scorers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer, placed
-from adagauss.gaussians import ClassGaussians
-from adagauss.gaussians.forms import LowRank
-from adagauss.needs import Need
-from adagauss.task import Occasion
+from adagauss.core import linalg, low_rank
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians, LowRank
+from adagauss.core.state import Scorer
+from adagauss.core.task import Occasion
 
 
 class NearestMean(MemoryClassifier):

@@ -11,16 +11,17 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Attempt, Classifier, Fitted, LeftOut, Scorer, no_attempt
+from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.taking import take_in, take_out
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.runtime import Runtime
-from adagauss.state import Learned, recalled
+from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, Scorer, recalled
+from adagauss.core.task import CurrentTask, Occasion, Upkeep
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
-from adagauss.task import CurrentTask, Occasion, Upkeep
+from adagauss.utils.runtime import Runtime
 
 
 class GroupedScorer(Scorer):

@@ -11,14 +11,13 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.classifiers.base import Classifier, MemoryClassifier, Scorer
+from adagauss.classifiers.base import Classifier, MemoryClassifier
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Groups, Learned, Scorer
+from adagauss.core.task import CurrentTask, Occasion
+from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import SECOND_OUTPUT, Need
-from adagauss.sampling import Sampler
-from adagauss.state import Groups, Learned
-from adagauss.task import CurrentTask, Occasion
-from adagauss.training import Objective, Recipe, batch_bounds, train
 
 
 class LinearScorer(Scorer):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adagauss.state import Learned
+from adagauss.core.state import Learned
 
 
 class RandomFeatures(Learned):

@@ -9,12 +9,11 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import SECOND_OUTPUT, Need
-from adagauss.sampling import Sampler
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, batch_bounds, train
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, Sampler, batch_bounds, train
 
 
 class Rebalanced(LinearClassifier):

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from adagauss.classifiers.base import MemoryClassifier
 from adagauss.classifiers.linear import LinearClassifier, LinearScorer
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import mean_diagonal, solve_ridge
-from adagauss.needs import Need
-from adagauss.task import Occasion
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import mean_diagonal, solve_ridge
+from adagauss.core.task import Occasion
 
 
 def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:

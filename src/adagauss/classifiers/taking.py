@@ -10,12 +10,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from adagauss.core.task import CurrentTask, divided_batches, feature_batches
 from adagauss.data.images import Label
+from adagauss.distributed.processes import Division
 from adagauss.errors import DataError
-from adagauss.parallel import Division
 from adagauss.sums import FeatureSums, GroupSums
 from adagauss.sums.packed import diagonal
-from adagauss.task import CurrentTask, divided_batches, feature_batches
 
 Sums = TypeVar("Sums", FeatureSums, GroupSums)
 logger = logging.getLogger(__name__)

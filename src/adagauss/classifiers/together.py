@@ -11,16 +11,15 @@ from pydantic import Field
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Attempt, Classifier, Fitted, MemoryClassifier, Scorer, no_attempt
+from adagauss.classifiers.base import Classifier, MemoryClassifier
 from adagauss.classifiers.exact import ExactClassifier, ExactRidge, ExactScorer
 from adagauss.classifiers.gaussian import Bayes
-from adagauss.config import part_of
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.runtime import Runtime
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask, Upkeep
-from adagauss.temperature import TEMPERATURES, best_temperature, surprises
+from adagauss.core.calibration import TEMPERATURES, Attempt, Fitted, best_temperature, no_attempt, surprises
+from adagauss.core.config import Need, part_of
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Common, Learned, Scorer, recalled
+from adagauss.core.task import CurrentTask, Upkeep
+from adagauss.utils.runtime import Runtime
 
 SHARES = tuple(step / 20 for step in range(21))
 """Weights of the still part that are compared; the rest is that of the moving part."""

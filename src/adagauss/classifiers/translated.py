@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.state import Learned, recalled
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, TensorBatches, train
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned, recalled
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, TensorBatches, train
 
 Similarity = Literal["euclidean", "cosine"]
 

@@ -9,7 +9,6 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from adagauss import __version__
-from adagauss.allocator import keep_freed_memory, memory_is_full
 from adagauss.cli import (
     analysing,
     changing,
@@ -31,8 +30,8 @@ from adagauss.cli import (
     tuning,
 )
 from adagauss.errors import AdagaussError
-from adagauss.names import visible
-from adagauss.threads import wait_shortly
+from adagauss.utils.process import keep_freed_memory, memory_is_full, wait_shortly
+from adagauss.utils.progress import visible
 
 app = typer.Typer(
     name="adagauss",

@@ -12,13 +12,13 @@ from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.analysis.studies import Drawn, Study
     from adagauss.data.dataset import Dataset, ReadOptions
-    from adagauss.progress import Reporter
     from adagauss.runs import RunFolder
+    from adagauss.utils.progress import Reporter
 
 EXAMPLES = """**Examples:**
 

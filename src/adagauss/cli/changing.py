@@ -12,7 +12,7 @@ from adagauss.cli import terminal
 from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
 from adagauss.errors import CheckpointError, DataError, unknown_name
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 FORGET = """**Examples:**
 

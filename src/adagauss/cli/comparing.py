@@ -27,7 +27,7 @@ from adagauss.cli.options import (
     read_options,
 )
 from adagauss.cli.stopping import stoppable
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 EXAMPLES = """**Examples:**
 
@@ -84,12 +84,12 @@ def compare(
     """
     from adagauss.analysis.figures import accuracy_curve
     from adagauss.analysis.plotting import save_figure
-    from adagauss.atomic import write_atomically
     from adagauss.cli.drawing import drawing
     from adagauss.cli.tables import MEANING, comparison_table
     from adagauss.runs import compare as comparison
     from adagauss.runs.grid import run_grid
-    from adagauss.runtime import RuntimeConfig
+    from adagauss.utils.files import write_atomically
+    from adagauss.utils.runtime import RuntimeConfig
 
     chosen, stream = chosen_stream(context)
     given = parse_settings(settings)

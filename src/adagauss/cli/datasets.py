@@ -10,7 +10,7 @@ import typer
 from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, given_options, make_reporter
 from adagauss.cli.stopping import stoppable
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
@@ -82,7 +82,7 @@ def fetch(
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Download a dataset, check it and unpack it below the data root."""
-    from adagauss.data.fetch import fetch as download
+    from adagauss.data.download import fetch as download
 
     with stoppable(f"{name} is not complete: the same command begins again"):
         place = download(name, _root(context, data_root), reporter=make_reporter(quiet=False))
@@ -108,7 +108,7 @@ def _root(context: typer.Context, data_root: Path) -> Path:
 
 
 def _decoded(data_root: Path) -> list[Path]:
-    from adagauss.data.pixel_cache import cached_files, root_cache, user_cache
+    from adagauss.data.files import cached_files, root_cache, user_cache
 
     folders = [root_cache(data_root), user_cache()]
     return [file for folder in folders if folder is not None for file in cached_files(folder)]

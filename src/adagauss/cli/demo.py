@@ -10,7 +10,7 @@ import typer
 
 from adagauss.cli.options import Quiet, make_reporter, parse_numbers
 from adagauss.cli.stopping import stoppable
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 DEMO_METHODS = ("adagauss", "finetune")
 

@@ -11,7 +11,7 @@ from adagauss.cli.model import open_model, size
 from adagauss.cli.options import Quiet, ReadableModel
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 SERVE = """**Examples:**
 

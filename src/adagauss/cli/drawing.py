@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 
 from adagauss.cli.stopping import Stopped, stoppable
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from adagauss.cli.engines import DaskAddress, RayAddress, SlurmPartition, engine
 from adagauss.cli.model import open_model, save, signature
 from adagauss.cli.options import Device, Quiet, Settings, given_options, make_reporter, parse_settings
 from adagauss.errors import ConfigError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.classifier import IncrementalClassifier

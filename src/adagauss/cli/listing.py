@@ -110,9 +110,8 @@ def show_settings(title: str, method: Method, origins: Mapping[str, str]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    from adagauss.config import plain
-    from adagauss.settings import flatten
-    from adagauss.yaml_files import as_yaml
+    from adagauss.core.config import flatten, plain
+    from adagauss.utils.files import as_yaml
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("--set", overflow="fold")

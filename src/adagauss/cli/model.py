@@ -12,7 +12,7 @@ import typer
 
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, DataError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.classifier import IncrementalClassifier

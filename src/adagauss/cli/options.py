@@ -13,8 +13,8 @@ from adagauss.errors import ConfigError
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
-    from adagauss.progress import Reporter
     from adagauss.runs.protocols import Protocol
+    from adagauss.utils.progress import Reporter
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
@@ -55,7 +55,7 @@ Trackers = Annotated[
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     """``["a.b=1", "c=none"]`` as ``{"a.b": 1, "c": "none"}``; values are read as YAML."""
-    from adagauss.yaml_files import YamlError, parse_yaml
+    from adagauss.utils.files import YamlError, parse_yaml
 
     settings: dict[str, Any] = {}
     for pair in pairs or []:
@@ -96,7 +96,7 @@ def make_reporter(quiet: bool) -> Reporter:
     """Progress bars or lines on the error stream, or nothing."""
     from rich.console import Console
 
-    from adagauss.progress import Reporter, reporter_for
+    from adagauss.utils.progress import Reporter, reporter_for
 
     return Reporter() if quiet else reporter_for(Console(stderr=True))
 

@@ -19,7 +19,7 @@ from adagauss.cli.model import check_model, open_model, warn_of_one_class
 from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
-from adagauss.names import clipped, columns, visible
+from adagauss.utils.progress import clipped, columns, visible
 
 if TYPE_CHECKING:
     from adagauss.predictor import Prediction

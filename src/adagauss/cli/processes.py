@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagauss.allocator import keep_freed_memory
 from adagauss.cli.options import make_reporter, read_options
 from adagauss.errors import ConfigError
+from adagauss.utils.process import keep_freed_memory
 
 if TYPE_CHECKING:
-    from adagauss.parallel import Processes
-    from adagauss.parallel.launching import Layout
+    from adagauss.distributed.launch import Layout
+    from adagauss.distributed.processes import Processes
     from adagauss.runs import RunConfig, RunResult
 
 Devices = Annotated[
@@ -31,7 +31,7 @@ BatchNorm = Annotated[
 
 def layout_of(devices: int, nodes: int, batch_norm: str, config: RunConfig) -> Layout:
     """The processes that were asked for, if they can be had here."""
-    from adagauss.parallel.launching import Layout
+    from adagauss.distributed.launch import Layout
 
     if batch_norm not in ("global", "local"):
         raise ConfigError(f"--batch-norm is global or local; got {batch_norm!r}")
@@ -56,7 +56,7 @@ class Order:
 
 def run_together(layout: Layout, order: Order) -> RunResult | None:
     """Run in all processes; None where another process tells the result."""
-    from adagauss.parallel.launching import first_here, together
+    from adagauss.distributed.launch import first_here, together
     from adagauss.runs import RunFolder
 
     together(_run, layout, order.config.runtime, order)

@@ -97,8 +97,8 @@ def _like(name: str, config: RunConfig) -> Method:
 
 
 def _changed(method: Method, settings: dict[str, Any]) -> Method:
+    from adagauss.core.config import Layer, resolve
     from adagauss.methods.base import USER
-    from adagauss.settings import Layer, resolve
 
     for key in settings:
         if key.partition(".")[0] not in ("memory", "drift", "classifier"):

@@ -10,7 +10,7 @@ import typer
 from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset

@@ -13,12 +13,12 @@ from adagauss.cli.engines import DaskAddress, Jobs, RayAddress, SlurmPartition, 
 from adagauss.cli.options import DataRoot, Device, NoCache, Quiet, Workers, make_reporter, parse_numbers
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
-    from adagauss.progress import Reporter
     from adagauss.reproduce import Item, Workshop
     from adagauss.reproduce.producing import Produced
+    from adagauss.utils.progress import Reporter
 
 EXAMPLES = """**Examples:**
 
@@ -84,7 +84,7 @@ def reproduce(
     from adagauss.data.dataset import ReadOptions
     from adagauss.errors import unknown_name
     from adagauss.reproduce import SCALES, Workshop, find_items
-    from adagauss.runtime import RuntimeConfig
+    from adagauss.utils.runtime import RuntimeConfig
 
     if not what and not show_list:
         raise ConfigError("say what to reproduce, e.g. `adagauss reproduce ablation`; --list names everything")

@@ -31,12 +31,12 @@ from adagauss.cli.options import (
 from adagauss.cli.processes import BatchNorm, Devices, Nodes, Order, layout_of, run_together
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset, ReadOptions
-    from adagauss.progress import Reporter
     from adagauss.runs import RunConfig
+    from adagauss.utils.progress import Reporter
 
 STREAM_OPTIONS = (
     "dataset",
@@ -143,7 +143,7 @@ def run(
     from adagauss.cli import tables
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import short_name
-    from adagauss.parallel.launching import first_here
+    from adagauss.distributed.launch import first_here
     from adagauss.runs import RunFolder
     from adagauss.runs import run as run_benchmark
     from adagauss.runs.log import RunLog
@@ -188,7 +188,7 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
     from adagauss.runs import RunFolder, make_config, stored_config
     from adagauss.runs.protocols import protocol as protocol_by_name
     from adagauss.runs.runner import make_stream
-    from adagauss.runtime import Runtime, RuntimeConfig
+    from adagauss.utils.runtime import Runtime, RuntimeConfig
 
     given = context.params
     protocol = protocol_by_name(given["protocol"]) if given["protocol"] else None
@@ -246,7 +246,7 @@ def write_config(config: RunConfig) -> None:
     import yaml
     from rich.console import Console
 
-    from adagauss.config import plain
+    from adagauss.core.config import plain
 
     text = yaml.safe_dump(plain(config), sort_keys=False)
     Console(stderr=True).print(f"configuration {config.digest()}\n{text}", highlight=False, markup=False, style="dim")
@@ -285,8 +285,8 @@ def _diagnostics(text: str) -> Any:
 
 
 def _settings_file(path: Path | None) -> dict[str, Any]:
-    from adagauss.settings import flatten
-    from adagauss.yaml_files import YamlError, read_yaml
+    from adagauss.core.config import flatten
+    from adagauss.utils.files import YamlError, read_yaml
 
     if path is None:
         return {}

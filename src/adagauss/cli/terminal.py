@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from adagauss.names import clipped, columns, visible
+from adagauss.utils.progress import clipped, columns, visible
 
 if TYPE_CHECKING:
     from rich.table import Table

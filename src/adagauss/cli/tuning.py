@@ -27,7 +27,7 @@ from adagauss.cli.options import (
     read_options,
 )
 from adagauss.cli.stopping import stoppable
-from adagauss.names import visible
+from adagauss.utils.progress import visible
 
 SHOWN = 10
 AT_ONCE = 8
@@ -98,13 +98,13 @@ def tune(
     """
     import yaml
 
-    from adagauss.atomic import write_atomically
     from adagauss.data.dataset import load_dataset
     from adagauss.runs.ranges import Range
     from adagauss.runs.rehearsal import Rehearsal
     from adagauss.runs.tuning import UNFINISHED, Search
     from adagauss.runs.tuning import tune as search_settings
-    from adagauss.runtime import RuntimeConfig
+    from adagauss.utils.files import write_atomically
+    from adagauss.utils.runtime import RuntimeConfig
 
     chosen, stream = chosen_stream(context)
     reporter = make_reporter(quiet)

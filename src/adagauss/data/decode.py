@@ -13,8 +13,8 @@ import numpy.typing as npt
 import PIL
 from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
-from adagauss.data.regular import IrregularFileError, open_regular
 from adagauss.errors import ConfigError, DataError
+from adagauss.utils.files import IrregularFileError, open_regular
 
 Pixels = npt.NDArray[np.uint8]
 

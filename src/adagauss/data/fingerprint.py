@@ -12,8 +12,8 @@ import torch
 
 from adagauss.data.files import FileImages
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, Subset, evenly_spaced
-from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash

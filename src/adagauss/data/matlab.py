@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from adagauss.data.regular import open_regular
+from adagauss.utils.files import open_regular
 
 HEADER = 128
 MAX_BYTES = 2**28

@@ -3,7 +3,7 @@
 from adagauss.drift.adapter import Adapter
 from adagauss.drift.affine import AffineMap
 from adagauss.drift.base import Drift, Moved, NoDrift
-from adagauss.plugins import import_submodules
+from adagauss.utils.registry import import_submodules
 
 __all__ = ["Adapter", "AffineMap", "Drift", "Moved", "NoDrift"]
 

@@ -8,17 +8,16 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import affine_ridge, sample_covariance
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, mlp, train
 from adagauss.drift.affine import AffineMap
 from adagauss.drift.base import Drift, Moved
 from adagauss.drift.health import Fit, collapse, fit_of
 from adagauss.drift.maps import MapObjective, ViewBatches
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import affine_ridge, sample_covariance
 from adagauss.losses import Reduction
-from adagauss.networks import mlp
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, train
 
 JUDGED = 0.1
 """Share of the images that judge a map which may be replaced."""

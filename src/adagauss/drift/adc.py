@@ -9,10 +9,10 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import to_float
 from adagauss.drift.base import Drift
-from adagauss.gaussians import ClassGaussians
-from adagauss.task import CurrentTask
 
 PUBLISHED_BATCH = 100
 """Number of images per step of the published length."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import affine_ridge, sample_covariance
+from adagauss.core.task import CurrentTask
 from adagauss.drift.base import Drift
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import affine_ridge, sample_covariance
-from adagauss.task import CurrentTask
 
 
 class AffineMap(Drift):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from adagauss.config import Part
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.core.config import Need, Part
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
 
 
 class Moved(NamedTuple):

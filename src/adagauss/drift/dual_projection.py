@@ -6,11 +6,11 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import ridge
+from adagauss.core.task import CurrentTask
 from adagauss.drift.base import Drift
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import ridge
-from adagauss.needs import Need
-from adagauss.task import CurrentTask
 
 
 def task_map(old: Tensor, new: Tensor, epsilon: float = 1e-9) -> Tensor:

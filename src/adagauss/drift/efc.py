@@ -6,10 +6,10 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
 from adagauss.drift.base import Drift
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.task import CurrentTask
 
 
 def metric_weights(means: Tensor, points: Tensor, matrix: Tensor, sigma: float) -> Tensor:

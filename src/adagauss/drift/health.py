@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss import linalg
-from adagauss.gaussians import ClassGaussians
+from adagauss.core import linalg
+from adagauss.core.gaussians import ClassGaussians
 
 Map = Callable[[Tensor], Tensor]
 MUCH_WORSE = 1.5

@@ -6,12 +6,12 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import Affine, ridge
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, train
 from adagauss.drift.base import Drift
 from adagauss.drift.maps import MapObjective, ViewBatches
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import Affine, ridge
-from adagauss.task import CurrentTask
-from adagauss.training import Recipe, train
 
 
 def linear_map(old: Tensor, new: Tensor, amount: float) -> Tensor:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from adagauss.core.train import Objective, Recipe, batch_bounds
 from adagauss.losses import Reduction, anti_collapse, squared_error
-from adagauss.training import Objective, Recipe, batch_bounds
 
 
 class ViewBatches:

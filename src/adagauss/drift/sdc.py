@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
 from adagauss.drift.base import Drift
-from adagauss.gaussians import ClassGaussians
-from adagauss.task import CurrentTask
 
 CLASS_BLOCK = 64
 """Number of classes whose distances to all images are computed at once."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.analytic import Analytic
+from adagauss.core.train import Recipe
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import NoMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
-from adagauss.training import Recipe
 
 
 @register_method(

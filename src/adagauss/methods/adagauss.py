@@ -19,8 +19,8 @@ from typing import Any
 
 from adagauss.classifiers import Bayes
 from adagauss.drift import Adapter
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import GaussianMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import AntiCollapse, CrossEntropy, ProjectedDistillation
 

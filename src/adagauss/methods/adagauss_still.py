@@ -14,11 +14,11 @@ means for w.
 
 from __future__ import annotations
 
-from adagauss.assessment import Assessment
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import Bayes
 from adagauss.classifiers.exact import ExactRidge
 from adagauss.classifiers.together import Together
+from adagauss.core.calibration import Assessment
 from adagauss.methods.adagauss import PAPER, REFERENCE, without
 from adagauss.methods.adagauss_plus import adagauss_plus
 from adagauss.methods.base import Method, register_method

@@ -8,19 +8,17 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from adagauss.assessment import Assessment
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
 from adagauss.classifiers import Classifier
-from adagauss.config import Config, Part, part_of
+from adagauss.core.calibration import Assessment
+from adagauss.core.config import Config, Layer, Need, Part, Resolved, check_needs, part_of, resolve
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
 from adagauss.errors import unknown_name
-from adagauss.memory import Memory
-from adagauss.needs import Need, check_needs
-from adagauss.registry import Registry
+from adagauss.parts.memory import Memory
 from adagauss.representation import NoReparameterisation, Representation, Term
-from adagauss.settings import Layer, Resolved, resolve
+from adagauss.utils.registry import Registry
 
 COMPOSITION, USER = "method", "settings"
 """Names of the layers with the values of the composition and of the user."""

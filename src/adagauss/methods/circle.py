@@ -21,9 +21,9 @@ from __future__ import annotations
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.grouped import GroupedLDA
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.exact import UNTRAINED, untrained
+from adagauss.parts.memory import NoMemory
 
 
 @register_method(

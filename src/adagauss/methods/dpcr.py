@@ -22,9 +22,9 @@ from typing import Any
 
 from adagauss.classifiers.ridge import Ridge
 from adagauss.drift.dual_projection import DualProjection
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.lwf_base import lwf_with
+from adagauss.parts.memory import GaussianMemory
 
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"classifier.gamma": 2000.0, "representation.later.learning_rate": 0.001},

@@ -15,9 +15,9 @@ from __future__ import annotations
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.dual_stream import DualStream
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.acil import base_training
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import NoMemory
 
 
 @register_method(

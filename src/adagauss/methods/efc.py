@@ -21,15 +21,15 @@ from typing import Any
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift.efc import EFC
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import GaussianMemory
 from adagauss.representation import Representation, Rotations
 from adagauss.representation.terms import CrossEntropy
 from adagauss.representation.terms.efm import FeatureMatrix
 from adagauss.representation.terms.pr_ace import PrototypeRehearsal
-from adagauss.training import Recipe
 
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"augmentation.resized_crop": False},

@@ -18,13 +18,13 @@ from typing import Any
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
+from adagauss.core.train import Recipe
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import NoMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
 from adagauss.representation.terms.ewc import ElasticWeights
-from adagauss.training import Recipe
 
 FACIL: dict[str, Any] = {
     "representation.terms.ewc.weight": 5000.0,

@@ -18,8 +18,8 @@ from __future__ import annotations
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.exact import ExactRidge
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import NoMemory
 from adagauss.patches import PatchSettings
 from adagauss.representation import Representation
 

@@ -15,13 +15,13 @@ both can be weighed anew in each task from the same sums.
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
+from adagauss.backbones.frozen import StillOptions
 from adagauss.backbones.registry import backbone_info
-from adagauss.backbones.still import StillOptions
 from adagauss.classifiers.exact import ExactBest
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.exact import UNTRAINED, untrained
+from adagauss.parts.memory import NoMemory
 
 WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.3, 1.0))
 """Of patches and of the pretrained network."""

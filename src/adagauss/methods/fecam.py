@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import Bayes
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import GaussianMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
-from adagauss.training import Recipe
 
 
 @register_method(

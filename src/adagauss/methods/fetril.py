@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.translated import TranslatedSVM
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import MeanMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
-from adagauss.training import Recipe
 
 
 @register_method(

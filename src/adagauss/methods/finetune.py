@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from adagauss.classifiers import LearnedHead
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import NoMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
 

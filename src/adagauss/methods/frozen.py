@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from adagauss.classifiers import NearestMean
 from adagauss.drift import NoDrift
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import MeanMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy
 

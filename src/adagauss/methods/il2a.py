@@ -21,14 +21,14 @@ from typing import Any
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import GaussianMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import GaussianMemory
 from adagauss.representation import Mixtures, Representation
 from adagauss.representation.terms import CrossEntropy, NormDistillation
 from adagauss.representation.terms.semantic import SemanticAugmentation
-from adagauss.training import Recipe
 
 RECIPE = Recipe(
     epochs=101,

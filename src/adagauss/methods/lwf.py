@@ -15,12 +15,12 @@ from typing import Any
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
+from adagauss.core.train import Recipe
 from adagauss.drift import NoDrift
-from adagauss.memory import NoMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import NoMemory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy, LogitDistillation
-from adagauss.training import Recipe
 
 PYCIL: dict[str, Any] = {
     "representation.train_old_heads": True,

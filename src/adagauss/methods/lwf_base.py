@@ -15,13 +15,13 @@ from typing import Any
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import Classifier, NearestMean
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
-from adagauss.memory import MeanMemory, Memory
 from adagauss.methods.base import Method
+from adagauss.parts.memory import MeanMemory, Memory
 from adagauss.representation import Representation
 from adagauss.representation.terms import CrossEntropy, LogitDistillation
-from adagauss.training import Recipe
 
 # On pretrained weights the trunk learns at a tenth of the rates: 0.01 and 0.005, as published for CUB.
 FINE_GRAINED: dict[str, Any] = {"representation.terms.distillation.weight": 20.0}

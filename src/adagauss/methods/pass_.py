@@ -19,14 +19,14 @@ from typing import Any
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import MeanMemory
 from adagauss.representation import Representation, Rotations
 from adagauss.representation.terms import CrossEntropy, NormDistillation
 from adagauss.representation.terms.prototypes import PrototypeReplay
-from adagauss.training import Recipe
 
 RECIPE = Recipe(
     epochs=101,

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import LearnedHead
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.drift import NoDrift
-from adagauss.memory import MeanMemory
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.memory import MeanMemory
 from adagauss.representation import ParallelConvolutions, Representation, Rotations
 from adagauss.representation.terms.prototypes import PrototypeReplay
 from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation
-from adagauss.training import Recipe
 
 BASE = Recipe(
     epochs=101,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from adagauss.core.config import Layer
 from adagauss.data.dataset import Trait, dataset_info
-from adagauss.settings import Layer
 
 SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
     # Augmentation policies are made for colour photographs.

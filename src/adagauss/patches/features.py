@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
 
-from adagauss.config import Config
+from adagauss.core.config import Config
+from adagauss.core.state import Learned
 from adagauss.errors import ConfigError, DataError
 from adagauss.patches.dictionary import CONTRAST_FLOOR, check_fits, windows
-from adagauss.state import Learned
 
 FILTERS = 128
 """Filters multiplied at once: with `NUMBERS`, what lies between product and pooling stays in a core's cache."""

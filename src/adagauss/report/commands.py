@@ -6,13 +6,12 @@ import json
 import shlex
 from typing import Any
 
-from adagauss.config import plain
+from adagauss.core.config import KIND, flatten, plain
 from adagauss.errors import AdagaussError
 from adagauss.methods import method_info
 from adagauss.runs import RunConfig, make_config
 from adagauss.runs.protocols import PROTOCOLS, Protocol
-from adagauss.settings import KIND, flatten
-from adagauss.yaml_files import as_yaml
+from adagauss.utils.files import as_yaml
 
 STREAM_OPTIONS = ("tasks", "first", "sizes", "classes", "image_size")
 ROUNDS = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from adagauss.core.learn import Learner
 from adagauss.kept import kept, single_images
-from adagauss.learner import Learner
 from adagauss.methods import method_info
 from adagauss.report.charts import tone
 from adagauss.report.gathering import Gathered

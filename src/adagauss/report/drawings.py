@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from adagauss.names import clipped
 from adagauss.report.html import Markup
+from adagauss.utils.progress import clipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

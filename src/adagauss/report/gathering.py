@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from adagauss.core.learn import Learner
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.learner import Learner
 from adagauss.runs import RunConfig, RunFolder, stored_config
 from adagauss.runs.environment import DATA, ENVIRONMENT
 from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean, summary

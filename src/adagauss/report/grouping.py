@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adagauss.analysis.grouping import differing, labels
-from adagauss.config import plain
+from adagauss.core.config import flatten, plain
 from adagauss.report.gathering import Gathered, LeftOut
 from adagauss.runs.metrics import METRICS, mean
 from adagauss.runs.results import ProtocolFacts
-from adagauss.settings import flatten
 
 
 @dataclass(frozen=True)

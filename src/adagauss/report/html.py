@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from adagauss.names import clipped
+from adagauss.utils.progress import clipped
 
 LONGEST = 400
 """Columns of one text; a longer one, which nobody wants to read, is cut."""

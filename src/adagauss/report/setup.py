@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from adagauss.analysis.grouping import differing, settings_of
-from adagauss.config import plain
+from adagauss.core.config import flatten, plain
 from adagauss.report.commands import command
 from adagauss.report.gathering import Gathered, LeftOut
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag, text
 from adagauss.runs.environment import COMMAND, COMMIT, source_digest
-from adagauss.settings import flatten
-from adagauss.yaml_files import as_yaml
+from adagauss.utils.files import as_yaml
 
 MOST_COMMAND = 20_000
 """Characters of a command."""

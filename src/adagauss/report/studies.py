@@ -10,10 +10,10 @@ from adagauss.analysis.studies import Drawn, analyse, find_study
 from adagauss.analysis.studies import studies as all_studies
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError
-from adagauss.progress import Reporter
 from adagauss.report.drawings import inlined, themed
 from adagauss.report.grouping import Section
 from adagauss.report.html import Markup, details, tag
+from adagauss.utils.progress import Reporter
 
 SWEEPS = ("beta", "distillation", "ranks-by-distillation", "shrink", "strength")
 """Studies of runs that differ in one setting, of little use for others."""

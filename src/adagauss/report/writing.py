@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adagauss.atomic import write_atomically
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
-from adagauss.progress import Reporter
 from adagauss.report.figures import figures
 from adagauss.report.gathering import LeftOut, gather, run_folders
 from adagauss.report.grouping import Section, arrange
 from adagauss.report.html import Markup
 from adagauss.report.page import page
 from adagauss.report.studies import chosen, studies
+from adagauss.utils.files import write_atomically
+from adagauss.utils.progress import Reporter
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,17 @@ from torch import Tensor, nn
 
 from adagauss.backbones import IncrementalHead, Network
 from adagauss.backbones.head import HeadKind
-from adagauss.config import Part, part_of
+from adagauss.core.config import Need, Part, part_of
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask, ImageBatches
+from adagauss.core.train import History, Recipe, train
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, DataError
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
 from adagauss.representation.label_augmentation import LabelAugmentation, NoLabelAugmentation
 from adagauss.representation.objective import LiveParts, TaskObjective
 from adagauss.representation.reparameterisation import NoReparameterisation, Reparameterisation
 from adagauss.representation.step import Term
-from adagauss.state import Learned
-from adagauss.task import CurrentTask, ImageBatches
-from adagauss.training import History, Recipe, train
 
 
 def _as_terms(value: Any) -> Any:

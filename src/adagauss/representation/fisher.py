@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from adagauss.parallel import Processes
+from adagauss.distributed.processes import Processes
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""

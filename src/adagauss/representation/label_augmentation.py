@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from adagauss.config import Part
+from adagauss.core.config import Part
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
 from adagauss.errors import DataError
 from adagauss.representation.live import Live
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 
 class LiveAugmentation(Live):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from adagauss.gaussians import ClassGaussians
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
 
 
 class Live(nn.Module):

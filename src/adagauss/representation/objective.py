@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
-from adagauss.gaussians import ClassGaussians
-from adagauss.parallel import Division
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Objective, Recipe
+from adagauss.distributed.processes import Division
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
 from adagauss.representation.step import LiveTerm, Step
-from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask
-from adagauss.training import Objective, Recipe
+from adagauss.utils.runtime import Runtime
 
 
 class LiveParts(nn.Module):

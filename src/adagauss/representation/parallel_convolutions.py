@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
 from adagauss.data.augment import to_float
 from adagauss.errors import ConfigError
 from adagauss.representation.reparameterisation import LiveReparameterisation, Reparameterisation
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 Norm = nn.modules.batchnorm._BatchNorm
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from adagauss.config import Part
+from adagauss.core.config import Part
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
 from adagauss.representation.live import Live
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 
 class LiveReparameterisation(Live):

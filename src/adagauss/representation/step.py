@@ -11,12 +11,12 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.config import Part
-from adagauss.gaussians import ClassGaussians
-from adagauss.parallel import Division
+from adagauss.core.config import Part
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.distributed.processes import Division
 from adagauss.representation.live import Live
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 
 @dataclass

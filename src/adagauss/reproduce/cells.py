@@ -18,7 +18,7 @@ from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import METRICS_FILE, RunFolder
 from adagauss.runs.grid import recipe_of
 from adagauss.runs.results import RunResult
-from adagauss.runtime import RuntimeConfig
+from adagauss.utils.runtime import RuntimeConfig
 
 
 @dataclass(frozen=True)

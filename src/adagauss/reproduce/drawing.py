@@ -7,11 +7,11 @@ from pathlib import Path
 from adagauss.analysis.plotting import save_figure
 from adagauss.analysis.studies.draw import analyse
 from adagauss.analysis.studies.provenance import sign
-from adagauss.progress import Reporter
 from adagauss.reproduce.beside import beside_figure
 from adagauss.reproduce.cells import Workshop
 from adagauss.reproduce.findings import Found, figure_file
 from adagauss.reproduce.working import Datasets
+from adagauss.utils.progress import Reporter
 
 
 def draw(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from adagauss.checkpoint import save_json
-from adagauss.data.regular import IrregularFileError, read_text
+from adagauss.utils.checkpoint import save_json
+from adagauss.utils.files import IrregularFileError, read_text
 
 
 class Failures:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adagauss.data.regular import read_text
 from adagauss.errors import AdagaussError
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.plan import SCALES, Item, Row, Where
@@ -17,6 +16,7 @@ from adagauss.reproduce.rescoring import read_rescored, rescored_file
 from adagauss.runs.environment import ENVIRONMENT, code_name
 from adagauss.runs.published import paper_row
 from adagauss.runs.results import RunResult
+from adagauss.utils.files import read_text
 
 
 @dataclass(frozen=True)

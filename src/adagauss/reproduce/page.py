@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adagauss.analysis.studies.base import find_study
-from adagauss.atomic import write_atomically
 from adagauss.reproduce.cells import Cell, Workshop, distinct, jobs
 from adagauss.reproduce.claims import Verdict
 from adagauss.reproduce.findings import Found, figure_file, findings
@@ -17,6 +16,7 @@ from adagauss.reproduce.plan import Item
 from adagauss.reproduce.tables import table_rows
 from adagauss.runs.compare import markdown
 from adagauss.runs.results import RunResult
+from adagauss.utils.files import write_atomically
 
 INTRODUCTION = """# The paper, claim by claim
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from adagauss.errors import AdagaussError
-from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Job, Problem, Workshop, distinct, jobs
 from adagauss.reproduce.drawing import draw
 from adagauss.reproduce.findings import Found, findings
@@ -16,6 +15,7 @@ from adagauss.reproduce.plan import Item
 from adagauss.reproduce.rescoring import rescore_missing
 from adagauss.reproduce.tables import write_table
 from adagauss.reproduce.working import Datasets, run_missing
+from adagauss.utils.progress import Reporter
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,19 @@ import torch
 from adagauss.analysis.replay import Curve
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.classifiers import Scorer
-from adagauss.config import plain
+from adagauss.core.config import Layer, plain, resolve
+from adagauss.core.linalg import by_rows
+from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.linalg import by_rows
 from adagauss.methods import Method
-from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Job, Problem, Workshop
 from adagauss.reproduce.working import Datasets
 from adagauss.runs.configuration import stored_config
 from adagauss.runs.results import RunResult
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import Runtime
-from adagauss.settings import Layer, resolve
-from adagauss.task import CurrentTask, extract_features
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 REPLAYED = ("memory", "drift", "classifier")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from adagauss.atomic import write_atomically
 from adagauss.reproduce.cells import Workshop
 from adagauss.reproduce.findings import Found
 from adagauss.reproduce.plan import Item
 from adagauss.runs.compare import FORMATS, Spread
+from adagauss.utils.files import write_atomically
 
 ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}
 TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}

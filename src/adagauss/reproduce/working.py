@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.progress import Reporter
 from adagauss.reproduce.cells import Cell, Problem
 from adagauss.runs.cells import Cell as RunCell
 from adagauss.runs.cells import Outcome
 from adagauss.runs.folder import InUseError
 from adagauss.runs.scheduling import run_cells
+from adagauss.utils.progress import Reporter
 
 
 class Datasets:

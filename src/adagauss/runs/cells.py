@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from adagauss.allocator import memory_is_full
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.errors import AdagaussError, CheckpointError, DataError, WorkerError
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.rehearsal import Rehearsal
 from adagauss.runs.results import RunResult
 from adagauss.runs.runner import run
 from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
+from adagauss.utils.process import memory_is_full
+from adagauss.utils.progress import Reporter
 
 TRACEBACK = "error.txt"
 """File in the folder of a cell that ended with an error nobody foresaw."""

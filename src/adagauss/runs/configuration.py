@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from adagauss.config import Config, plain
+from adagauss.core.config import Config, Layer, plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.methods import Method, method_info, resolve_method
 from adagauss.methods.traits import dataset_layers
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.protocols import Protocol
-from adagauss.runtime import RuntimeConfig
-from adagauss.settings import Layer
+from adagauss.utils.runtime import RuntimeConfig
 
 Diagnostics = Literal["none", "last", "every", "features"]
 

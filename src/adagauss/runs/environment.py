@@ -17,11 +17,11 @@ import torch
 import adagauss
 from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
+from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.parallel import Processes
-from adagauss.progress import Reporter
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 ENVIRONMENT, DATA = "environment.json", "data.json"
 COMMAND, COMMIT = "command", "commit"

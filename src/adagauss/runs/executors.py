@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adagauss.errors import ConfigError, WorkerError
-from adagauss.plugins import import_extra
+from adagauss.utils.registry import import_extra
 from adagauss.workers import WorkerProcesses
 
 LOCAL = "local"

@@ -16,14 +16,13 @@ import yaml
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from adagauss.checkpoint import load_tensors, save_json, save_tensors, write_atomically
-from adagauss.data.regular import IrregularFileError, read_text
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.gaussians import ClassGaussians
-from adagauss.progress import Advance, Reporter
 from adagauss.runs.metrics import Evaluation
 from adagauss.runs.results import RunResult, TaskFacts
-from adagauss.yaml_files import YamlError, read_yaml
+from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
+from adagauss.utils.files import IrregularFileError, YamlError, read_text, read_yaml, write_atomically
+from adagauss.utils.progress import Advance, Reporter
 
 SNAPSHOT_SECONDS = 30.0
 METRICS_FILE = "metrics.json"

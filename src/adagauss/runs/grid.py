@@ -8,23 +8,22 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adagauss.config import Config, plain
+from adagauss.core.config import Config, flatten, plain
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, DataError, unknown_name
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
-from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell
 from adagauss.runs.configuration import make_config
 from adagauss.runs.protocols import Protocol
 from adagauss.runs.results import RunResult
 from adagauss.runs.scheduling import run_cells
 from adagauss.runs.trackers import require_trackers
-from adagauss.runtime import RuntimeConfig
-from adagauss.settings import flatten
-from adagauss.training import Recipe
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import RuntimeConfig
 
 SHARED_RATES: dict[str, dict[str, float]] = {
     "shared": {"first": 0.1, "later": 0.05},

@@ -17,13 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from adagauss.atomic import write_atomically
-from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.progress import Reporter
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.metrics import Evaluation, mean
 from adagauss.runs.trackers import Opened, require_trackers
+from adagauss.utils.files import IrregularFileError, read_text, write_atomically
+from adagauss.utils.progress import Reporter
 
 LOG, SENT = "log.csv", "log.json"
 HEADS = ("what", "task", "epoch", "step", "name", "value")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adagauss.backbones.registry import backbone_info
+from adagauss.core.config import Layer
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError, unknown_name
 from adagauss.methods import Method
-from adagauss.settings import Layer
 
 Settings = Mapping[str, Any]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from adagauss.errors import ConfigError
-from adagauss.plugins import import_extra
-from adagauss.yaml_files import YamlError, parse_yaml
+from adagauss.utils.files import YamlError, parse_yaml
+from adagauss.utils.registry import import_extra
 
 NUMBERS = re.compile(r"(?P<low>[^:,]+?)\.\.(?P<high>[^:,]+?)(?P<log>:log)?$")
 

@@ -16,7 +16,7 @@ from adagauss.data.stream import StreamConfig, TaskStream
 from adagauss.errors import ConfigError, DataError
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.runner import make_stream
-from adagauss.runtime import derive_seed
+from adagauss.utils.runtime import derive_seed
 
 
 @dataclass(frozen=True)

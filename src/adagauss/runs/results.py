@@ -9,11 +9,11 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from adagauss.checkpoint import save_json
 from adagauss.data.dataset import short_name
-from adagauss.data.regular import IrregularFileError, read_text
 from adagauss.errors import CheckpointError
 from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean
+from adagauss.utils.checkpoint import save_json
+from adagauss.utils.files import IrregularFileError, read_text
 
 Matrix = tuple[tuple[float, ...], ...]
 

@@ -13,24 +13,22 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from adagauss.algorithm import TaskReport
-from adagauss.config import plain
+from adagauss.core.config import flatten, plain
+from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
 from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import TaskStream
+from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.learner import Learner
 from adagauss.methods import method_info
-from adagauss.parallel import Processes
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.environment import begin, check_resumed
 from adagauss.runs.folder import METRICS_FILE, ORIGINS, FileSnapshots, RunFolder, Watching, real_statistics, sample_rows
 from adagauss.runs.log import RunLog
 from adagauss.runs.metrics import Evaluation, mean, summary, task_aware_predictions
 from adagauss.runs.results import Cost, Details, ProtocolFacts, RunResult, TaskFacts
-from adagauss.runtime import Runtime
-from adagauss.settings import flatten
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 DRAWN_PER_CLASS = 60
 LARGEST_COMPARED = 2048

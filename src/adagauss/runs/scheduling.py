@@ -14,9 +14,9 @@ from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, WorkerError
-from adagauss.progress import Reporter, TableRow
 from adagauss.runs.cells import Cell, Orders, Outcome, attempt, data_of, digests_of, work
 from adagauss.runs.session import session, status
+from adagauss.utils.progress import Reporter, TableRow
 
 ATTEMPTS = 2
 """How often a cell is begun whose worker dies: the second time it continues where it was."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from adagauss.errors import CheckpointError, WorkerError
-from adagauss.progress import Advance, Reporter, Work
+from adagauss.utils.progress import Advance, Reporter, Work
 
 PREFIX = ".session-"
 BEAT = "beat"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adagauss.errors import unknown_name
-from adagauss.plugins import import_extra
+from adagauss.utils.registry import import_extra
 
 if TYPE_CHECKING:
     from adagauss.runs.loggers import FigureLogger

@@ -10,11 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from adagauss.config import plain
+from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
-from adagauss.plugins import import_extra
-from adagauss.progress import Reporter
 from adagauss.runs.cells import Cell, Outcome
 from adagauss.runs.configuration import RunConfig, make_config
 from adagauss.runs.folder import RunFolder
@@ -22,7 +20,9 @@ from adagauss.runs.protocols import Protocol
 from adagauss.runs.ranges import Range
 from adagauss.runs.rehearsal import Rehearsal
 from adagauss.runs.scheduling import run_cells
-from adagauss.runtime import RuntimeConfig, derive_seed
+from adagauss.utils.progress import Reporter
+from adagauss.utils.registry import import_extra
+from adagauss.utils.runtime import RuntimeConfig, derive_seed
 
 JOURNAL = "study.journal"
 NAME = "adagauss"

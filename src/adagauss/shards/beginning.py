@@ -9,7 +9,7 @@ from itertools import islice
 from PIL import Image
 
 from adagauss.data.decode import decode_image, image_size
-from adagauss.data.file_dataset import PHOTO_SIZE
+from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Label, evenly_spaced
 from adagauss.data.inputs import as_picture
 from adagauss.errors import DataError

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from adagauss.core.class_edits import check_features
+from adagauss.core.learn import Learner
 from adagauss.errors import DataError, WorkerError
 from adagauss.gathered import exact_classifier, nothing_gathered
-from adagauss.learner import Learner
-from adagauss.progress import Advance, Reporter
 from adagauss.runs.session import session
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard, find_shards
 from adagauss.shards.stock import FEATURES, NOTE, PART, Finished, Stock, digests, finished_in, locked
 from adagauss.shards.work import Done, Orders, work
-from adagauss.upkeep import check_features
+from adagauss.utils.progress import Advance, Reporter
 
 ATTEMPTS = 2
 """How often a shard is begun whose worker dies."""

@@ -14,15 +14,15 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from adagauss.atomic import remove_lastingly
-from adagauss.checkpoint import load_tensors, save_tensors
-from adagauss.classifier import check_one_kind
+from adagauss.core.learner_state import UNFIT
 from adagauss.data.images import Label
 from adagauss.errors import CheckpointError, DataError
+from adagauss.estimator.labels import check_one_kind
 from adagauss.gathered import Gathered
-from adagauss.saved import UNFIT
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard
+from adagauss.utils.checkpoint import load_tensors, save_tensors
+from adagauss.utils.files import remove_lastingly
 
 KIND = "gathered"
 TOTAL, PART, FEATURES = "total.safetensors", "part-", "features.safetensors"

@@ -10,19 +10,18 @@ from io import BytesIO
 import numpy as np
 import torch
 
+from adagauss.core.learn import Learner
+from adagauss.core.task import CurrentTask
 from adagauss.data.decode import Pixels, decode_image
-from adagauss.data.files import some_named
+from adagauss.data.files import failures, some_named
 from adagauss.data.images import ArrayImages, LabelledImages, PixelScale
-from adagauss.data.inputs import of_shape
-from adagauss.data.parallel import failures
 from adagauss.errors import DataError
 from adagauss.gathered import KEY_BITS, Gathered, exact_classifier, nothing_gathered, occasion
-from adagauss.learner import Learner
-from adagauss.progress import Reporter
+from adagauss.inputs.pictures import of_shape
 from adagauss.shards.example import Example, ShardError
 from adagauss.shards.finding import Shard
 from adagauss.shards.tars import Bad
-from adagauss.task import CurrentTask
+from adagauss.utils.progress import Reporter
 
 BATCH, BATCH_BYTES = 256, 2**26
 """Images, and bytes of encoded images, that wait for the extractor at most."""

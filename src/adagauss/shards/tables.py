@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from adagauss.data.images import to_uint8_nchw
-from adagauss.data.inputs import OPAQUE
-from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
-from adagauss.plugins import import_extra
+from adagauss.inputs.arrays import OPAQUE
 from adagauss.shards.example import MOST_BYTES, Example, ShardError, plain_label
 from adagauss.shards.tars import Bad
+from adagauss.utils.files import open_regular
+from adagauss.utils.registry import import_extra
 
 _UNREADABLE = (
     DataError,

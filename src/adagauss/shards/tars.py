@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from adagauss.data.listing import IMAGE_SUFFIXES
-from adagauss.data.regular import open_regular
+from adagauss.data.folders import IMAGE_SUFFIXES
 from adagauss.errors import DataError
 from adagauss.shards.example import MOST_BYTES, MOST_LABEL_BYTES, Example, ShardError, label_of_files
+from adagauss.utils.files import open_regular
 
 PICTURES = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
 LABELS = frozenset({"cls", "txt", "json"})

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import torch
 
-from adagauss.allocator import memory_is_full
+from adagauss.core.learn import Learner
 from adagauss.errors import AdagaussError, DataError
-from adagauss.learner import Learner
-from adagauss.progress import Reporter
 from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
-from adagauss.runtime import Runtime, RuntimeConfig
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard
 from adagauss.shards.stock import write_part
 from adagauss.shards.summing import sum_shard
+from adagauss.utils.process import memory_is_full
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Learning as addition: running sums from which ridge regression and LDA of everything seen are solved exactly."""
 
 from adagauss.sums.choice import Choice, Strength
-from adagauss.sums.discriminant import Discriminant, oas_shrinkage
+from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.grouped import GroupSums
 from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
@@ -18,5 +18,4 @@ __all__ = [
     "Rule",
     "Strength",
     "Weighing",
-    "oas_shrinkage",
 ]

@@ -10,14 +10,14 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from adagauss.core.calibration import TEMPERATURES, best_temperature, surprises
+from adagauss.core.state import Groups, Learned
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.state import Groups, Learned
 from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule
 from adagauss.sums.ridge import Ridge
 from adagauss.sums.totals import FeatureSums
 from adagauss.sums.weighing import Weighed, Weighing
-from adagauss.temperature import TEMPERATURES, best_temperature, surprises
 
 STRENGTHS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Numbers of images ν (see `Strength`) that are compared unless others are asked for."""

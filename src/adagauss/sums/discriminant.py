@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adagauss.core.linalg import oas_shrinkage
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.sums.linear import ROUNDING, Linear, factors_of
 from adagauss.sums.packed import (
@@ -23,16 +24,6 @@ from adagauss.sums.totals import FeatureSums
 LEAST_FREEDOM = 1e-9
 """Keeps what remains of a covariance without an image invertible in the presence of rounding."""
 ALONE = "no class has two different images, so there is no covariance within classes: add images"
-
-
-def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float:
-    """Chen et al.'s oracle approximating shrinkage of a covariance S from its trace and squared norm ‖S‖²_F.
-
-    min(1, (a + μ²) / ((n + 1)(a − μ²/p))) with a = ‖S‖²/p² and μ = tr S/p.
-    """
-    mean, average = trace / width, square / width**2
-    excess = (number + 1) * (average - mean**2 / width)
-    return 1.0 if excess <= 0 else min(1.0, (average + mean**2) / excess)
 
 
 @dataclass(frozen=True)

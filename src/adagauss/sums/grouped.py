@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from adagauss.state import Groups
+from adagauss.core.state import Groups
 from adagauss.sums.totals import FeatureSums
 
 

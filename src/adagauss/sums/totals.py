@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.core.linalg import summed_columns
+from adagauss.core.state import Groups, Learned
 from adagauss.errors import DataError
-from adagauss.linalg import summed_columns
-from adagauss.state import Groups, Learned
 from adagauss.sums.packed import (
     BLOCK,
     ROUNDING,

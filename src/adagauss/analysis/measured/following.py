@@ -9,9 +9,9 @@ from torch import Tensor
 
 from adagauss.analysis.measured.quantities import EFC_UPDATE, OWN, UNMOVED
 from adagauss.analysis.visits import Visit
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import safe_cholesky
 from adagauss.drift.efc import EFC, metric_weights
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import safe_cholesky
 from adagauss.representation.terms.efm import feature_matrix
 
 

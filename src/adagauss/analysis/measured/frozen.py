@@ -10,17 +10,17 @@ from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.real import drawn_classes, in_plane, plane_of, prediction_features, statistics
 from adagauss.analysis.visits import task_mean
 from adagauss.backbones import Network
-from adagauss.backbones.folding import folded
+from adagauss.backbones.extractor import folded
 from adagauss.classifiers.base import MemoryClassifier
+from adagauss.core.config import Need
+from adagauss.core.learn import Learner
+from adagauss.core.linalg import by_rows
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
-from adagauss.learner import Learner
-from adagauss.linalg import by_rows
-from adagauss.needs import Need
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 
 @dataclass

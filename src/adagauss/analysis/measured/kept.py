@@ -15,10 +15,10 @@ from typing import Any
 from torch import Tensor
 
 from adagauss.analysis.measured.quantities import Quantity
-from adagauss.checkpoint import load_tensors, noted_digest, save_tensors
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.runs.environment import DATA
 from adagauss.runs.folder import RunFolder
+from adagauss.utils.checkpoint import load_tensors, noted_digest, save_tensors
 
 VERSION = 2
 """Of the definitions: what was measured with other ones is measured again."""

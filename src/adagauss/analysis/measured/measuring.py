@@ -11,16 +11,16 @@ from adagauss.analysis.measured.memory import measure_memory
 from adagauss.analysis.measured.quantities import Measured, Quantity
 from adagauss.analysis.measured.real import measure_real
 from adagauss.analysis.measured.shrink import measure_shrink
-from adagauss.checkpoint import load_tensors
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError, NumericalError, UnsupportedError
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig, stored_config
 from adagauss.runs.environment import ENVIRONMENT, check_data
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.runner import make_stream
+from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.progress import Reporter
 
 NO_IMAGES = "the run's images are not at hand: give their folder with --data-root"
 WITH_IMAGES: dict[Quantity, Callable[[RunFolder, RunConfig, TaskStream, Reporter], Tables]] = {

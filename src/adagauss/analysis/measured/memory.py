@@ -7,13 +7,13 @@ from torch import Tensor
 
 from adagauss.analysis.distances import class_spectra
 from adagauss.analysis.measured.kept import Tables
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
 from adagauss.errors import UnsupportedError
-from adagauss.gaussians import ClassGaussians
-from adagauss.learner import Learner
-from adagauss.progress import Reporter
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 
 def measure_memory(folder: RunFolder, config: RunConfig, reporter: Reporter) -> Tables:

@@ -20,19 +20,19 @@ from adagauss.analysis.measured.testing import (
 )
 from adagauss.analysis.visits import Visit, visits
 from adagauss.backbones import Extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import packed_size
+from adagauss.core.task import extract_features
 from adagauss.data.augment import Changes
 from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
-from adagauss.gaussians import ClassGaussians
-from adagauss.linalg import packed_size
-from adagauss.memory import GaussianMemory, Memory
-from adagauss.progress import Reporter
+from adagauss.parts.memory import GaussianMemory, Memory
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
 from adagauss.runs.runner import LARGEST_COMPARED
-from adagauss.runtime import Runtime
-from adagauss.task import extract_features
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 DRAWN = 6
 """Classes in the pictures of the latent space."""

@@ -8,17 +8,17 @@ from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.real import prediction_features
 from adagauss.analysis.visits import Followed, Update, followed, task_mean, visits
 from adagauss.classifiers.base import MemoryClassifier
+from adagauss.core.config import Need
+from adagauss.core.linalg import by_rows
+from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Adapter, Drift, Moved
 from adagauss.errors import UnsupportedError
-from adagauss.linalg import by_rows
-from adagauss.memory import GaussianMemory
-from adagauss.needs import Need
-from adagauss.progress import Reporter
+from adagauss.parts.memory import GaussianMemory
 from adagauss.runs.configuration import RunConfig
 from adagauss.runs.folder import RunFolder
-from adagauss.runtime import Runtime
-from adagauss.task import CurrentTask
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime
 
 AMOUNTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """γ of Σ + γ·mean(diag Σ)·I."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from adagauss import linalg
 from adagauss.analysis.measured.quantities import (
     BANKS,
     OWN,
@@ -18,9 +17,10 @@ from adagauss.analysis.measured.quantities import (
 from adagauss.analysis.visits import task_mean
 from adagauss.classifiers.base import Classifier, MemoryClassifier
 from adagauss.classifiers.linear import SampledLinear
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
-from adagauss.task import Occasion
+from adagauss.core import linalg
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.task import Occasion
 
 HEAD = SampledLinear(recipe=SampledLinear().recipe.with_changes(batch_size=512))
 """The published code's linear head, 30 epochs of 10,000 samples, in larger batches: a quarter of the steps will do."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.errors import AdagaussError
-from adagauss.registry import Registry
+from adagauss.utils.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

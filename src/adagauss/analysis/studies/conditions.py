@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from adagauss import spectra
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, register_study
 from adagauss.analysis.studies.lines import curve, legend, longest, panels, task_axis, task_rows
 from adagauss.analysis.studies.ranks import AXIS
 from adagauss.analysis.studies.variants import with_covariances
+from adagauss.core import linalg
 
 QUANTITY = "condition number, geometric mean"
 
@@ -60,5 +60,5 @@ def _logs(run: Measured, task: int) -> Numbers:
     values = torch.from_numpy(run.table("memory.spectra")[task, :known])
     # A singular matrix is as badly conditioned as float64 can tell.
     largest = 1 / torch.finfo(torch.float64).eps
-    logs: Numbers = spectra.condition_number(values).clamp_max(largest).log().numpy()
+    logs: Numbers = linalg.condition_number(values).clamp_max(largest).log().numpy()
     return logs

@@ -10,13 +10,12 @@ from adagauss.analysis.measured import Measured, Quantity, kept_quantities, meas
 from adagauss.analysis.plotting import save_figure
 from adagauss.analysis.studies.base import Drawing, Groups, NotDrawableError, Row, Study, find_study, studies
 from adagauss.analysis.studies.provenance import check_together, sign, summary, unfinished
-from adagauss.atomic import write_atomically
 from adagauss.data.dataset import Dataset
 from adagauss.errors import ConfigError
-from adagauss.names import visible
-from adagauss.progress import Reporter
 from adagauss.runs.compare import comma_separated
 from adagauss.runs.folder import RunFolder
+from adagauss.utils.files import write_atomically
+from adagauss.utils.progress import Reporter, visible
 
 FIGURES = ("png", "svg")
 STUDY = "{study}"

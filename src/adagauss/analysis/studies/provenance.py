@@ -10,9 +10,9 @@ from adagauss.analysis.measured import Measured
 from adagauss.analysis.plotting import shown
 from adagauss.analysis.studies.base import Groups
 from adagauss.errors import ConfigError
-from adagauss.names import visible
 from adagauss.runs.environment import code_name
 from adagauss.runs.results import ProtocolFacts
+from adagauss.utils.progress import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from adagauss import spectra
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, register_study
 from adagauss.analysis.studies.lines import curve, legend, longest, panels, task_axis, task_rows
 from adagauss.analysis.studies.variants import with_covariances
+from adagauss.core import linalg
 
 AXIS = "task that the classes were learned in"
 QUANTITIES = {
-    "rank, λ > 0.01": spectra.absolute_rank,
-    "rank, λ > 0.001·λ₁": spectra.relative_rank,
-    "effective rank": spectra.effective_rank,
-    "‖Σ⁻¹‖_F": spectra.inverse_norm,
+    "rank, λ > 0.01": linalg.absolute_rank,
+    "rank, λ > 0.001·λ₁": linalg.relative_rank,
+    "effective rank": linalg.effective_rank,
+    "‖Σ⁻¹‖_F": linalg.inverse_norm,
 }
 
 

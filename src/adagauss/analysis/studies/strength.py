@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from adagauss import spectra
 from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, register_study
 from adagauss.analysis.studies.lines import curve, legend, longest, panels, task_axis, task_rows
+from adagauss.core import linalg
 
 PUBLISHED = "directions below 95 % of the variance, all seen tasks"
 BY_TASK = "directions below 95 % of the variance, mean over tasks"
@@ -46,9 +46,9 @@ def strength(groups: Groups) -> Drawing:
 def strengths(run: Measured) -> dict[str, Numbers]:
     """Each quantity after every task."""
     together, tasks = (torch.from_numpy(run.table(f"real.{name}")) for name in ("all_spectra", "task_spectra"))
-    of_tasks = [float(spectra.directions(tasks[t, : t + 1]).double().mean()) for t in range(run.finished)]
+    of_tasks = [float(linalg.directions(tasks[t, : t + 1]).double().mean()) for t in range(run.finished)]
     return {
-        PUBLISHED: spectra.directions(together).double().numpy(),
+        PUBLISHED: linalg.directions(together).double().numpy(),
         BY_TASK: np.array(of_tasks),
-        EFFECTIVE: spectra.effective_rank(together).numpy(),
+        EFFECTIVE: linalg.effective_rank(together).numpy(),
     }

@@ -11,10 +11,9 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, field_validator
 from torch import Tensor
 
-from adagauss.config import Config
-from adagauss.data.augment import colour, crops
-from adagauss.data.augment.operations import apply_operations
-from adagauss.data.augment.policies import draw_auto, draw_trivial
+from adagauss.core.config import Config
+from adagauss.data.augment import colour, geometry
+from adagauss.data.augment.operations import apply_operations, draw_auto, draw_trivial
 from adagauss.errors import DataError
 
 
@@ -72,12 +71,12 @@ class Augmentation(Config):
         steps: list[Step] = []
         if self.crop_padding:
             tops, lefts = torch.randint(2 * self.crop_padding + 1, (2, count), generator=generator)
-            steps.append(Step(partial(crops.padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
+            steps.append(Step(partial(geometry.padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
         if self.resized_crop:
-            boxes = crops.draw_boxes(count, size, self.resized_crop_scale, generator)
-            steps.append(Step(crops.resized_crop, {"boxes": boxes}))
+            boxes = geometry.draw_boxes(count, size, self.resized_crop_scale, generator)
+            steps.append(Step(geometry.resized_crop, {"boxes": boxes}))
         if self.flip:
-            steps.append(Step(crops.flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
+            steps.append(Step(geometry.flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
         if self.brightness:
             low, high = max(0.0, 1 - self.brightness), 1 + self.brightness
             factors = low + (high - low) * torch.rand(count, generator=generator)
@@ -88,7 +87,7 @@ class Augmentation(Config):
         steps.append(Step(to_float, {}))
         if self.cutout:
             rows, columns = (torch.randint(side, (count,), generator=generator) for side in size)
-            steps.append(Step(partial(crops.cutout, side=self.cutout), {"rows": rows, "columns": columns}))
+            steps.append(Step(partial(geometry.cutout, side=self.cutout), {"rows": rows, "columns": columns}))
         return Changes(tuple(steps))
 
 
@@ -109,12 +108,12 @@ class Changes:
     def none(cls, mirrored: bool = False) -> Self:
         """Nothing is drawn: images become floats, and mirror images if wished."""
         plain = Step(to_float, {})
-        return cls((Step(crops.horizontal_flip, {}), plain) if mirrored else (plain,))
+        return cls((Step(geometry.horizontal_flip, {}), plain) if mirrored else (plain,))
 
     @classmethod
     def mirroring(cls, chosen: Tensor) -> Self:
         """The chosen images become mirror images; nothing else is changed."""
-        return cls((Step(crops.flip_where, {"chosen": chosen}), Step(to_float, {})))
+        return cls((Step(geometry.flip_where, {"chosen": chosen}), Step(to_float, {})))
 
     def __call__(self, images: Tensor) -> Tensor:
         for step in self.steps:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import require, require_files
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
+from adagauss.data.folders import FileList, file_dataset, require, require_files
 from adagauss.data.matlab import read_variable
-from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
 
 FOLDER = "stanford_cars"

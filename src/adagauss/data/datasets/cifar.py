@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, how_to_get, register_dataset
+from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.listing import require
-from adagauss.data.regular import open_regular
-from adagauss.data.safe_pickle import load_plain_pickle
-from adagauss.data.sources import how_to_get
+from adagauss.data.pickles import load_plain_pickle
 from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
 
 logger = logging.getLogger(__name__)
 

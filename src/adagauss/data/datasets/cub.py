@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import require_files, table
-from adagauss.data.sources import how_to_get
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
+from adagauss.data.folders import FileList, file_dataset, require_files, table
 from adagauss.errors import DataError
 
 FOLDER = "CUB_200_2011"

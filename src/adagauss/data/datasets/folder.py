@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import class_folders, holds_class_folders, images_below, seeded_split
+from adagauss.data.folders import FileList, class_folders, file_dataset, holds_class_folders, images_below, seeded_split
 from adagauss.errors import DataError
 
 TEST_FOLDERS = ("test", "val")

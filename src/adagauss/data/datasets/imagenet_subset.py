@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import images_below, require
+from adagauss.data.folders import FileList, file_dataset, images_below, require
 
 FOLDER = "imagenet"
 

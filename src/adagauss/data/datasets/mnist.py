@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
-from adagauss.data.regular import open_regular
-from adagauss.data.sources import how_to_get
 from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
 
 FASHION_CLASSES = (
     "T-shirt/top",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, register_dataset
-from adagauss.data.file_dataset import FileList, file_dataset
-from adagauss.data.listing import class_folders, images_below, require_files, table, text_of
-from adagauss.data.sources import how_to_get
+from adagauss.data.dataset import Dataset, ReadOptions, how_to_get, register_dataset
+from adagauss.data.folders import FileList, class_folders, file_dataset, images_below, require_files, table, text_of
 from adagauss.errors import DataError
 
 FOLDER = "tiny-imagenet-200"

@@ -15,10 +15,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from adagauss.atomic import remove_lastingly
-from adagauss.checkpoint import save_json
-from adagauss.data.regular import open_regular
 from adagauss.errors import CheckpointError, DataError
+from adagauss.utils.checkpoint import save_json
+from adagauss.utils.files import open_regular, remove_lastingly
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")

@@ -1,6 +1,5 @@
 """Loss terms, registered by importing this package."""
 
-from adagauss.plugins import import_submodules
 from adagauss.representation.terms.anti_collapse import AntiCollapse
 from adagauss.representation.terms.cross_entropy import CrossEntropy
 from adagauss.representation.terms.distillation import (
@@ -9,6 +8,7 @@ from adagauss.representation.terms.distillation import (
     NormDistillation,
     ProjectedDistillation,
 )
+from adagauss.utils.registry import import_submodules
 
 __all__ = [
     "AntiCollapse", "CrossEntropy", "FeatureDistillation", "LogitDistillation", "NormDistillation",

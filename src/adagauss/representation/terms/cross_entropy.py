@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
-from adagauss.needs import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Need
 from adagauss.representation.step import Step, Term
 
 

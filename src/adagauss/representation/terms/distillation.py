@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.gaussians import ClassGaussians
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import mlp
 from adagauss.losses import Reduction, feature_norm, logit_distillation, squared_error
-from adagauss.needs import Need
-from adagauss.networks import mlp
 from adagauss.representation.step import LiveTerm, Step, Term
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 
 class ProjectedDistillation(Term):

@@ -9,11 +9,11 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import Need
+from adagauss.core.config import Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.task import CurrentTask
 from adagauss.representation.step import LiveTerm, Step, Term
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask
 
 
 def feature_matrix(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

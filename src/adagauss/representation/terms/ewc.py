@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.func import functional_call
 
 from adagauss.backbones import Extractor
-from adagauss.gaussians import ClassGaussians
-from adagauss.parallel import Division
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.task import CurrentTask, ImageBatches
+from adagauss.distributed.processes import Division
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask, ImageBatches
 
 
 class ElasticWeights(Term):

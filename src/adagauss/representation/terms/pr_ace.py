@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Sampler
 from adagauss.representation.step import LiveTerm, Step, Term
-from adagauss.sampling import Sampler
-from adagauss.state import Learned
-from adagauss.task import CurrentTask
 
 
 class PrototypeRehearsal(Term):

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from adagauss.gaussians import ClassGaussians
-from adagauss.needs import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.task import CurrentTask
 from adagauss.representation.step import LiveTerm, Step, Term
-from adagauss.state import Common, Learned, recalled
-from adagauss.task import CurrentTask
 
 
 class PrototypeReplay(Term):

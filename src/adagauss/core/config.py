@@ -1,0 +1,349 @@
+"""Configuration: every object with hyperparameters is a validated model, and its constructor is its configuration.
+
+`Config` is immutable and forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a
+classifier, ...). Parts of one role differ in their `kind` and are found by it, so that YAML files and ``--set
+classifier.kind=nearest_mean`` can exchange them. No part holds a tensor: a part returns its learned state as a module
+(`adagauss.core.state`). `Requirement` names what parts need from each other.
+
+Settings are layers of data, resolved once; each value keeps the layer it comes from. A method starts from its
+composition, and each layer overrides those before it: a preset, a protocol, the user. Keys are dotted
+(``drift.recipe.epochs``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from adagauss.errors import ConfigError, unknown_name
+from adagauss.utils.registry import Registry
+
+if TYPE_CHECKING:
+    from adagauss.core.state import Learned
+
+
+class Need(Enum):
+    """Something that one part of a method needs and another provides, with the way to get it."""
+
+    MEANS = ("the mean of each class", "set memory.kind=means or memory.kind=gaussians")
+    COVARIANCES = (
+        "the covariance of each class",
+        "set memory.kind=gaussians with memory.covariance=full (Bayes' rule with one covariance of all classes is "
+        "classifier.covariance=shared)",
+    )
+    FACTORS = (
+        "the covariance of each class as few factors and a diagonal",
+        "set memory.kind=gaussians and memory.covariance=low_rank",
+    )
+    SPREAD = ("the covariance of each class, or one of all classes", "set memory.kind=gaussians")
+    KEPT_HEADS = (
+        "trained outputs of every task",
+        "set representation.heads=keep (and train later tasks: representation.later must not be null)",
+    )
+    LINEAR_HEAD = ("linear outputs", "set representation.head=linear")
+    FEATURE_MATRIX = (
+        "the empirical feature matrix",
+        "add the term with representation.terms.feature_matrix.kind=feature_matrix",
+    )
+    NON_NEGATIVE = (
+        "features that are never negative",
+        "use a network that ends in a rectifier, without a linear bottleneck (backbone.name=resnet18, "
+        "backbone.features=null), or switch the transform off (memory.tukey=null, classifier.tukey=null)",
+    )
+    STILL_FEATURES = (
+        "features that are fixed after the first task",
+        "set representation.later=null, which freezes the network",
+    )
+    COMPANION = (
+        "features of a second network that is never trained",
+        "set backbone.companion.name=patches and backbone.companion.features=null",
+    )
+
+    @property
+    def what(self) -> str:
+        """The need in words."""
+        return self.value[0]
+
+    @property
+    def remedy(self) -> str:
+        """The setting that fulfils it."""
+        return self.value[1]
+
+
+SECOND_OUTPUT = "needs one trained output for each class, and a class that comes again would get a second one"
+"""Why parts that rely on the outputs of every task take no images of known classes."""
+
+
+class Needy(Protocol):
+    """The interface that `check_needs` uses."""
+
+    role: ClassVar[str]
+    kind: ClassVar[str]
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        """Needs that another part must provide."""
+
+    @property
+    def provides(self) -> frozenset[Need]:
+        """Needs that this part provides to others."""
+
+
+def check_needs(parts: Iterable[Needy], given: frozenset[Need] = frozenset()) -> None:
+    """Refuse parts with needs that none of them provides; ``given`` is what the network provides."""
+    parts = list(parts)
+    provided = given.union(*(part.provides for part in parts))
+    for part in parts:
+        for need in sorted(part.requires - provided, key=lambda need: need.name):
+            raise ConfigError(f"{part.role} {part.kind!r} needs {need.what}, and nothing provides it: {need.remedy}")
+
+
+class Config(BaseModel):
+    """An immutable, validated set of hyperparameters; an unknown key is an error that names the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(plain(self), sort_keys=True))
+
+    def with_changes(self, **fields: Any) -> Self:
+        """A validated copy with changed values in some fields."""
+        return type(self)(**{**dict(self), **fields})
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], where: str = "") -> Self:
+        """Build from plain data, with readable errors.
+
+        Args:
+            settings: field values, nested mappings for nested models.
+            where: dotted path put before the field names in messages.
+        """
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{where.rstrip('.') or cls.__name__} needs names and values, not {settings!r:.60}")
+        try:
+            return cls.model_validate(dict(settings))
+        except ValidationError as error:
+            raise _readable(error, cls, where) from None
+
+
+class Part(Config):
+    """A configured piece of a method, found by ``role`` and ``kind``.
+
+    A subclass that sets ``kind`` is registered when it is defined. A part that learns something from a task returns it
+    as a module; `empty_state` makes an empty module that a saved state can be loaded into.
+
+    >>> class Identity(Part):
+    ...     role = "example"
+    ...     kind = "identity"
+    >>> Part.build("example", {"kind": "identity"})
+    Identity()
+    """
+
+    role: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    _registry: ClassVar[dict[str, Registry[type[Part]]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "kind" in cls.__dict__ and cls.kind:
+            Part._registry.setdefault(cls.role, Registry(cls.role)).register(cls.kind, cls, by=cls)
+
+    @staticmethod
+    def kinds(role: str) -> dict[str, type[Part]]:
+        """All parts of a role by kind."""
+        return Part._registry[role].all() if role in Part._registry else {}
+
+    @staticmethod
+    def build(role: str, spec: Mapping[str, Any], where: str | None = None) -> Part:
+        """The part described by plain data, e.g. ``{"kind": "bayes", "log_det": False}``."""
+        fields = dict(spec)
+        kind = fields.pop("kind", None)
+        if kind is None:
+            raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
+        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
+
+    def spec(self) -> dict[str, Any]:
+        """Plain data from which `build` makes an equal part."""
+        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        """What another part of the method must provide for this one to work."""
+        return frozenset()
+
+    @property
+    def provides(self) -> frozenset[Need]:
+        """What other parts may rely on if this one is used."""
+        return frozenset()
+
+    @property
+    def against_known_classes(self) -> str | None:
+        """Why a task may not bring more images of a class that is known already; None: it may."""
+        return None
+
+    def empty_state(self) -> Learned | None:
+        """An empty module of the kind that this part returns after a task; None if it learns nothing."""
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        return value.spec()
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """A configuration as JSON-ready data, parts with their kinds."""
+    data = _plain(config)
+    assert isinstance(data, dict)
+    return data
+
+
+def part_of(role: str, where: str | None = None) -> BeforeValidator:
+    """Allow a field whose type is a part to be given as plain data: ``Annotated[Drift, part_of("drift")]``."""
+    return BeforeValidator(lambda value: Part.build(role, value, where) if isinstance(value, Mapping) else value)
+
+
+def _readable(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
+    """The first problem of a validation as one sentence."""
+    problem = error.errors()[0]
+    path = ".".join(str(step) for step in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        *parents, _ = problem["loc"]
+        for step in parents:
+            field = model.model_fields.get(str(step))
+            # A field may be a model or, like the recipe of later tasks, a model or None.
+            for candidate in (field.annotation, *get_args(field.annotation)) if field else ():
+                if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                    model = candidate
+        return unknown_name(
+            "setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields]
+        )
+    # Our own validators raise whole sentences; pydantic puts the kind of the exception before them.
+    reason = problem["msg"].removeprefix("Value error, ")
+    return ConfigError(f"{where}{path}: {reason} (got {problem['input']!r})")
+
+
+AUTOMATIC = ("backbone.input_size",)
+"""Settings whose None means 'default', not 'off'."""
+KIND = "kind"
+
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one source.
+
+    An unknown key of a strict layer is an error. A soft layer is for methods it does not know: keys that a method does
+    not have, or has turned off, are skipped.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    strict: bool = True
+
+    def without(self, settings: Mapping[str, Any]) -> Layer:
+        """This layer without the keys that ``settings`` contain."""
+        taken = {*settings, *flatten(settings)}
+        return replace(self, settings={key: value for key, value in self.settings.items() if key not in taken})
+
+
+@dataclass(frozen=True)
+class Resolved(Generic[C]):
+    """A configuration, and the name of the layer that each value comes from, by dotted key."""
+
+    config: C
+    origins: Mapping[str, str]
+
+
+def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
+    """Apply layers to a configuration.
+
+    Exchanging a part (``drift.kind``) drops the fields of the old part; the defaults of the new one are attributed to
+    the layer that exchanged it.
+
+    Args:
+        start: the configuration before any layer.
+        layers: from the weakest to the strongest.
+        origin: name of the origin of the values in ``start``.
+    """
+    model = type(start)
+    spec = plain(start)
+    origins = dict.fromkeys(flatten(spec), origin)
+    for layer in layers:
+        changes = layer.settings if layer.strict else existing(spec, layer.settings)
+        if not changes:
+            continue
+        touched = {*changes, *_exchanged(spec, changes)}
+        # Validation reports errors in a layer, and fills in the fields of a new part.
+        spec = plain(model.of(override(spec, changes)))
+        origins = {key: layer.name if _within(key, touched) else origins.get(key, layer.name) for key in flatten(spec)}
+    return Resolved(model.of(spec), origins)
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested data as dotted keys: ``{"a": {"b": 1}}`` becomes ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings with dotted changes applied; keys that do not exist are left to validation.
+
+    Exchanging a part (``"drift.kind"``) drops the fields of the old part.
+    """
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    for dotted, value in sorted(changes.items(), key=lambda item: not item[0].endswith(f".{KIND}")):
+        head, _, rest = dotted.partition(".")
+        if not rest:
+            result[head] = dict(value) if isinstance(value, Mapping) else value
+            continue
+        inner = result.get(head)
+        inner = dict(inner) if isinstance(inner, Mapping) else {}
+        if rest == KIND and inner.get(KIND) != value:
+            inner = {}
+        if rest == "name" and inner.get("name") != value:
+            inner.pop("options", None)  # they belong to the network that stood there before
+        result[head] = override(inner, {rest: value})
+    return result
+
+
+def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the dotted changes whose key exists: the changes of a soft layer that apply to this method.
+
+    What the method has turned off (None) stays off: a bottleneck width does not apply to a method without bottleneck.
+    """
+    known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
+    return {key: value for key, value in changes.items() if key in known}
+
+
+def _exchanged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
+    """Keys at which the changes put a part of another kind."""
+    before = flatten(spec)
+    return [
+        key.removesuffix(f".{KIND}")
+        for key, value in changes.items()
+        if key.endswith(f".{KIND}") and before.get(key) != value
+    ]
+
+
+def _within(key: str, places: Iterable[str]) -> bool:
+    return any(key == place or key.startswith(f"{place}.") for place in places)

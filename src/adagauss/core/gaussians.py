@@ -1,0 +1,616 @@
+"""Class statistics: a count, a mean and a covariance per class, or one covariance of all classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from adagauss.core import linalg, low_rank
+from adagauss.core.low_rank import Factored
+from adagauss.core.state import Learned
+from adagauss.errors import ConfigError, DataError
+
+CovarianceKind = Literal["full", "diagonal", "low_rank", "shared", "none"]
+
+
+class Form:
+    """Rows of ``width`` numbers. This base stores nothing."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    @property
+    def width(self) -> int:
+        """Numbers per covariance."""
+        return 0
+
+    def pack(self, matrices: Tensor) -> Tensor:
+        """(..., width) rows of (..., S, S) matrices."""
+        return matrices.new_zeros(*matrices.shape[:-2], 0)
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        """The row of XᵀX, from (N, S) rows X."""
+        return centred.new_zeros(0)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """(..., S, S) matrices of rows."""
+        raise ConfigError("this memory stores only means; set memory.kind=gaussians to store covariances")
+
+    def possible(self, packed: Tensor) -> Tensor:
+        """(C,): which of (C, width) rows can be those of covariances."""
+        return torch.ones(len(packed), dtype=torch.bool)
+
+    def times(self, packed: Tensor, amounts: Tensor) -> Tensor:
+        """Rows of matrices times numbers, which have the axes of ``packed`` but the last."""
+        return packed * amounts.unsqueeze(-1)
+
+    def plus(self, one: Tensor, other: Tensor, delta: Tensor) -> Tensor:
+        """The row of Σ₁ + Σ₂ + δδᵀ."""
+        return one + other + self.scatter(delta.unsqueeze(0))
+
+    def total(self, packed: Tensor, weights: Tensor) -> Tensor:
+        """(S, S): Σ_c w_c Σ_c, without all matrices in memory."""
+        return self.unpack((weights.unsqueeze(1) * packed).sum(0))
+
+
+class Full(Form):
+    """The lower triangle."""
+
+    @property
+    def width(self) -> int:
+        return linalg.packed_size(self.size)
+
+    def pack(self, matrices: Tensor) -> Tensor:
+        return linalg.pack_triangle(matrices)
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        return linalg.pack_triangle(centred.T @ centred)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        return linalg.unpack_triangle(packed, self.size)
+
+    def possible(self, packed: Tensor) -> Tensor:
+        # One by one: a factor of each is as large as the matrix.
+        return torch.tensor([linalg.is_covariance(self.unpack(row)) for row in packed], dtype=torch.bool)
+
+
+class Diagonal(Form):
+    """The variances."""
+
+    @property
+    def width(self) -> int:
+        return self.size
+
+    def pack(self, matrices: Tensor) -> Tensor:
+        return matrices.diagonal(dim1=-2, dim2=-1)
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        return centred.square().sum(0)
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        return torch.diag_embed(packed)
+
+    def possible(self, packed: Tensor) -> Tensor:
+        return (packed >= 0).all(1)
+
+
+class LowRank(Form):
+    """diag(d) + FᵀF: d, then the r rows of F. Variances of features are exact, covariances approximate."""
+
+    def __init__(self, size: int, rank: int) -> None:
+        super().__init__(size)
+        self.rank = rank
+
+    @property
+    def width(self) -> int:
+        return self.size * (1 + self.rank)
+
+    def pack(self, matrices: Tensor) -> Tensor:
+        return self._row(low_rank.of_covariance(matrices, self.rank))
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        return self._row(low_rank.of_rows(centred, self.rank))
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        return low_rank.dense(self.parts(packed))
+
+    def possible(self, packed: Tensor) -> Tensor:
+        return (packed[:, : self.size] >= 0).all(1)
+
+    def times(self, packed: Tensor, amounts: Tensor) -> Tensor:
+        variances, factors = self.parts(packed)
+        roots = amounts.sqrt()
+        return self._row(Factored(variances * amounts.unsqueeze(-1), factors * roots[..., None, None]))
+
+    def plus(self, one: Tensor, other: Tensor, delta: Tensor) -> Tensor:
+        return self._row(low_rank.added(self.parts(one), self.parts(other), delta))
+
+    def total(self, packed: Tensor, weights: Tensor) -> Tensor:
+        variances, factors = self.parts(packed)
+        rows = factors.flatten(0, 1)
+        return torch.diag(weights @ variances) + (weights.repeat_interleave(self.rank).unsqueeze(1) * rows).T @ rows
+
+    def parts(self, packed: Tensor) -> Factored:
+        """d and F of rows."""
+        variances, factors = packed[..., : self.size], packed[..., self.size :]
+        return Factored(variances, torch.unflatten(factors, -1, (self.rank, self.size)))
+
+    def _row(self, matrix: Factored) -> Tensor:
+        return torch.cat([matrix.variances, matrix.factors.flatten(-2)], -1)
+
+
+def form_of(size: int, covariance: CovarianceKind, rank: int) -> Form:
+    """The form that a bank of this kind has; a shared covariance is a full one."""
+    if covariance == "low_rank":
+        return LowRank(size, rank)
+    return {"full": Full, "shared": Full, "diagonal": Diagonal, "none": Form}[covariance](size)
+
+
+Label = Hashable
+BLOCK_BYTES = 1 << 28
+"""Memory for the S × S matrices of the classes that are treated at once."""
+RANK = 8
+"""Factors of a covariance of few factors and a diagonal, unless said otherwise."""
+
+
+class Statistics(Learned):
+    """The count, the mean and, in some form, the covariance of each class, estimated from a stream of features."""
+
+    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
+    kinds: ClassVar[tuple[CovarianceKind, ...]] = ("full", "diagonal", "low_rank", "none")
+    """Kinds of covariance that this class can hold, the default first."""
+    common_rows: ClassVar[int] = 0
+    """Covariances that belong to all classes together, and are there before any class."""
+    keeps: ClassVar[str] = "the number of images, the mean and, if the memory has them, the covariance of each class"
+
+    def __init__(
+        self,
+        size: int,
+        covariance: CovarianceKind | None = None,
+        device: torch.device | str = "cpu",
+        rank: int = RANK,
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.covariance: CovarianceKind = covariance or self.kinds[0]
+        if self.covariance not in self.kinds:
+            raise ConfigError(f"{type(self).__name__} cannot hold {covariance!r} covariances: use new_bank")
+        self.form = form_of(size, self.covariance, rank)
+        self.labels: list[Label] = []
+        self.register_buffer("counts", torch.zeros(0, dtype=torch.long, device=device))
+        self.register_buffer("means", torch.zeros(0, size, dtype=torch.float64, device=device))
+        self.register_buffer(
+            "packed", torch.zeros(self.common_rows, self.form.width, dtype=torch.float64, device=device)
+        )
+        self.counts: Tensor
+        self.means: Tensor
+        self.packed: Tensor
+
+    @classmethod
+    def from_features(cls, features: Tensor, labels: Iterable[Label], covariance: CovarianceKind | None = None) -> Self:
+        """Estimate from ``(N, S)`` features and one label per row."""
+        bank = cls(features.shape[-1], covariance, features.device)
+        bank.add(features, labels)
+        return bank
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.labels
+
+    @property
+    def rank(self) -> int:
+        """Factors of each covariance, if it is made of few."""
+        return self.form.rank if isinstance(self.form, LowRank) else RANK
+
+    def emptied(self) -> Self:
+        """A bank of this kind without classes."""
+        return type(self)(self.size, self.covariance, self.means.device, self.rank)
+
+    def copy(self) -> Self:
+        """A copy that can be changed without changing this bank."""
+        return self._like(list(self.labels), self.counts.clone(), self.means.clone(), self.packed.clone())
+
+    def add(self, features: Tensor, labels: Iterable[Label]) -> None:
+        """Add more samples; statistics of known labels are merged (Chan's parallel update)."""
+        names = [label.item() if hasattr(label, "item") else label for label in labels]
+        if features.ndim != 2 or features.shape[1] != self.size:
+            raise DataError(f"features must have shape (N, {self.size}); got {tuple(features.shape)}")
+        if len(names) != len(features):
+            raise DataError(f"{len(features)} features but {len(names)} labels: give one label per row")
+        features = features.detach().to(self.means.device, torch.float64)
+        if not bool(torch.isfinite(features).all()):
+            bad = int((~torch.isfinite(features)).any(1).sum())
+            raise DataError(f"{bad} of {len(features)} features hold NaN or infinite numbers")
+        position = {label: index for index, label in enumerate(dict.fromkeys(names))}
+        targets = torch.tensor([position[label] for label in names], dtype=torch.long)
+        order = torch.argsort(targets, stable=True).to(features.device)
+        counts = torch.bincount(targets, minlength=len(position))
+        means, scatters = [], []
+        for rows in torch.split(features[order], counts.tolist()):
+            means.append(rows.mean(0))
+            scatters.append(self.form.scatter(rows - means[-1]))
+        if means:
+            self._merge(list(position), counts.to(self.counts.device), torch.stack(means), torch.stack(scatters))
+
+    def check(self) -> None:
+        """Raise if labels and statistics do not match, or if the statistics are impossible."""
+        number = len(self.labels)
+        shapes = (tuple(self.counts.shape), tuple(self.means.shape), tuple(self.packed.shape))
+        wanted = ((number,), (number, self.size), (self._packed_rows, self.form.width))
+        if shapes != wanted or len(set(self.labels)) != number:
+            raise DataError(f"{number} classes of {self.size} features do not match statistics of shapes {shapes}")
+        super().check()
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
+        wrong = (~self.form.possible(self.packed)).nonzero().flatten().tolist()
+        if wrong:
+            self.require(False, f"what is kept as the covariance of {self.labels[wrong[0]]!r} is not one")
+
+    def merge(self, other: Statistics) -> None:
+        """Add the statistics of another bank, e.g. of another worker."""
+        self._check_kind(other)
+        self._merge(other.labels, other.counts, other.means, self.form.times(other.packed, other.freedom))
+
+    def _check_kind(self, other: Statistics) -> None:
+        if (other.size, other.covariance, other.rank) != (self.size, self.covariance, self.rank):
+            raise ConfigError(
+                f"banks differ: {self.size} features with {self.covariance} covariance here, "
+                f"{other.size} with {other.covariance} there"
+            )
+
+    def remove(self, label: Label) -> None:
+        """Remove a class."""
+        keep = [other for other in self.labels if other != label]
+        if len(keep) == len(self.labels):
+            raise DataError(f"class {label!r} is not in memory, so it cannot be removed")
+        chosen = self.select(keep)
+        self.labels, self.counts, self.means, self.packed = keep, chosen.counts, chosen.means, chosen.packed
+
+    def select(self, labels: Sequence[Label]) -> Self:
+        """A bank of some classes, in the given order."""
+        position = {label: index for index, label in enumerate(self.labels)}
+        missing = [label for label in labels if label not in position]
+        if missing:
+            raise DataError(f"class {missing[0]!r} is not in memory, which has {len(self)} classes")
+        index = torch.tensor([position[label] for label in labels], dtype=torch.long, device=self.means.device)
+        return self._like(list(labels), self.counts[index], self.means[index], self._packed_of(index))
+
+    def with_statistics(self, means: Tensor, covariances: Tensor | None) -> Self:
+        """The same classes and counts with other means and (unpacked) covariances; None keeps the covariances."""
+        packed = self.packed if covariances is None else self._repacked(iter([linalg.symmetrise(covariances.double())]))
+        return self._like(list(self.labels), self.counts.clone(), means.double().clone(), packed.clone())
+
+    @property
+    def freedom(self) -> Tensor:
+        """(C,): n_c − 1, the weight of each covariance in a sum, in float64."""
+        return (self.counts.double() - 1).clamp_min(0)
+
+    @property
+    def covariances(self) -> Tensor:
+        """(C, S, S) covariance matrices, unbiased; an error if only means are stored."""
+        return self.form.unpack(self.packed)
+
+    @property
+    def numbers_per_class(self) -> int:
+        """Numbers stored per class: S + S(S+1)/2 for full covariances."""
+        return self.size + self.packed.shape[1]
+
+    @classmethod
+    def from_state(cls, state: dict[str, Tensor], labels: Sequence[Label], covariance: CovarianceKind) -> Self:
+        """The bank with this ``state_dict`` and these labels."""
+        size = state["means"].shape[1]
+        rank = state["packed"].shape[1] // max(1, size) - 1 if covariance == "low_rank" else RANK
+        bank = cls(size, covariance, state["means"].device, rank)
+        bank.load_state_dict(state)
+        bank.labels = list(labels)
+        return bank
+
+    def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> Self:
+        bank = self.emptied()
+        bank.labels, bank.counts, bank.means, bank.packed = labels, counts, means, packed
+        return bank
+
+    @property
+    def _packed_rows(self) -> int:
+        return len(self.labels)
+
+    def _packed_of(self, index: Tensor) -> Tensor:
+        return self.packed[index]
+
+    def blocks(self) -> Iterator[Self]:
+        """Banks of some classes each, few enough for their matrices to fit into `BLOCK_BYTES`."""
+        step = max(1, BLOCK_BYTES // (8 * self.size**2))
+        for start in range(0, len(self), step):
+            yield self.select(self.labels[start : start + step])
+
+    def _repacked(self, blocks: Iterator[Tensor]) -> Tensor:
+        """Matrices of all classes in the form of this bank."""
+        return torch.cat([self.form.pack(matrices) for matrices in blocks])
+
+    def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
+        """Chan's parallel update for known classes; new classes are appended."""
+        position = {label: index for index, label in enumerate(self.labels)}
+        new = [row for row, label in enumerate(labels) if label not in position]
+        for row, label in enumerate(labels):
+            if label not in position:
+                continue
+            index = position[label]
+            known, count = int(self.counts[index]), int(counts[row])
+            total = known + count
+            delta = means[row] - self.means[index]
+            scatter = self.form.times(self.packed[index], self.freedom[index])
+            scatter = self.form.plus(scatter, scatters[row], delta * (known * count / total) ** 0.5)
+            self.means[index] += delta * (count / total)
+            self.packed[index] = self.form.times(scatter, torch.full_like(self.freedom[index], 1 / max(1, total - 1)))
+            self.counts[index] = total
+        self.labels.extend(labels[row] for row in new)
+        self.counts = torch.cat([self.counts, counts[new]])
+        self.means = torch.cat([self.means, means[new]])
+        weights = 1 / (counts[new].double() - 1).clamp_min(1)
+        self.packed = torch.cat([self.packed, self.form.times(scatters[new], weights)])
+
+
+Map = Callable[[Tensor], Tensor]
+
+TRANSPORT_ROWS = 4096
+"""Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
+
+
+class ClassGaussians(Statistics):
+    """One Gaussian per class, estimated from a stream of features.
+
+    The statistics of a class are the same, up to float64 rounding, whether its features are given in one call, in
+    several calls in any order, or to several banks that are merged. A class of S features takes S + S(S+1)/2 numbers
+    (``full``), 2S (``diagonal``), (2 + r)S (``low_rank``: r factors and a diagonal) or S (``none``: means only). Of
+    ``low_rank``, which is for many classes, only the variances are independent of the order of calls: what goes beyond
+    r factors is dropped as it comes. One covariance of all classes is in `SharedGaussians`; `new_bank` makes any kind.
+    The statistics are buffers, saved and moved by torch; the labels are not, and who saves a bank must save them too.
+
+    >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
+    >>> bank.labels, bank.means.shape, bank.covariances.shape
+    (['cat', 'dog'], torch.Size([2, 4]), torch.Size([2, 4, 4]))
+    """
+
+    def factors(self, jitter: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
+        """(C, S, S) lower factors of Σ_c + εI, found in float64."""
+        identity = torch.eye(self.size, dtype=torch.float64, device=self.means.device)
+        return linalg.safe_cholesky(self.covariances + jitter * identity).factor.to(dtype)
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        """(S, S): Σ_c w_c Σ_c, without the matrices of all classes in memory."""
+        return self.form.total(self.packed, weights)
+
+    @property
+    def mean_covariance(self) -> Tensor:
+        """(S, S): the mean of the covariances, every class with equal weight."""
+        return self.mixed(torch.full_like(self.freedom, 1 / max(1, len(self))))
+
+    @property
+    def pooled(self) -> Tensor:
+        """(S, S): the covariance within classes, Σ_c (n_c − 1)Σ_c / Σ_c (n_c − 1)."""
+        return self.mixed(self.freedom / self.freedom.sum().clamp_min(1))
+
+    @property
+    def second_moments(self) -> Tensor:
+        """(C, S, S) uncentred sums Σ_i f_i f_iᵀ over the features of each class: (n − 1)Σ + n·μμᵀ."""
+        outer = self.means.unsqueeze(2) * self.means.unsqueeze(1)
+        return self.freedom.view(-1, 1, 1) * self.covariances + self.counts.double().view(-1, 1, 1) * outer
+
+    @property
+    def second_moment(self) -> Tensor:
+        """(S, S): the sum of `second_moments` over the classes."""
+        return self.mixed(self.freedom) + (self.counts.double().unsqueeze(1) * self.means).T @ self.means
+
+    def sample(self, number: int, generator: torch.Generator | None = None) -> Tensor:
+        """(C, number, S) draws μ_c + L_c ε in float64."""
+        noise = torch.randn(len(self), number, self.size, generator=generator, dtype=torch.float64)
+        if not len(self):
+            return noise.to(self.means.device)
+        factor = self.factors()
+        return self.means.unsqueeze(1) + noise.to(factor.device) @ factor.mT
+
+    def transport(
+        self,
+        mapping: Map,
+        samples: int = 10_000,
+        generator: torch.Generator | None = None,
+        extra: Tensor | float = 0.0,
+    ) -> Self:
+        """Push every Gaussian through ``mapping`` by ``samples`` draws per class and re-estimate it (Algorithm 1).
+
+        Classes are drawn, mapped and reduced together, block by block, in float32, with moments summed in float64:
+        memory does not depend on ``samples``. ``extra`` is added to each covariance.
+        """
+        if samples < 2:
+            raise ConfigError(f"{samples} samples have no covariance: draw at least two per class, better thousands")
+        if not len(self):
+            return self.copy()
+        means: list[Tensor] = []
+
+        def matrices() -> Iterator[Tensor]:
+            for some in self.blocks():
+                moved, covariances = transported(some.means, some.factors(), mapping, samples, generator)
+                means.append(moved)
+                yield linalg.symmetrise(covariances) + extra
+
+        packed = self._repacked(matrices())
+        return self._like(list(self.labels), self.counts.clone(), torch.cat(means), packed)
+
+    def transport_affine(self, affine: linalg.Affine, extra: Tensor | float = 0.0) -> Self:
+        """Transport under z ↦ zW + b: μW + b and WᵀΣW + ``extra``, exact for full covariances.
+
+        Other forms keep of WᵀΣW what they can express: its variances, always.
+        """
+        means = affine(self.means)
+        if self.covariance == "none" or not len(self):
+            return self.with_statistics(means, None)
+        weight = affine.weight
+        moved = (linalg.symmetrise(weight.T @ some.covariances @ weight) + extra for some in self.blocks())
+        return self._like(list(self.labels), self.counts.clone(), means.double(), self._repacked(moved))
+
+    def squared_mahalanobis(self, points: Tensor) -> Tensor:
+        """(B, C) values of (x − μ_c)ᵀ Σ_c⁻¹ (x − μ_c), in float64."""
+        return self._distances(points)[0]
+
+    def log_prob(self, points: Tensor) -> Tensor:
+        """(B, C) log-densities log N(x; μ_c, Σ_c), in float64."""
+        distances, log_det = self._distances(points)
+        constant = self.size * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
+        return -(distances + log_det + constant) / 2
+
+    def _distances(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        whitening = linalg.whiten(self.means, self.covariances, torch.float64)
+        distances = linalg.by_rows(lambda some: linalg.squared_distances(some, whitening), points.double())
+        return distances, whitening.log_det
+
+    def symmetric_kl(self, other: ClassGaussians) -> Tensor:
+        """KL(N‖N*) + KL(N*‖N) per class, for the classes of this bank."""
+        theirs = other.select(self.labels)
+        return linalg.symmetric_kl(self.means, self.covariances, theirs.means, theirs.covariances)
+
+    def mean_distance(self, other: ClassGaussians) -> Tensor:
+        """‖μ_c − μ*_c‖₂ per class."""
+        distance: Tensor = torch.linalg.vector_norm(self.means - other.select(self.labels).means, dim=1)
+        return distance
+
+    def covariance_distance(self, other: ClassGaussians) -> Tensor:
+        """‖Σ_c − Σ*_c‖_F per class."""
+        distance: Tensor = torch.linalg.matrix_norm(self.covariances - other.select(self.labels).covariances)
+        return distance
+
+    def ranks(self, tolerance: float = 1e-3, relative: bool = True) -> Tensor:
+        """Rank of each covariance (see `linalg.ranks`)."""
+        return linalg.ranks(self.covariances, tolerance, relative)
+
+    def effective_ranks(self) -> Tensor:
+        """Effective rank of each covariance."""
+        return linalg.effective_ranks(self.covariances)
+
+    def condition_numbers(self) -> Tensor:
+        """Condition number of each covariance."""
+        return linalg.condition_numbers(self.covariances)
+
+
+def transported(
+    means: Tensor, factors: Tensor, mapping: Map, samples: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Means and covariances of mapped draws of N(μ_c, L_c L_cᵀ)."""
+    classes, size = means.shape
+    means, factors = means.float(), factors.float()
+    block = max(1, TRANSPORT_ROWS // classes)
+    with torch.inference_mode():
+        # Moments about the mapped means: blocks add up exactly, without a second pass.
+        centres = mapping(means).double().unsqueeze(1)
+        totals = torch.zeros_like(centres)
+        scatters = torch.zeros_like(factors, dtype=torch.float64)
+        for start in range(0, samples, block):
+            shape = (classes, min(block, samples - start), size)
+            noise = torch.randn(shape, generator=generator).to(factors.device)
+            draws = torch.baddbmm(means.unsqueeze(1), noise, factors.mT)
+            mapped = mapping(draws.flatten(0, 1)).view(shape).double() - centres
+            totals += mapped.sum(1, keepdim=True)
+            scatters.baddbmm_(mapped.mT, mapped)
+        shifts = totals / samples
+        covariances = (scatters - samples * shifts.mT @ shifts) / (samples - 1)
+        centres = (centres + shifts).squeeze(1)
+    return centres.clone(), covariances.clone()
+
+
+class SharedGaussians(ClassGaussians):
+    """The mean and count of each class and the covariance within classes, Σ = Σ_c (n_c − 1)Σ_c / Σ_c (n_c − 1).
+
+    C·S + S(S+1)/2 numbers. Adding, merging and joining of classes are exact. A class that is removed leaves its part in
+    Σ, where it cannot be told from the others; Σ then counts as that of the remaining images.
+
+    >>> bank = SharedGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
+    >>> bank.means.shape, bank.packed.shape
+    (torch.Size([2, 4]), torch.Size([1, 10]))
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
+    kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
+    keeps: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
+
+    common_rows: ClassVar[int] = 1
+
+    @property
+    def covariances(self) -> Tensor:
+        """(C, S, S) views of the one covariance."""
+        return self.common.expand(len(self), -1, -1)
+
+    @property
+    def common(self) -> Tensor:
+        """(S, S): the one covariance."""
+        return self.form.unpack(self.packed[0])
+
+    def factors(self, jitter: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
+        identity = torch.eye(self.size, dtype=torch.float64, device=self.means.device)
+        factor = linalg.safe_cholesky(self.common + jitter * identity).factor.to(dtype)
+        return factor.expand(len(self), -1, -1)
+
+    def mixed(self, weights: Tensor) -> Tensor:
+        return weights.sum() * self.common
+
+    @property
+    def pooled(self) -> Tensor:
+        return self.common
+
+    def transport_affine(self, affine: linalg.Affine, extra: Tensor | float = 0.0) -> Self:
+        """Exact transport under z ↦ zW + b: μW + b and WᵀΣW + ``extra``."""
+        moved = linalg.symmetrise(affine.weight.T @ self.common @ affine.weight) + extra
+        means = affine(self.means).double()
+        return self._like(list(self.labels), self.counts.clone(), means, self.form.pack(moved.unsqueeze(0)))
+
+    def merge(self, other: Statistics) -> None:
+        self._check_kind(other)
+        scatter = self.form.times(other.packed, other.freedom.sum().unsqueeze(0))
+        self._merge(other.labels, other.counts, other.means, scatter)
+
+    def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
+        """As in the base; ``scatters`` are summed over classes, together with the spread between means of one class."""
+        position = {label: index for index, label in enumerate(self.labels)}
+        scatter = self.packed[0] * self.freedom.sum() + scatters.sum(0)
+        known = [row for row, label in enumerate(labels) if label in position]
+        if known:
+            places = torch.tensor([position[labels[row]] for row in known], device=self.means.device)
+            before, more = self.counts[places].double(), counts[known].double()
+            delta = means[known] - self.means[places]
+            scatter = scatter + self.form.scatter(delta * (before * more / (before + more)).sqrt().unsqueeze(1))
+            # Not in place: a copy of the bank may share the tensors.
+            self.means = self.means.index_add(0, places, delta * (more / (before + more)).unsqueeze(1))
+            self.counts = self.counts.index_add(0, places, counts[known])
+        new = [row for row, label in enumerate(labels) if label not in position]
+        self.labels.extend(labels[row] for row in new)
+        self.counts = torch.cat([self.counts, counts[new]])
+        self.means = torch.cat([self.means, means[new]])
+        self.packed = (scatter / self.freedom.sum().clamp_min(1)).unsqueeze(0)
+
+    @property
+    def _packed_rows(self) -> int:
+        return 1
+
+    def _packed_of(self, index: Tensor) -> Tensor:
+        return self.packed.clone()
+
+    def _repacked(self, blocks: Iterator[Tensor]) -> Tensor:
+        """The mean of the matrices, each with the weight of its class."""
+        start, total = 0, torch.zeros_like(self.packed[0])
+        weights = self.freedom if bool((self.freedom > 0).any()) else torch.ones_like(self.freedom)
+        weights = weights / weights.sum().clamp_min(1)
+        for matrices in blocks:
+            some = weights[start : start + len(matrices)]
+            total += self.form.pack(torch.tensordot(some, matrices.to(some), 1))
+            start += len(matrices)
+        return total.unsqueeze(0)
+
+
+def new_bank(
+    size: int, covariance: CovarianceKind, device: torch.device | str = "cpu", rank: int = RANK
+) -> ClassGaussians:
+    """An empty bank of any kind; ``rank`` is the number of factors of ``low_rank``."""
+    kind = SharedGaussians if covariance == "shared" else ClassGaussians
+    return kind(size, covariance, device, rank)

@@ -1,0 +1,419 @@
+"""The state of a learner: network, class statistics and the state of each part; and what its file says."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from adagauss.backbones import BackboneConfig, Extractor, Network, build_extractor
+from adagauss.classifiers import Scorer
+from adagauss.core import linalg
+from adagauss.core.calibration import Calibration, Evidence, Typicality
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Learned
+from adagauss.core.task import extract_features
+from adagauss.data.images import Images, Label
+from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError
+from adagauss.methods import Method
+from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.runtime import Runtime
+
+
+class Answers(NamedTuple):
+    """What is said about some images."""
+
+    scores: Tensor
+    """(N, C): a softmax makes them truthful probabilities."""
+    typicality: Tensor
+    """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
+
+
+class Predictor(nn.Module):
+    """Images in 0..1 to scores, whose softmax are truthful probabilities: one module to export, serve or measure.
+
+    `answers` also says how typical the images are of what is known.
+    """
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        scorer: Scorer,
+        calibration: Calibration = Calibration(),  # noqa: B008 - immutable
+        typical: Typicality | None = None,
+    ) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.scorer = scorer
+        self.calibration = calibration
+        self.typical = typical if typical is not None else Typicality()
+        # What no score depends on need not be computed: patches of photographs, mostly, or the network for drawings.
+        self.read = scorer.reads(extractor.groups) if self.typical.weight is None else None
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.calibration(self.scorer(self.extractor.for_prediction(images, self.read)))
+
+    def answers(self, images: Tensor) -> Answers:
+        """Scores and typicality."""
+        return self.judge(self.extractor.for_prediction(images, self.read))
+
+    def judge(self, features: Tensor) -> Answers:
+        """The same from features."""
+        scores: Tensor = self.scorer(features)
+        typicality: Tensor = self.typical(features, scores)
+        return Answers(self.calibration(scores), typicality)
+
+
+class Knowledge(nn.Module):
+    """What is known after some tasks. It is never changed: a further task, or a change of the classes, makes a new one.
+
+    ``tasks`` are the classes that each task brought, of those that are still known: a task may bring a class again, and
+    is empty if all of its classes were forgotten.
+
+    Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts beside the
+    tensors.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        memory: ClassGaussians,
+        states: Mapping[str, Learned],
+        tasks: tuple[tuple[Label, ...], ...],
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.memory = memory
+        self.parts = nn.ModuleDict(states)
+        self.tasks = tasks
+
+    @property
+    def classes(self) -> list[Label]:
+        """Every class, in the order of the score columns: that in which tasks first brought them."""
+        return list(dict.fromkeys(label for task in self.tasks for label in task))
+
+    @property
+    def states(self) -> dict[str, Learned]:
+        """What each part handed back after the last task, by the part's name in the method."""
+        return {name: state for name, state in self.parts.items() if isinstance(state, Learned)}
+
+    def states_below(self, prefix: str) -> dict[str, Learned]:
+        """The states whose names begin with ``prefix``, by the rest of the name."""
+        return {name[len(prefix) :]: state for name, state in self.states.items() if name.startswith(prefix)}
+
+    @property
+    def scorer(self) -> Scorer:
+        """What turns features into scores."""
+        scorer = self.states.get("classifier")
+        if not isinstance(scorer, Scorer):
+            raise DataError("nothing has been learned yet: call learn first")
+        return scorer
+
+    @property
+    def predictor(self) -> Predictor:
+        """What turns images into scores, whole."""
+        return self._predictor
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        # What is known never changes, so this is found once; it is no part of what is saved.
+        typical = Typicality.of(self.memory, self.scorer.power)
+        return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, typical).eval()
+
+    def _apply(self, *args: Any, **settings: Any) -> Knowledge:
+        """Torch's way to another device or memory order, on which the predictor is made anew."""
+        self.__dict__.pop("_predictor", None)
+        super()._apply(*args, **settings)  # type: ignore[no-untyped-call]  # torch does not say what it takes
+        return self
+
+    @property
+    def evidence(self) -> Evidence:
+        """What images that were left out have shown."""
+        evidence = self.states.get("evidence")
+        return evidence if isinstance(evidence, Evidence) else Evidence(len(self.classes))
+
+    def features(self, images: Images, runtime: Runtime) -> Tensor:
+        """(N, S) features."""
+        return extract_features(self.network.extractor, images, runtime, prediction=True)
+
+    def asked(self, images: Images, runtime: Runtime) -> Tensor:
+        """As `features`, for answers of this knowledge only: features that no answer depends on may be zeros."""
+        return extract_features(self.network.extractor, images, runtime, prediction=True, read=self.predictor.read)
+
+    def scores(self, features: Tensor) -> Tensor:
+        """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""
+        with torch.inference_mode():
+            scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
+        return checked(scores)
+
+    def answers(self, features: Tensor) -> Answers:
+        """Scores, and how typical each image is of what is known."""
+        with torch.inference_mode():
+            blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
+        return Answers(
+            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.typicality for one in blocks])
+        )
+
+    def unknownness(self, features: Tensor) -> Tensor:
+        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
+        return self.evidence.unknownness(self.answers(features).typicality)
+
+    def sets(self, features: Tensor, coverage: float) -> list[list[Label]]:
+        """For each image, the classes among which the right one is with this probability, likeliest first."""
+        scores, classes = self.scores(features), self.classes
+        inside = self.evidence.sets(scores, coverage).sum(1).tolist()
+        order = scores.argsort(1, descending=True).tolist()
+        return [[classes[column] for column in row[:number]] for row, number in zip(order, inside, strict=True)]
+
+    @property
+    def bytes_per_class(self) -> int:
+        """What the memory keeps of one class."""
+        return self.memory.numbers_per_class * self.memory.means.element_size() if len(self.memory) else 0
+
+    @property
+    def part_bytes(self) -> int:
+        """What the parts keep beside the network and the memory (Fisher information, ridge sums)."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.parts.state_dict().values())
+
+    def check(self) -> None:
+        """Raise where the tensors, the labels and the classes do not belong together."""
+        classes, memory = self.classes, self.memory
+        if any(len(set(task)) != len(task) for task in self.tasks):
+            raise ValueError("a class is named twice in a task")
+        memory.check()
+        self._check_states()
+        for name, buffer in self.network.named_buffers():
+            if name.endswith(("running_var", "deviation")) and bool((buffer < 0).any()):
+                raise ValueError(f"{name} of the network holds variances below zero")
+        if len(memory) and memory.labels != classes:
+            raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
+        if classes:
+            with torch.inference_mode():
+                size = self.network.extractor.prediction_size
+                scores = self.scorer(torch.zeros(1, size, device=memory.means.device))
+            columns = scores.shape[1]
+            if not bool(torch.isfinite(scores).all()):
+                raise ValueError("the scores of the classifier are not finite")
+            if columns != len(classes):
+                raise ValueError(f"the classifier tells {columns} classes apart, but {len(classes)} were taught")
+
+    def _check_states(self) -> None:
+        weights = sum(parameter.numel() for parameter in self.network.extractor.parameters())
+        sizes = {"c": len(self.classes), "s": self.memory.size, "w": weights}
+        for name, state in self.states.items():
+            state.check()
+            for part in (module for module in state.modules() if isinstance(module, Learned)):
+                for buffer, letters in part.axes.items():
+                    for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
+                        if sizes.get(letter, size) != size:
+                            raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
+
+    def facts(self) -> dict[str, Any]:
+        """What a file needs beside the tensors to be loaded again."""
+        return {
+            "tasks": [list(task) for task in self.tasks],
+            "remembered": self.memory.labels,
+            "head": self.network.head.sizes,
+            "parts": sorted(self.states),
+        }
+
+    def restored(
+        self,
+        method: Method,
+        facts: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        runtime: Runtime,
+        mapped: bool = False,
+    ) -> Knowledge:
+        """What was saved, given knowledge of nothing with a network of the same kind.
+
+        With ``mapped`` the tensors become those of the knowledge, without a copy.
+        """
+        check_head(facts["head"], tensors)
+        network = copy.deepcopy(self.network)
+        with runtime.seeded("restored"):
+            for classes, auxiliary in facts["head"]:
+                network.head.grow(classes, auxiliary)
+        parts = dict(method.parts())
+        states: dict[str, Learned] = {}
+        for name in facts["parts"]:
+            state = parts[name].empty_state() if name in parts else None
+            if state is None:
+                raise ValueError(f"{name} learns nothing in this method, but something learned is stored for it")
+            states[name] = state
+        memory = self.memory.emptied()
+        known = Knowledge(network, memory, states, tuple(tuple(task) for task in facts["tasks"]))
+        if mapped:
+            check_types(known.state_dict(), tensors)
+        known.load_state_dict(dict(tensors), assign=mapped)
+        known.memory.labels = list(facts["remembered"])
+        known.check()
+        runtime.place(known)
+        if known.tasks:
+            known.network.extractor.end_first_task()
+        return known.eval()
+
+
+def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless the file holds the weights of all outputs that it names, before memory is taken for them."""
+    for index, outputs in enumerate(sizes):
+        for part, number in zip(("blocks", "auxiliary"), outputs, strict=True):
+            weight = tensors.get(f"network.head.{part}.{index}.weight")
+            if (0 if weight is None else len(weight)) != number:
+                raise ValueError(f"it names {number} outputs of task {index + 1}, and holds the weights of others")
+
+
+def check_types(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless tensors that are used as they are have the types that a copy would have made of them."""
+    for name, tensor in wanted.items():
+        if name in tensors and tensors[name].dtype != tensor.dtype:
+            raise ValueError(f"{name} holds numbers of the type {tensors[name].dtype}, not {tensor.dtype}")
+
+
+def checked(scores: Tensor) -> Tensor:
+    """The scores, if they are numbers."""
+    # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
+    if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
+        raise NumericalError(
+            "the scores of some images are no numbers: the network or the classifier has become useless, or its file "
+            "was tampered with; use a learner that was saved earlier"
+        )
+    return scores
+
+
+Name = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Pixel = Annotated[int, Field(strict=True, ge=0, le=255)]
+Side = Annotated[int, Field(strict=True, ge=1, le=2**14)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Outputs = Annotated[int, Field(strict=True, ge=0)]
+UNFIT = (AdagaussError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What goes wrong where the parts of a file do not fit together."""
+SPARE = 2**22
+"""Numbers that a network may have beyond those in the file."""
+
+
+class KnowledgeFacts(BaseModel):
+    """The classes, and which states there are."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tasks: list[list[Name]]
+    remembered: list[Name]
+    head: list[tuple[Outputs, Outputs]]
+    parts: list[str]
+
+
+class InputFacts(BaseModel):
+    """How images are prepared."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mean: list[Number]
+    std: list[Annotated[Number, Field(gt=0)]]
+    size: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
+
+
+class LearnerFacts(BaseModel):
+    """All facts of a saved learner."""
+
+    model_config = ConfigDict(frozen=True)
+
+    method: dict[str, Any]
+    knowledge: KnowledgeFacts
+    shape: tuple[Side, Side, Side]
+    mean: tuple[Number, ...]
+    std: tuple[Annotated[Number, Field(gt=0)], ...]
+    input: InputFacts
+    seed: Annotated[int, Field(strict=True)]
+    scale: tuple[Pixel, Pixel] | None = None
+    """The smallest and largest pixel of all tasks."""
+    about: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _statistics_of_channels(self) -> LearnerFacts:
+        if not {len(self.mean), len(self.std)} <= {1, self.shape[0]}:
+            raise ValueError("images have one mean and one deviation for each channel, or for all of them")
+        return self
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> LearnerFacts:
+        """The facts, or an error that names the first one that cannot be."""
+        try:
+            return cls.model_validate(facts)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"])) or "facts"
+            raise DataError(f"{place}: {problem['msg']}") from None
+
+
+def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a network far larger than the file, or for other images: it is first made without taking memory."""
+    described = _described(method.backbone, facts.shape, tuple(facts.mean), tuple(facts.std))
+    if described is None:
+        return
+    channels, wanted = described
+    if {len(facts.input.mean), len(facts.input.std)} != {channels}:
+        raise DataError(f"its network takes {channels} channels, and images are prepared for another number")
+    found = sum(tensor.numel() for tensor in tensors.values())
+    if wanted > found + SPARE:
+        raise DataError(f"its network would have {wanted:,} numbers, and the file holds {found:,}")
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves initial weights undrawn: without memory they mean nothing, and torch would load its compiler for them."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        if function in (Tensor.normal_, Tensor.uniform_):
+            return given[0]
+        return function(*given, **(named or {}))
+
+
+@lru_cache(maxsize=32)
+def _described(
+    backbone: BackboneConfig, shape: tuple[int, int, int], mean: tuple[float, ...], std: tuple[float, ...]
+) -> tuple[int, int] | None:
+    """Channels and numbers of a network, which is not made; None if that cannot be said without making it."""
+    if ":" in backbone.name:  # a network of another library, which may look for its description elsewhere
+        return None
+    try:
+        with torch.device("meta"), _NothingDrawn():
+            network = build_extractor(backbone, shape, mean, std, False)
+    except AdagaussError:
+        raise
+    except Exception:  # a network that cannot be made without memory
+        return None
+    return network.mean.numel(), sum(tensor.numel() for tensor in network.state_dict().values())
+
+
+def check_labels(labels: Sequence[Label]) -> None:
+    """Refuse, before it is saved, a label that a file cannot hold."""
+    for label in labels:
+        if not isinstance(label, (str, int, float, bool)):
+            raise CheckpointError(
+                f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
+            )
+        if isinstance(label, float) and not math.isfinite(label):
+            raise CheckpointError(f"label {label!r} is no number that a saved learner can hold: rename the class")
+
+
+def constructor_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
+    """The arguments of the classifier's constructor in a file, if there are any: those it has, and no others."""
+    _, facts = load_tensors(path, "learner")
+    try:
+        said = LearnerFacts.of(facts)
+        given = said.about.get("estimator", {})
+        if not isinstance(given, dict) or not given.keys() <= set(names):
+            raise DataError("about.estimator does not hold the arguments of a classifier")
+    except DataError as error:
+        raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from None
+    return {"seed": said.seed, **given}

@@ -1,0 +1,159 @@
+"""Learned state as torch modules: buffers that torch saves, loads, moves and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from adagauss.errors import DataError, UnsupportedError
+
+Groups = tuple[tuple[int, ...], ...]
+"""A change of the classes: for each score column after it, the columns before it that it is made of.
+
+A column in no group belongs to a class that is forgotten; a group of several is several classes that become one.
+"""
+
+
+def moves(groups: Groups, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The columns that stay, and the column that each becomes or becomes a part of.
+
+    >>> moves(((2,), (0, 3)), torch.device("cpu"))
+    (tensor([2, 0, 3]), tensor([0, 1, 1]))
+    """
+    pairs = [(before, after) for after, group in enumerate(groups) for before in group]
+    before, after = torch.tensor(pairs, dtype=torch.long, device=device).reshape(-1, 2).T
+    return before, after
+
+
+class Learned(nn.Module):
+    """A module whose buffers grow with what is learned: loading takes their shapes from the file.
+
+    A subclass registers its buffers empty; their number of axes and their type are part of the interface, their
+    sizes (how many classes, how many features) are learned.
+
+    >>> import torch
+    >>> class Means(Learned):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.register_buffer("means", torch.zeros(0, 0))
+    >>> means = Means()
+    >>> means.load_state_dict({"means": torch.ones(2, 3)})
+    <All keys matched successfully>
+    >>> means.means.shape
+    torch.Size([2, 3])
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {}
+    """Axes of the saved buffers, a letter each, and none for a single number: equal letters have equal sizes.
+
+    ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
+    the packed half of a matrix of expanded features, ``q`` for pairs of classes.
+    """
+    keeps: ClassVar[str] = ""
+    """What is kept of images, in words."""
+
+    def check(self) -> None:
+        """Raise a `DataError` if what was read from a file cannot have been learned.
+
+        This base compares the shapes by `axes` and refuses numbers that are not finite, here and in the states within.
+        """
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, letters in self.axes.items():
+            buffer = self.get_buffer(name)
+            if buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+                raise DataError(f"{name} of {type(self).__name__} holds NaN or infinite numbers")
+            for letter, size in zip(letters, buffer.shape, strict=True):
+                known, other = sizes.setdefault(letter, (size, name))
+                if known != size:
+                    raise DataError(
+                        f"{type(self).__name__} is inconsistent: {other} is made for {known} and {name} for {size}"
+                    )
+        for state in self.children():
+            if isinstance(state, Learned):
+                state.check()
+
+    def require(self, fact: bool | torch.Tensor, otherwise: str) -> None:
+        """Raise a `DataError` with this reason unless ``fact`` holds, everywhere if it is a tensor."""
+        if not bool(fact.all() if isinstance(fact, torch.Tensor) else fact):
+            raise DataError(f"{type(self).__name__}: {otherwise}")
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            # Torch reports a different number of axes as a mismatch; only sizes are adopted.
+            if buffer is not None and saved is not None and saved.ndim == buffer.ndim:
+                self._buffers[name] = buffer.new_empty(saved.shape)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def regrouped(self, groups: Groups) -> Self:
+        """A state in which classes were forgotten or joined; this one stays as it is."""
+        names = "forgotten" if all(len(group) == 1 for group in groups) else "joined"
+        raise UnsupportedError(
+            f"classes cannot be {names}: {type(self).__name__} holds something of them that cannot be taken apart; "
+            "start anew with the classes you want"
+        )
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        """This state with what another learner, with the same features, has learned; neither is changed.
+
+        ``columns`` says where the classes of the other are among those of both together.
+        """
+        raise UnsupportedError(
+            f"two learners of this method cannot be merged: {type(self).__name__} of one does not fit the other; "
+            "teach one of them the classes of the other instead"
+        )
+
+
+class Common(Learned):
+    """A state of all classes together, such as the importance of weights: upkeep of classes leaves it as it is."""
+
+    def regrouped(self, groups: Groups) -> Self:
+        return self
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        return self
+
+
+class Scorer(Learned):
+    """Maps features to scores. It holds only buffers and no control flow over the batch, so it can be exported."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+    @property
+    def power(self) -> float | None:
+        """λ of Tukey's transform, if features enter as f^λ."""
+        return None
+
+    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
+        """Which groups of the network's features, of these sizes, change scores; None: all."""
+        return None
+
+    @property
+    def class_sums(self) -> Tensor | None:
+        """(width, C) sums over the images of each class, if the scorer keeps such sums."""
+        return None
+
+
+Kind = TypeVar("Kind", bound=Learned)
+
+
+def recalled(before: Learned | None, kind: type[Kind]) -> Kind | None:
+    """The state that a part returned after the last task, checked to be of its kind."""
+    assert before is None or isinstance(before, kind), f"expected {kind.__name__}, got {type(before).__name__}"
+    return before

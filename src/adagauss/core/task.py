@@ -1,0 +1,295 @@
+"""The current task for the parts of a method: its images, the network before and now, and their features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from adagauss.backbones import Extractor, Network
+from adagauss.core.state import Groups
+from adagauss.core.train import batch_bounds
+from adagauss.data.augment import Augmentation, Changes, to_float
+from adagauss.data.images import Images, Label, LabelledImages, Subset
+from adagauss.distributed.processes import Division
+from adagauss.errors import NumericalError
+from adagauss.utils.runtime import Runtime
+
+Draw = Callable[[int], Changes]
+"""From the number of images in a batch to what turns their uint8 pixels into floats in 0..1."""
+
+FEATURE_BATCH = 256
+"""Images per batch when features are extracted, up to `SMALL_SIDE` pixels; fewer of larger ones, so that activations
+stay in the cache and memory is bounded."""
+SMALL_SIDE = 56
+
+
+def feature_batches(images: Images) -> list[tuple[int, int]]:
+    """Where the batches of feature extraction start and stop."""
+    _, height, width = images.shape
+    size = max(8, min(FEATURE_BATCH, FEATURE_BATCH * SMALL_SIDE**2 // (height * width)))
+    return batch_bounds(len(images), size, drop_last=False)
+
+
+def extract_features(
+    extractor: Extractor,
+    images: Images,
+    runtime: Runtime,
+    draw: Draw = lambda number: Changes.none(),
+    *,
+    prediction: bool = False,
+    read: Sequence[bool] | None = None,
+) -> Tensor:
+    """(N, S) features in evaluation mode: the only feature-extraction loop.
+
+    Several processes share out the images of every batch, and all get all features; what ``draw`` draws for a batch is
+    for the whole of it. ``prediction`` returns the features used for prediction, in which groups that are not ``read``
+    may be zeros.
+    """
+    was_training = extractor.training
+    extractor.eval()
+    rows = []
+    forward = partial(extractor.for_prediction, read=read) if prediction else extractor
+    bounds = feature_batches(images)
+    division = divided_batches(bounds, runtime)
+    with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
+        for start, stop in bounds:
+            own = runtime.processes.divide(stop - start).rows
+            changes = draw(stop - start).of(own)
+            if len(own):
+                pixels = changes(images.batch(start + own).to(runtime.device))
+                rows.append(forward(pixels.contiguous(memory_format=runtime.memory_format)).float())
+            advance("", step=stop - start)
+    extractor.train(was_training)
+    # A clone made outside inference mode can be used in training.
+    found = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+    return division.gathered(found)
+
+
+def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Division:
+    """Which process has which image of all batches, each of which is divided."""
+    owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
+    return Division(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
+
+
+def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
+    return torch.empty(0, extractor.prediction_size if prediction else extractor.size)
+
+
+class ImageBatches:
+    """Shuffled, augmented batches of a task's images.
+
+    Several processes read and augment only their share of a batch; what is random is drawn for the whole of it, as in
+    one process. The targets are those of the whole batch.
+    """
+
+    def __init__(
+        self, data: LabelledImages, augmentation: Augmentation, runtime: Runtime, batch_size: int, drop_last: bool
+    ) -> None:
+        self.data = data
+        self.augmentation = augmentation
+        self.runtime = runtime
+        self.bounds = batch_bounds(len(data), batch_size, drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        order = torch.randperm(len(self.data), generator=generator)
+        _, height, width = self.data.images.shape
+        for start, stop in self.bounds:
+            chosen = order[start:stop]
+            changes = self.augmentation.draw(len(chosen), (height, width), generator)
+            rows = self.runtime.processes.divide(len(chosen)).rows
+            yield self._read(chosen[rows], changes.of(rows)), self.data.targets[chosen].to(self.runtime.device)
+
+    def _read(self, indices: Tensor, changes: Changes) -> Tensor:
+        images = self.data.images
+        pixels = images.batch(indices) if len(indices) else torch.zeros(0, *images.shape, dtype=torch.uint8)
+        return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
+
+
+class Occasion(Protocol):
+    """When a classifier is made from the memory: after a task, or after a change of the classes."""
+
+    network: Network
+    runtime: Runtime
+
+    @property
+    def name(self) -> str:
+        """Part of the seeds of whatever is random."""
+
+
+@dataclass
+class CurrentTask:
+    """Task ``index``: the data that the parts of a method may use, and their only access to images.
+
+    ``data`` holds only the images of the current task; the object is discarded after the task. Its classes are new, or
+    known already: ``targets`` count within the task, `columns` says where its classes are among all.
+    """
+
+    index: int
+    data: LabelledImages
+    network: Network
+    previous: Network | None
+    augmentation: Augmentation
+    runtime: Runtime
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    """Tensors of earlier tasks that one part shares with others, by name."""
+    known: tuple[Label, ...] = ()
+    """Classes known before the task, in the order of the score columns."""
+    whole: CurrentTask | None = None
+    """The task that this is a part of, made of its images ``rows``."""
+    rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    _features: dict[tuple[bool, str | int], Tensor] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        # Part of seeds and of the names of snapshots: what is fitted to a part must not be taken for the task's.
+        return f"task {self.index + 1}" + (" without some images" if self.whole is not None else "")
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        return self.data.classes
+
+    @property
+    def all_classes(self) -> tuple[Label, ...]:
+        """Classes known after the task, in the order of the score columns: new ones come last."""
+        return tuple(dict.fromkeys((*self.known, *self.classes)))
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The score column of each class of the task."""
+        position = {label: column for column, label in enumerate(self.all_classes)}
+        return tuple(position[label] for label in self.classes)
+
+    @property
+    def first(self) -> bool:
+        return self.index == 0
+
+    @property
+    def targets(self) -> Tensor:
+        return self.data.targets.to(self.runtime.device)
+
+    @property
+    def column_targets(self) -> Tensor:
+        """The score column of each image's class."""
+        return torch.tensor(self.columns, device=self.runtime.device)[self.targets]
+
+    def of_companion(self) -> CurrentTask:
+        """The same images as the companion of the network sees them."""
+        whole = None if self.whole is None else self.whole.of_companion()
+        return replace(self, network=self.network.of_companion(), previous=None, whole=whole, _features={})
+
+    def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
+        """Features of all images under the current (or previous) network, computed once per view.
+
+        A view is ``test`` (images as they are), ``flip`` (mirrored) or a number: the n-th random augmentation, which is
+        the same for both networks.
+        """
+        if self.whole is not None:
+            return self.whole.features(view, previous)[self.rows.to(self.runtime.device)]
+        key = (previous, view)
+        if key not in self._features:
+            network = self.previous if previous else self.network
+            assert network is not None, "the first task has no previous network"
+            features = extract_features(network.extractor, self.data.images, self.runtime, self._draw(view))
+            self._check_finite(features)
+            self._features[key] = features
+        return self._features[key]
+
+    def blocks(self, flips: bool = False, divided: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        """Blocks of positions and features as for prediction or, with ``flips``, of the plain and the mirrored images.
+
+        Nothing is cached: this is for features that are too large to be stored for a whole task. With ``divided``,
+        several processes share out the images of every block, and each gets its own only.
+        """
+        extractor = self.network.extractor.eval()
+        bounds = feature_batches(self.data.images)
+        with self.runtime.reporter.progress(f"{self.name}: features", len(self.data)) as advance:
+            for start, stop in bounds:
+                own = self.runtime.processes.divide(stop - start).rows if divided else torch.arange(stop - start)
+                rows = start + own
+                if not len(rows):
+                    continue
+                images = to_float(self.data.images.batch(rows).to(self.runtime.device))
+                images = images.contiguous(memory_format=self.runtime.memory_format)
+                with torch.no_grad():
+                    views = [extractor(images), extractor(images.flip(3))] if flips else [extractor.settled(images)]
+                for view in views:
+                    self._check_finite(view)
+                yield rows, views
+                advance("", step=stop - start)
+
+    def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(old features, new features, targets) of ``views`` augmented copies of the task; 0: the plain images."""
+        chosen: list[str | int] = list(range(views)) if views else ["test"]
+        old = torch.cat([self.features(view, previous=True) for view in chosen])
+        new = torch.cat([self.features(view) for view in chosen])
+        return old, new, self.targets.repeat(len(chosen))
+
+    def part(self, rows: Tensor) -> CurrentTask:
+        """The task with some of its images only; features are those of the whole task, computed once."""
+        data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
+        return replace(self, data=data, whole=self, rows=rows, _features={})
+
+    def others(self) -> CurrentTask:
+        """The images of the task that are not in this part of it."""
+        assert self.whole is not None, "a whole task leaves no images out"
+        left = torch.ones(len(self.whole.data), dtype=torch.bool)
+        left[self.rows] = False
+        return self.whole.part(left.nonzero().flatten())
+
+    def prediction_features(self) -> Tensor:
+        """Features of all images as a prediction has them."""
+        extractor, holder = self.network.extractor, self.whole or self
+        if (False, "test") in holder._features and not extractor.mirror and extractor.companion is None:
+            return self.features()
+        features = extract_features(extractor, self.data.images, self.runtime, prediction=True)
+        self._check_finite(features)
+        return features
+
+    def _check_finite(self, features: Tensor) -> None:
+        if not bool(torch.isfinite(features).all()):
+            raise NumericalError(
+                f"{self.name}: features of the network are no longer finite numbers, so its training has diverged; "
+                "lower the learning rate, or set clip_norm=1"
+            )
+
+    def forget_features(self) -> None:
+        """Clear cached features, after the network has changed."""
+        self._features.clear()
+        if self.whole is not None:
+            self.whole.forget_features()
+
+    def _draw(self, view: str | int) -> Draw:
+        if view in ("test", "flip"):
+            return lambda number: Changes.none(mirrored=view == "flip")
+        generator = self.runtime.generator(self.name, "view", view)
+        _, height, width = self.data.images.shape
+        return lambda number: self.augmentation.draw(number, (height, width), generator)
+
+
+@dataclass
+class Upkeep:
+    """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
+
+    groups: Groups
+    network: Network
+    runtime: Runtime
+    tasks: int
+    removed: CurrentTask | None = None
+    """Images of the classes that are forgotten, if they are given again."""
+
+    def of_companion(self) -> Upkeep:
+        """The same change for what is made of the features of the network's companion."""
+        removed = None if self.removed is None else self.removed.of_companion()
+        return replace(self, network=self.network.of_companion(), removed=removed)
+
+    @property
+    def name(self) -> str:
+        return f"after task {self.tasks}"

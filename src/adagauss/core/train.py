@@ -1,0 +1,250 @@
+"""The training loop: schedule, clipping, precision, progress, snapshots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from adagauss.core.config import Config
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.distributed.batch_norm import average_statistics, shared_batch_norm
+from adagauss.distributed.processes import Processes
+from adagauss.errors import NumericalError
+from adagauss.utils.runtime import Runtime
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+History = list[dict[str, float]]
+
+
+class Recipe(Config):
+    """Settings of one training: epochs, batches, optimizer and schedule."""
+
+    epochs: PositiveInt = 200
+    batch_size: PositiveInt = 256
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: PositiveFloat = 0.1
+    momentum: Fraction = 0.9
+    weight_decay: NonNegativeFloat = 5e-4
+    schedule: Literal["milestones", "cosine", "one_cycle", "constant"] = "milestones"
+    milestones: tuple[NonNegativeFloat, ...] = (0.3, 0.6, 0.9)
+    """When the learning rate is multiplied by ``decay``: up to 1 a fraction of the epochs, above 1 an epoch."""
+    decay: PositiveFloat = 0.1
+    clip_norm: PositiveFloat | None = None
+    """Largest global norm of all gradients together."""
+    head_warmup: Fraction = 0.0
+    """Share of the epochs, at the start, in which features are detached: only the head and helpers learn."""
+    drop_last: bool = True
+    """Skip the last, smaller batch of an epoch, unless it is the only one."""
+
+    @property
+    def warm_epochs(self) -> int:
+        # The 1e-9 guards against products such as 0.29 · 100, which are slightly below the whole number.
+        return int(self.head_warmup * self.epochs + 1e-9)
+
+    @property
+    def drops(self) -> list[int]:
+        """The epochs, from 0, that begin with a lower learning rate; one that lies beyond the last never comes."""
+        # The 1e-9 guards fractions such as 0.3 · 10, which fall just below the epoch they mean.
+        epochs = [math.floor(one * self.epochs + 1e-9) if one <= 1 else math.floor(one) for one in self.milestones]
+        return [epoch for epoch in epochs if epoch > 0]
+
+
+class Batches(Protocol):
+    """The batches of an epoch."""
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        """The pass of number ``epoch``, in an order and with augmentations drawn from ``generator``."""
+
+
+class Objective(nn.Module):
+    """The trained modules and their loss: calling it with a batch returns named losses, whose sum is minimised.
+
+    It is one module, so that training can wrap it as a whole (precision, several processes). A snapshot holds its
+    parameters and buffers.
+    """
+
+    divided: ClassVar[bool] = False
+    """Whether each of several processes has only its share of a batch. It then computes, with `Division.gathered`, the
+    losses of the whole batch. Otherwise every process trains alike, with batches that all of them have."""
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """Parameter groups for the optimizer, each with its own learning rate; by default, one group."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": learning_rate}]
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Called before the batches of an epoch; ``generator`` is for all randomness of the losses."""
+
+
+class TensorBatches:
+    """Shuffled batches of rows in memory, e.g. cached features."""
+
+    def __init__(self, *tensors: Tensor, batch_size: int, drop_last: bool = False) -> None:
+        self.tensors = tensors
+        self.bounds = batch_bounds(len(tensors[0]), batch_size, drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        order = torch.randperm(len(self.tensors[0]), generator=generator).to(self.tensors[0].device)
+        shuffled = [tensor[order] for tensor in self.tensors]
+        for start, stop in self.bounds:
+            yield tuple(tensor[start:stop] for tensor in shuffled)
+
+
+def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]]:
+    """Start and stop of each batch. A single last image joins the batch before it: one image has no batch statistics.
+
+    >>> batch_bounds(9, 4, drop_last=False), batch_bounds(10, 4, drop_last=True)
+    ([(0, 4), (4, 9)], [(0, 4), (4, 8)])
+    """
+    bounds = [(start, min(start + size, total)) for start in range(0, total, size)]
+    if len(bounds) > 1:
+        start, stop = bounds[-1]
+        if drop_last and stop - start < size:
+            bounds.pop()
+        elif stop - start == 1:
+            bounds[-2:] = [(bounds[-2][0], stop)]
+    return bounds
+
+
+def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:
+    """Learning rate relative to the recipe's; ``progress`` in 0..1 is the share of all steps done."""
+    if recipe.schedule == "milestones":
+        return recipe.decay ** sum(epoch >= drop for drop in recipe.drops)
+    if recipe.schedule == "cosine":
+        return (1 + math.cos(math.pi * progress)) / 2
+    if recipe.schedule == "one_cycle":
+        rise = 0.25
+        if progress < rise:
+            return 0.04 + 0.96 * progress / rise
+        return max(1e-4, (1 + math.cos(math.pi * (progress - rise) / (1 - rise))) / 2)
+    return 1.0
+
+
+def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """SGD with momentum, or Adam, over parameter groups with their learning rates."""
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+
+
+def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runtime, stage: str) -> History:
+    """Minimise the sum of the objective's losses; returns the mean of each loss per epoch.
+
+    ``stage`` names this training within the run. Its random numbers and snapshots are keyed by the stage, so that a
+    training resumed from a snapshot gives the same numbers as an uninterrupted one.
+    """
+    fabric = runtime.fabric_for(objective.divided)
+    groups = objective.parameter_groups(recipe.learning_rate)
+    bare = make_optimizer(recipe, groups)
+    base_rates = [group["lr"] for group in bare.param_groups]
+    history, start = _resume(objective, bare, runtime, stage)
+    wrapped, optimizer = fabric.setup(objective, bare)
+    total_steps = recipe.epochs * len(batches)
+    together = runtime.processes if objective.divided else Processes()
+    with runtime.reporter.progress(stage, recipe.epochs) as advance, shared_batch_norm(objective, together):
+        for _ in range(start):
+            advance("resumed")
+        for epoch in range(start, recipe.epochs):
+            generator = runtime.generator(stage, "epoch", epoch)
+            wrapped.train()
+            objective.begin_epoch(epoch, generator)
+            sums: dict[str, Tensor] = {}
+            for step, batch in enumerate(batches.epoch(epoch, generator)):
+                factor = rate_factor(recipe, epoch, (epoch * len(batches) + step) / total_steps)
+                for group, rate in zip(bare.param_groups, base_rates, strict=True):
+                    group["lr"] = rate * factor
+                with runtime.seeded(stage, "global", epoch, step):
+                    losses: dict[str, Tensor] = wrapped(*batch)
+                loss = torch.stack([term.float() for term in losses.values()]).sum()
+                optimizer.zero_grad()
+                if loss.requires_grad:
+                    fabric.backward(loss)
+                    if recipe.clip_norm is not None:
+                        fabric.clip_gradients(wrapped, optimizer, max_norm=recipe.clip_norm, error_if_nonfinite=False)
+                    optimizer.step()
+                advance(step=1 / len(batches))
+                for name, term in losses.items():
+                    sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
+            means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
+            _check_finite(means, stage, epoch)
+            average_statistics(objective, together)
+            history.append(means)
+            if runtime.tracker is not None:
+                runtime.tracker.epoch(stage, epoch, means)
+            advance(" ".join(f"{name} {value:.3f}" for name, value in means.items()), step=0)
+            if runtime.snapshots is not None:
+                tensors, facts = _snapshot(objective, bare, history)
+                runtime.snapshots.offer(stage, tensors, facts)
+    objective.eval().zero_grad()
+    return history
+
+
+def _check_finite(means: dict[str, float], stage: str, epoch: int) -> None:
+    bad = [name for name, value in means.items() if not math.isfinite(value)]
+    if bad:
+        raise NumericalError(
+            f"{stage}: the loss {bad[0]!r} is no longer a finite number in epoch {epoch + 1}; lower the learning rate, "
+            "set clip_norm=1, or lower the weight of the term"
+        )
+
+
+def _snapshot(
+    module: nn.Module, optimizer: torch.optim.Optimizer, history: History
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = {f"module.{name}": value for name, value in module.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            if value is not None:
+                tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value)
+    return tensors, {"history": history}
+
+
+def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
+    found = runtime.processes.saved(runtime.snapshots.load(stage) if runtime.snapshots is not None else None)
+    if found is None:
+        return [], 0
+    tensors, facts = found
+    prefix = "module."
+    module.load_state_dict({name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)})
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    history = list(facts["history"])
+    return history, len(history)
+
+
+def mlp(features: int, width: int) -> nn.Module:
+    """Linear(S, d·S) → GELU → Linear(d·S, S)."""
+    return nn.Sequential(nn.Linear(features, width * features), nn.GELU(), nn.Linear(width * features, features))
+
+
+class Sampler:
+    """Draws of N(μ_c, Σ_c + εI) for any list of classes, in float32."""
+
+    def __init__(self, bank: ClassGaussians, jitter: float = 0.0) -> None:
+        self.means = bank.means.float()
+        self.factors = bank.factors(jitter, torch.float32)
+
+    def draw(self, classes: Tensor, generator: torch.Generator) -> Tensor:
+        """One draw per entry of ``classes``, which are positions in the bank."""
+        device = self.means.device
+        noise = torch.randn(len(classes), self.means.shape[1], generator=generator).to(device)
+        draws = self.means[classes.to(device)]
+        # One product per class: gathering a factor for every draw would take S² numbers per draw.
+        for index in sorted(set(classes.tolist())):
+            rows = torch.nonzero(classes == index).flatten().to(device)
+            draws[rows] += noise[rows] @ self.factors[index].T
+        return draws

@@ -1,0 +1,252 @@
+"""Starting processes that learn together: by themselves, or where torchrun or Slurm has started them already."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
+
+from adagauss import errors
+from adagauss.distributed.processes import BatchNorm, Processes
+from adagauss.errors import AdagaussError, ConfigError, ProcessError
+from adagauss.utils.runtime import Runtime, RuntimeConfig
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Work = Callable[..., object]
+"""What every process does: a function of a module, given `Processes` first. It returns nothing; it writes files."""
+
+GRACE = 2.0
+"""Seconds that a process which has lost another leaves it to be named as the cause."""
+BETWEEN_LOOKS = 1.0
+"""Seconds between two looks whether the process that started others is still there."""
+LOST = ("gloo", "connection", "timed out", "timeout", "nccl", "socket")
+"""Words in torch's errors about another process that does not answer."""
+KEPT = "all have stopped; what was saved until then is kept"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many processes learn together, and how batch norm is to see their batches."""
+
+    devices: int = 1
+    """Processes on each machine, each with a device of its own: a GPU, or some cores."""
+    nodes: int = 1
+    """Machines; with more than one, torchrun or Slurm must start the processes."""
+    batch_norm: BatchNorm = "global"
+
+    @property
+    def several(self) -> bool:
+        return self.devices * self.nodes > 1
+
+    def check(self, config: RuntimeConfig) -> None:
+        """Refuse, before anything is started, what these machines or whoever started this process cannot do."""
+        if min(self.devices, self.nodes) < 1:
+            raise ConfigError(f"devices and nodes are at least 1; got {self.devices} and {self.nodes}")
+        if self.batch_norm not in ("global", "local"):
+            raise ConfigError(f"batch norm of several processes is global or local; got {self.batch_norm!r}")
+        if not self.several:
+            if torch.distributed.is_torchelastic_launched() and (number := os.environ.get("WORLD_SIZE")) != "1":
+                raise ConfigError(
+                    f"torchrun started {number} processes, which would all do the same: ask for as many devices"
+                )
+            return
+        if config.compile:
+            raise ConfigError("compiled networks cannot be trained by several processes: leave out compile, or devices")
+        kind, _, index = config.device.partition(":")
+        if index:
+            raise ConfigError(f"device {config.device!r} is one device, and {self.devices} are wanted: say {kind!r}")
+        device = Runtime(config).device.type
+        there = torch.cuda.device_count() if device == "cuda" else usable_cores()
+        if self.devices > there:
+            name = "CUDA devices" if device == "cuda" else "CPU cores"
+            raise ConfigError(
+                f"{self.devices} devices were asked for, and this machine has {there} {name}: ask for fewer"
+            )
+        Runtime(config).check()
+        self._check_surroundings()
+
+    def _check_surroundings(self) -> None:
+        started = processes_here()
+        if started is not None and started != (self.devices, self.devices * self.nodes):
+            raise ConfigError(
+                f"{started[0]} processes were started on this machine, {started[1]} in all, but {self.devices} devices "
+                f"on {self.nodes} machines asked for: make them agree, e.g. torchrun --nproc-per-node {self.devices}"
+            )
+        if started is None and self.nodes > 1:
+            raise ConfigError(
+                f"{self.nodes} machines need something that starts processes on each: on each of them `torchrun "
+                f"--nnodes {self.nodes} --nproc-per-node {self.devices} --rdzv-backend c10d --rdzv-endpoint "
+                "FIRST_MACHINE:29400 -m adagauss ...`, or `srun` under Slurm"
+            )
+        if started is None and hasattr(sys, "ps1"):
+            raise ConfigError("several processes cannot be started from a prompt or a notebook: write a script")
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processes_here() -> tuple[int, int] | None:
+    """How many processes torchrun or Slurm has started, here and in all; None if neither started this one."""
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+
+    if TorchElasticEnvironment.detect():
+        return int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+    if SLURMEnvironment.detect():
+        everywhere = int(os.environ["SLURM_NTASKS"])
+        return everywhere // int(os.environ.get("SLURM_NNODES", "1")), everywhere
+    return None
+
+
+def first_here() -> bool:
+    """Whether this process is to speak: it is the first of those that torchrun or Slurm started, or none were."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0 or processes_here() is None
+
+
+def together(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
+    """Let every process do ``work(processes, *arguments)``; returns whether this one was one of them.
+
+    Where torchrun or Slurm started this process, it takes part itself. Otherwise it starts the others, waits for them
+    and raises the error of the first that fails, once all have ended.
+    """
+    if processes_here() is not None:
+        fabric = _fabric(layout, config, "popen")
+        with explained():
+            fabric.launch()
+            work(Processes(fabric, layout.batch_norm), *arguments)
+        return True
+    before = set(multiprocessing.active_children())
+    with tempfile.TemporaryDirectory() as folder, _own_surroundings():
+        try:
+            fabric = _fabric(layout, config, "spawn")
+            fabric.launch(_Part(work, layout.batch_norm, Path(folder), arguments))
+        except ProcessExitedException as error:
+            _explain(Path(folder), error.error_index, layout.devices, error.signal_name, error)
+        except ProcessRaisedException as error:
+            _explain(Path(folder), error.error_index, layout.devices, None, error)
+        finally:
+            _end(set(multiprocessing.active_children()) - before)
+    return False
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn torch's errors about another process that does not answer into a sentence."""
+    try:
+        yield
+    except AdagaussError:
+        raise
+    except RuntimeError as error:
+        if not any(word in str(error).lower() for word in LOST):
+            raise
+        raise ProcessError(f"another process has ended or does not answer, so {KEPT}") from error
+
+
+def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
+    from lightning_fabric import Fabric
+
+    from adagauss.distributed.strategy import data_parallel
+
+    return Fabric(
+        accelerator=Runtime(config).device.type,
+        strategy=data_parallel(start),
+        devices=layout.devices,
+        num_nodes=layout.nodes,
+        precision=config.precision,
+    )
+
+
+class _Part:
+    """What a process does that was started here; one object, since Fabric looks into collections that it passes on."""
+
+    def __init__(self, work: Work, batch_norm: BatchNorm, folder: Path, arguments: tuple[Any, ...]) -> None:
+        self.work, self.batch_norm, self.folder, self.arguments = work, batch_norm, folder, arguments
+        self.parent = os.getpid()
+
+    def __call__(self, fabric: Fabric) -> None:
+        threading.Thread(target=_end_with, args=(self.parent,), name="parent", daemon=True).start()
+        try:
+            with explained():
+                self.work(Processes(fabric, self.batch_norm), *self.arguments)
+        except AdagaussError as error:
+            if isinstance(error, ProcessError):
+                time.sleep(GRACE)  # the process that was lost is the cause, and is to be named first
+            said = json.dumps([type(error).__name__, str(error)])
+            (self.folder / str(fabric.global_rank)).write_text(said, encoding="utf-8")
+            sys.exit(2)
+
+
+def _end_with(parent: int) -> None:
+    """End this process after the one that started it: torch's own signal for that is lost where SIGINT is ignored."""
+    while os.getppid() == parent:
+        time.sleep(BETWEEN_LOOKS)
+    os._exit(1)
+
+
+def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Exception) -> NoReturn:
+    """Raise what process ``rank`` said before it ended, or say how it ended."""
+    said = folder / str(rank)
+    if said.exists():
+        kind, sentence = json.loads(said.read_text(encoding="utf-8"))
+        raise getattr(errors, kind, AdagaussError)(sentence) from None
+    if signal is not None:
+        why = "; the system may have run out of memory" if signal == "SIGKILL" else ""
+        raise ProcessError(f"process {rank} of {number} was ended by {signal}{why}: {KEPT}") from None
+    if isinstance(error, ProcessRaisedException):
+        raise RuntimeError(f"process {rank} of {number}: {str(error).strip().splitlines()[-1]}") from error
+    raise ProcessError(
+        f"process {rank} of {number} ended before it could begin: a script that starts processes must do its work "
+        "under `if __name__ == '__main__':`, in a file"
+    ) from None
+
+
+def _end(children: set[Any]) -> None:
+    """End processes that are left over after Ctrl-C or an error."""
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(GRACE)
+        if child.is_alive():
+            child.kill()
+
+
+@contextmanager
+def _own_surroundings() -> Iterator[None]:
+    """Processes of one machine talk through its loopback interface, and leave no trace in this one's environment."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    wanted = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": loopback}
+    # Torch remarks once per process that looking for unused parameters takes time; it is needed.
+    wanted["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
+    before = {name: os.environ.get(name) for name in (*wanted, "MASTER_PORT", "LOCAL_RANK")}
+    remarks = logging.getLogger("torch.multiprocessing.spawn")
+    level = remarks.level
+    remarks.setLevel(logging.ERROR)  # which processes are ended after one has failed
+    os.environ.update({} if sys.platform == "win32" else wanted)
+    os.environ.pop("MASTER_PORT", None)
+    os.environ.pop("LOCAL_RANK", None)
+    try:
+        yield
+    finally:
+        remarks.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,257 @@
+"""The processes that learn together, as one of them sees them; a single process by default."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from adagauss.errors import DataError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+BatchNorm = Literal["global", "local"]
+Saved = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and plain facts."""
+
+
+class Processes:
+    """This process and those that run the same program with it.
+
+    All of them do the same and know the same. What is divided among them: the images of every training batch, the
+    images whose features are wanted, and sums over images. Methods that communicate must be called in every process.
+
+    Args:
+        fabric: a launched Fabric with a data-parallel strategy; None is a single process.
+        batch_norm: ``global``: batch norm sees the batch of all processes, as one process would. ``local``: its own
+            share only, which sends less and gives other numbers than one process.
+
+    >>> alone = Processes()
+    >>> alone.world, alone.first, alone.told(lambda: 3)
+    (1, True, 3)
+    """
+
+    def __init__(self, fabric: Fabric | None = None, batch_norm: BatchNorm = "global") -> None:
+        self.fabric = fabric
+        self.batch_norm: BatchNorm = batch_norm
+        self.rank = 0 if fabric is None else fabric.global_rank
+        self.world = 1 if fabric is None else fabric.world_size
+
+    @property
+    def alone(self) -> bool:
+        return self.world == 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and reports progress."""
+        return self.rank == 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where what is sent must be."""
+        return torch.device("cpu") if self.fabric is None else self.fabric.device
+
+    def divide(self, number: int) -> Division:
+        """A batch of so many rows, of which every process has its share."""
+        return Division.turns(number, self)
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if not self.alone:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def everyones(self, tensor: Tensor) -> Tensor:
+        """(W, ...) the tensors of all processes, which have one shape."""
+        return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
+
+    def told(self, value: Callable[[], Any]) -> Any:
+        """What the first process finds; plain data, which the others do not compute."""
+        if self.alone:
+            return value()
+        content = json.dumps(value()).encode() if self.first else b""
+        return json.loads(bytes_from_first(content, self.first, self.device))
+
+    def saved(self, found: Saved | None) -> Saved | None:
+        """What the first process has read, if anything, in all processes."""
+        if self.alone:
+            return found
+        layout = None
+        if self.first and found is not None:
+            shapes = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in found[0].items()}
+            layout = shapes, found[1]
+        said = self.told(lambda: layout)
+        if said is None:
+            return None
+        shapes, facts = said
+        tensors = {
+            name: found[0][name] if found else torch.empty(shape, dtype=getattr(torch, kind.rpartition(".")[2]))
+            for name, (shape, kind) in shapes.items()
+        }
+        self.equalise(tensors.values())
+        return tensors, facts
+
+    @contextmanager
+    def file(self, path: Path) -> Iterator[Path]:
+        """A file of the first process, readable in all: other machines need not have its disk."""
+        if self.alone:
+            yield path
+            return
+        content = bytes_from_first(path.read_bytes() if self.first else b"", self.first, self.device)
+        if self.first:
+            yield path
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            copied = Path(folder, path.name)
+            copied.write_bytes(content)
+            yield copied
+
+    def equalise(self, tensors: Iterable[Tensor]) -> None:
+        """Give all processes the numbers of the first: different processors round differently."""
+        if self.alone:
+            return
+        for tensor in tensors:
+            sent = tensor.detach().to(self.device).contiguous().clone()
+            dist.broadcast(sent, 0)
+            tensor.detach().copy_(sent)
+
+    def agree(self, module: nn.Module) -> None:
+        """`equalise` a module whose buffers may have other sizes here: where one process rounds up, a class is another.
+
+        Sizes are adopted by loading, so that those of a `Learned` may differ.
+        """
+        if self.alone:
+            return
+        found = module.state_dict()
+        sizes = self.told(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
+        other = {name: found[name].new_zeros(size) for name, size in sizes.items() if list(found[name].shape) != size}
+        if other:
+            module.load_state_dict({**found, **other})
+        self.equalise(module.state_dict().values())
+
+    def require_same(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
+        """Raise in every process unless all of them find the same ``facts`` about ``of``."""
+        if self.alone:
+            return
+        said = json.dumps([socket.gethostname(), dict(facts())]).encode()
+        (_, wanted), *others = (json.loads(one) for one in bytes_of_all(said, self.world, self.device))
+        for rank, (machine, found) in enumerate(others, start=1):
+            differing = [name for name, value in wanted.items() if found.get(name) != value]
+            if differing:
+                raise DataError(
+                    f"process {rank} on {machine} has other {of} than process 0 ({', '.join(differing)} differ): "
+                    "give every machine the same files"
+                )
+
+
+@dataclass(frozen=True)
+class Division:
+    """Every process knows how large a batch is and which process holds each of its rows; it has only its own.
+
+    >>> from adagauss.distributed.processes import Processes
+    >>> Division.turns(5, Processes()).rows
+    tensor([0, 1, 2, 3, 4])
+    """
+
+    owners: Tensor
+    """(N,) the process that holds each row."""
+    processes: Processes
+
+    @classmethod
+    def turns(cls, number: int, processes: Processes) -> Division:
+        """Processes take turns: their shares differ by one row at the most."""
+        return cls(torch.arange(number) % processes.world, processes)
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+    @property
+    def rows(self) -> Tensor:
+        """Positions in the batch of the rows of this process."""
+        return torch.nonzero(self.owners == self.processes.rank).flatten()
+
+    def gathered(self, own: Tensor) -> Tensor:
+        """All rows in the order of the batch, from the ``own`` of each process.
+
+        Gradients are right for a loss that every process computes alike from all rows, see `SharedRows`.
+        """
+        if self.processes.alone:
+            return own
+        counts = torch.bincount(self.owners, minlength=self.processes.world).tolist()
+        rows: Tensor = SharedRows.apply(own, counts, self.processes.rank)  # type: ignore[no-untyped-call]
+        place = torch.argsort(torch.argsort(self.owners, stable=True))
+        return rows.index_select(0, place.to(rows.device))
+
+    def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Division]:
+        """Some rows of the batch, as they are held: those of this process among them, and who holds each."""
+        place = torch.full((len(self),), -1)
+        place[self.rows] = torch.arange(len(self.rows))
+        mine = place[positions]
+        return own[mine[mine >= 0].to(own.device)], Division(self.owners[positions], self.processes)
+
+
+def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """The rows of all processes, one process after another; ``counts`` says how many each of them has.
+
+    They travel as bytes, since not every backend knows every type of number.
+    """
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    if not padded.numel():
+        return rows.new_zeros(sum(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    sent = padded.view(-1).view(torch.uint8)
+    received = [torch.empty_like(sent) for _ in counts]
+    dist.all_gather(received, sent)
+    parts = [one.view(rows.dtype).view(padded.shape) for one in received]
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class SharedRows(torch.autograd.Function):
+    """`all_rows`, for losses that every process computes alike from the rows of all.
+
+    Each of the W processes then has the same gradient, so the sum over all of them, which is the gradient of a
+    process's own rows, is W times its own slice: nothing need be sent. Data-parallel training divides by W again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: Sequence[int], rank: int) -> Tensor:
+        """The rows of all processes."""
+        ctx.counts, ctx.rank = counts, rank
+        return all_rows(rows, counts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The part of this process's rows, times the number of processes, by which DDP divides."""
+        start = sum(ctx.counts[: ctx.rank])
+        own = gradients[0][start : start + ctx.counts[ctx.rank]]
+        return own * len(ctx.counts), None, None
+
+
+def bytes_from_first(content: bytes, first: bool, device: torch.device) -> bytes:
+    """What the first process gives, in all processes."""
+    length = torch.tensor([len(content)], device=device)
+    dist.broadcast(length, 0)
+    sent = torch.empty(int(length), dtype=torch.uint8, device=device)
+    if first:
+        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else sent)
+    dist.broadcast(sent, 0)
+    return sent.cpu().numpy().tobytes()
+
+
+def bytes_of_all(content: bytes, world: int, device: torch.device) -> list[bytes]:
+    """What each process gives, in all processes."""
+    lengths = all_rows(torch.tensor([len(content)], device=device), [1] * world).tolist()
+    own = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device) if content else torch.empty(0).byte()
+    rows = all_rows(own.to(device), lengths)
+    return [one.cpu().numpy().tobytes() for one in torch.split(rows, lengths)]

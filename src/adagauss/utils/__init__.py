@@ -1,0 +1,1 @@
+"""Files, progress, devices and registries: no knowledge of learning."""

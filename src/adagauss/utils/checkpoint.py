@@ -1,0 +1,334 @@
+"""Checkpoint files: tensors and facts in one safetensors file, with a digest over every byte; nothing is unpickled.
+
+The file has the safetensors format but is written here, not by the safetensors library: the same content gives the same
+bytes, tensors are written without a copy, and the digest has a place where it can be filled in last. The digest is the
+SHA-256 of the whole file with zeros in that place. It detects damage; it does not prove who wrote the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagauss.errors import CheckpointError
+from adagauss.utils.files import IrregularFileError, open_regular, replace_atomically, write_atomically
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
+
+__all__ = [
+    "load_tensors",
+    "noted_digest",
+    "require_finite",
+    "require_shapes",
+    "save_json",
+    "save_tensors",
+    "write_atomically",
+]
+
+VERSION = 2
+MAX_HEADER = 16 * 2**20
+MOST_LISTS = 2**18
+"""Lists and mappings in a header: each takes thirty times the memory of the two bytes that make it."""
+CHUNK = 2**24
+
+
+def save_tensors(
+    path: Path, kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], *, mode: int = 0o666
+) -> None:
+    """Store tensors, and JSON-ready facts in the header, as one file of the given kind.
+
+    Equal content gives equal bytes: tensors are stored in a fixed order, facts in the order given.
+    """
+    metadata = {"format": f"adagauss-{kind}", "version": str(VERSION), "facts": json.dumps(facts)}
+    header = header_of(tensors, metadata)
+    if len(header) > MAX_HEADER:
+        raise CheckpointError(f"{path} was not written: {len(header)} bytes of names and facts are too many")
+
+    def write(file: BufferedWriter) -> None:
+        digest = hashlib.sha256(header)
+        file.write(header)
+        for name in ordered(tensors):
+            # One at a time: a tensor on another device, or not contiguous, is copied only while it is written.
+            content = _bytes(tensors[name].detach().cpu().contiguous())
+            for start in range(0, len(content), CHUNK):
+                chunk = content[start : start + CHUNK]
+                digest.update(chunk)
+                file.write(chunk)
+        file.seek(PLACE)
+        file.write(digest.hexdigest().encode())
+
+    replace_atomically(path, write, mode=mode)
+
+
+def load_tensors(
+    path: Path, kind: str, device: torch.device | str = "cpu", *, mapped: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Load what `save_tensors` stored; a damaged file, or one of another format or version, is refused with the reason.
+
+    Every byte is compared with the digest. With ``mapped`` the tensors are views of the file: processes share its
+    pages, and changes stay in memory.
+    """
+    with _opened(path) as file:
+        header, size = _header(file, path, kind)
+        ours = header.startswith(OPENING, 8)
+        try:
+            if header.count(b"[") + header.count(b"{") > MOST_LISTS:
+                raise ValueError("its header has more entries than a learner can have")
+            metadata, entries = parse_header(header[8:], size)
+            facts = json.loads(metadata["facts"]) if _is_current(metadata, kind) else None
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            if ours or isinstance(error, TruncatedError):
+                raise _damaged(path, kind, error) from error
+            raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
+        if not _is_current(metadata, kind):
+            # The digest shows whether the file really has another kind or version, or is only damaged.
+            if ours and _digest_of_rest(file, header) != _noted(header):
+                raise _damaged(path, kind, "its digest does not fit")
+            raise _foreign(path, kind, metadata)
+        digest = hashlib.sha256(_unsigned(header))
+        tensors = (_map if mapped else _read)(file, entries, digest)
+        if not ours or digest.hexdigest().encode() != _noted(header):
+            raise _damaged(path, kind, "its digest does not fit")
+    if not isinstance(facts, dict):
+        raise _damaged(path, kind, "it holds no facts")
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
+            raise _damaged(path, kind, f"{name} holds boolean values that are neither true nor false")
+    return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
+
+
+def noted_digest(path: Path) -> str:
+    """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
+    with _opened(path) as file:
+        header, _ = _header(file, path, "file")
+    return _noted(header).decode("ascii", "replace")
+
+
+def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse NaN or infinite numbers, which no valid learner contains."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            bad = int((~torch.isfinite(tensor)).sum())
+            raise CheckpointError(
+                f"{path}: {bad} of {tensor.numel()} numbers of {name} are NaN or infinite, so nothing can be "
+                "predicted from it: use a file that was saved earlier"
+            )
+
+
+def require_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int | None, ...]], path: Path) -> None:
+    """Refuse content in which a tensor of ``shapes`` is missing or has another shape; None stands for any length."""
+    for name, wanted in shapes.items():
+        if name not in tensors:
+            raise CheckpointError(f"{path} lacks {name}: it was saved by another release, or edited by hand")
+        found = tuple(tensors[name].shape)
+        fits = len(found) == len(wanted) and all(size in (None, is_) for size, is_ in zip(wanted, found, strict=True))
+        if not fits:
+            expected = tuple("any" if size is None else size for size in wanted)
+            raise CheckpointError(f"{path}: {name} has shape {found} where {expected} is expected")
+
+
+def save_json(path: Path, data: Any) -> None:
+    """Store JSON-ready data atomically, in a form that people can read."""
+    write_atomically(path, (json.dumps(data, indent=2) + "\n").encode("utf-8"))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    try:
+        file = open_regular(path)
+    except IrregularFileError as error:
+        raise CheckpointError(f"{path} cannot be read: it is {error.kind}, not a file") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
+    with file:
+        try:
+            yield file
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
+    """The length and the header that follows it, and the number of bytes after them."""
+    size = os.fstat(file.fileno()).st_size
+    prefix = file.read(8)
+    length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+    if not 2 <= length <= min(MAX_HEADER, size - 8):
+        raise CheckpointError(f"{path} is damaged, or not a file of adagauss: {_remedy(path, kind)}")
+    return prefix + file.read(length), size - 8 - length
+
+
+def _unsigned(header: bytes) -> bytes:
+    """The header as it was when the digest was computed."""
+    return header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :]
+
+
+def _noted(header: bytes) -> bytes:
+    return header[PLACE : PLACE + len(UNSIGNED)]
+
+
+def _digest_of_rest(file: BufferedReader, header: bytes) -> bytes:
+    digest = hashlib.sha256(_unsigned(header))
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest().encode()
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+
+
+def _read(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
+    """Read directly into the tensors: the hashed bytes are the used bytes, and there is no copy."""
+    tensors = {}
+    for entry in entries:
+        tensor = torch.empty(entry.shape, dtype=entry.dtype)
+        content = _bytes(tensor)
+        for first in range(0, len(content), CHUNK):
+            chunk = content[first : first + CHUNK]
+            if file.readinto(chunk) != len(chunk):
+                raise OSError(0, "it became shorter while it was read")
+            digest.update(chunk)
+        tensors[entry.name] = tensor
+    return tensors
+
+
+def _map(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
+    start = file.tell()
+    whole = np.memmap(file, dtype=np.uint8, mode="c")
+    tensors = {}
+    for entry in entries:
+        content = whole[start + entry.start : start + entry.stop]
+        digest.update(content.data)
+        flat = torch.from_numpy(content).view(entry.dtype) if len(content) else torch.empty(0, dtype=entry.dtype)
+        tensors[entry.name] = flat.view(entry.shape)
+    return tensors
+
+
+def _is_current(metadata: Mapping[str, str], kind: str) -> bool:
+    return metadata.get("format") == f"adagauss-{kind}" and metadata.get("version") == str(VERSION)
+
+
+def _foreign(path: Path, kind: str, metadata: Mapping[str, str]) -> CheckpointError:
+    if metadata.get("format") != f"adagauss-{kind}":
+        return CheckpointError(f"{path} is not a saved adagauss {kind} (it says {metadata.get('format')!r})")
+    version = metadata.get("version")
+    if version == "1":
+        return CheckpointError(
+            f"{path} was written by adagauss 0.1 (file format 1), and this release reads format {VERSION}, whose files "
+            "hold more and carry a digest: use adagauss 0.1 for it, or train and save again with this release"
+        )
+    return CheckpointError(
+        f"{path} was written in file format {version}, this adagauss reads {VERSION}: use the release that wrote it"
+    )
+
+
+def _damaged(path: Path, kind: str, why: object) -> CheckpointError:
+    return CheckpointError(f"{path} is damaged ({why}): {_remedy(path, kind)}")
+
+
+def _remedy(path: Path, kind: str) -> str:
+    if path.parent.parent.name == "tasks":
+        return f"delete the folder {path.parent} and continue with --resume, which repeats that task"
+    if kind == "snapshot":
+        return "it only saves time and can be deleted"
+    return "it cannot be repaired: use another copy of it, or train and save again"
+
+
+OPENING = b'{"__metadata__":{"digest":"'
+UNSIGNED = b"0" * 64
+PLACE = 8 + len(OPENING)
+"""Position of the digest: at the start of the header, so that it can be filled in last."""
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+
+class TruncatedError(ValueError):
+    """A file that is shorter than its header claims."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor: its bytes are ``start`` to ``stop`` after the header."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def ordered(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names in file order: wide types first, so that each tensor is aligned, then by name."""
+    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+
+
+def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """The length and the header, with zeros for the digest."""
+    entries: dict[str, Any] = {}
+    stop = 0
+    for name in ordered(tensors):
+        tensor = tensors[name]
+        if tensor.dtype not in CODES or tensor.layout != torch.strided:
+            raise CheckpointError(f"{name} is a tensor of {tensor.dtype} ({tensor.layout}), which cannot be saved")
+        start, stop = stop, stop + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
+    content = {"__metadata__": {"digest": UNSIGNED.decode(), **metadata}, **entries}
+    header = json.dumps(content, separators=(",", ":")).encode("ascii")
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header
+
+
+def parse_header(header: bytes, size: int) -> tuple[dict[str, str], list[Entry]]:
+    """Metadata and tensors, which must cover exactly the ``size`` bytes after the header; otherwise a `ValueError`."""
+    content = json.loads(header)
+    metadata = {str(key): str(value) for key, value in content.pop("__metadata__", {}).items()}
+    # An empty tensor may have the same position as the next one.
+    entries = sorted((_entry(*item) for item in content.items()), key=lambda entry: (entry.start, entry.stop))
+    end = 0
+    for entry in entries:
+        if entry.start != end:
+            raise ValueError("its tensors are not contiguous")
+        end = entry.stop
+    if end > size:
+        raise TruncatedError("it is truncated")
+    if end < size:
+        raise ValueError("it holds more than its tensors")
+    return metadata, entries
+
+
+def _entry(name: str, value: Mapping[str, Any]) -> Entry:
+    dtype, shape, (start, stop) = DTYPES[value["dtype"]], value["shape"], value["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
+        raise ValueError(f"{name} has an impossible size")
+    if math.prod(max(length, 1) for length in shape) >= 2**48:  # an empty tensor may claim a huge size
+        raise ValueError(f"{name} has an impossible size")
+    if math.prod(shape) * dtype.itemsize != stop - start:
+        raise ValueError(f"{name} does not fit its place")
+    return Entry(name, dtype, tuple(shape), start, stop)

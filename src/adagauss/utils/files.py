@@ -1,0 +1,286 @@
+"""Open regular files only: reading a pipe may block forever, and a device may have no end."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.events import AliasEvent
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from adagauss.errors import CheckpointError, ConfigError, DataError
+
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+class IrregularFileError(DataError):
+    """Something other than a regular file; ``kind`` says what it is."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(f"{path} is {kind}, not a file: put a file in its place or leave it out")
+        self.kind = kind
+
+
+def irregular(mode: int) -> str | None:
+    """What kind of non-regular file an ``st_mode`` describes; None for a regular file."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((word for test, word in _KINDS if test(mode)), "something else")
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file for reading; anything that is not a regular file is refused, without waiting for it."""
+    _require_regular(path, path.stat().st_mode)  # opening a device may already have side effects
+    # Non-blocking, in case the path has become a pipe since the check; the opened file is checked again.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _require_regular(path, os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _require_regular(path: Path, mode: int) -> None:
+    kind = irregular(mode)
+    if kind is not None:
+        raise IrregularFileError(path, kind)
+
+
+def read_text(path: Path) -> str:
+    """The text of an ordinary file: a pipe in its place is refused, not waited for."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8")
+
+
+logger = logging.getLogger(__name__)
+
+STALE_SECONDS = 3600.0
+TEMPORARY = re.compile(r"\.adagauss-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
+"""Names of temporary files. They name the writing process, so that leftovers of killed processes can be removed."""
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Replace a file by these bytes; after a crash or on a full disk the old file is still complete."""
+
+    def write(file: BufferedWriter) -> None:
+        file.write(data)
+
+    replace_atomically(path, write, mode=mode)
+
+
+def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
+    """Replace a file by what ``write`` puts into it, with permissions ``mode`` less the umask.
+
+    The file is written beside the target under a temporary name, forced to disk, and renamed; then the folder is forced
+    to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
+    """
+    temporary = path.with_name(_temporary_name())
+    try:
+        _make_folder(path.parent)
+        _sweep(path.parent)
+        with _create(temporary, mode) as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:  # an interrupt must not leave a gigabyte behind either
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointError(
+            f"{path} could not be written ({error.strerror or error}); the old file is unchanged. "
+            "Free some space or choose another folder, then try again."
+        ) from error
+    _sync_folder(path.parent)
+
+
+def move_atomically(source: Path, target: Path) -> None:
+    """Put a complete file, already forced to disk, in the place of another of the same folder tree."""
+    try:
+        source.replace(target)
+    except OSError as error:
+        raise CheckpointError(f"{target} could not be replaced ({error.strerror}); it is unchanged") from error
+    _sync_folder(target.parent)
+    if source.parent != target.parent:
+        _sync_folder(source.parent)
+
+
+def remove_lastingly(folder: Path, paths: Iterable[Path]) -> None:
+    """Remove files of a folder, so that they do not come back after a power cut; missing ones are passed over."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    _sync_folder(folder)
+
+
+def _create(path: Path, mode: int) -> BufferedWriter:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
+
+
+def _make_folder(folder: Path) -> None:
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in made:
+        _sync_folder(place.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # some file systems cannot do this; the file itself is complete either way
+        logger.debug("%s was not forced to disk: %s", folder, error)
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _temporary_name() -> str:
+    return f".adagauss-{_host()}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove leftovers of killed processes: files unchanged for an hour, or of a process that no longer runs."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = TEMPORARY.fullmatch(entry.name)
+            if match is None:
+                continue
+            with suppress(OSError):  # another process may sweep as well
+                old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
+                # Process ids say nothing about another machine that shares the folder.
+                if old or (match["host"] == _host() and not _alive(int(match["pid"]))):
+                    (folder / entry.name).unlink()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # a process of another user
+        return True
+    return True
+
+
+MAX_BYTES = 2**18
+MAX_DEPTH = 40
+MAX_NODES = 20_000
+"""Limit for all values, with each alias counted as all the values it stands for."""
+MAX_NUMBER = 100
+"""Limit for the characters of a number or date: base-60 numbers take time quadratic in their length."""
+TEXT = "tag:yaml.org,2002:str"
+
+
+class YamlError(ConfigError):
+    """Text that is not YAML, or exceeds the limits; the message is the reason in one line."""
+
+
+def as_yaml(value: object) -> str:
+    """A plain value in one line, as `parse_yaml` and ``--set`` read it.
+
+    >>> as_yaml([1, "a"]), as_yaml(None)
+    ('[1, a]', 'null')
+    """
+    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("\n").removesuffix("\n...")
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse a YAML text into plain values.
+
+    >>> parse_yaml("{tied: 0.5, kinds: [a, b]}")
+    {'tied': 0.5, 'kinds': ['a', 'b']}
+    """
+    if len(text) > MAX_BYTES:
+        raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, which no settings are")
+    try:
+        return yaml.load(text, Loader=_BoundedLoader)  # a safe loader: it makes plain values only
+    except YamlError:
+        raise
+    except (yaml.YAMLError, ValueError, TypeError) as error:  # a ValueError is a date that does not exist
+        # The full text of a YAML error has several lines.
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None and mark.line else ""
+        raise YamlError(f"{reason}{where}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file in UTF-8; a missing file raises as usual."""
+    if not path.is_file() and path.exists():
+        raise YamlError("it is not a file")
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    try:
+        return parse_yaml(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        if len(content) > MAX_BYTES:  # a character may be cut at the limit
+            raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, which no settings are") from error
+        raise YamlError("it is not text in UTF-8") from error
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Counts while it reads, so that excessive content is refused before it is built."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._nodes = 0
+        self._sizes: dict[int, int] = {}
+        """Number of values of each finished node; an alias to an unfinished node refers to a node that contains it."""
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        is_alias = self.check_event(AliasEvent)
+        before = self._nodes
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise YamlError(f"it is nested more than {MAX_DEPTH} levels deep, which no settings are")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is None:
+            return None
+        if is_alias and id(node) not in self._sizes:
+            raise YamlError("a value refers to itself")
+        self._nodes += self._sizes[id(node)] if is_alias else 1
+        if self._nodes > MAX_NODES:
+            raise YamlError(f"it stands for more than {MAX_NODES} values, which no settings do")
+        self._sizes.setdefault(id(node), self._nodes - before)
+        if isinstance(node, ScalarNode) and node.tag != TEXT and len(node.value) > MAX_NUMBER:
+            raise YamlError(f"a number of more than {MAX_NUMBER} characters; put text into quotation marks")
+        if isinstance(node, MappingNode):
+            _refuse_twins(node)
+        return node
+
+
+def _refuse_twins(node: MappingNode) -> None:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, ScalarNode):
+            kind = "list" if isinstance(key, SequenceNode) else "mapping"
+            raise YamlError(f"a {kind} is where the name of a setting should be")
+        if key.value in seen:
+            raise YamlError(f"{key.value[:50]!r} is given twice in line {key.start_mark.line + 1}")
+        seen.add(key.value)

@@ -1,0 +1,97 @@
+"""Registries of objects by name, and optional libraries."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, Generic, TypeVar
+
+from adagauss.errors import ConfigError, unknown_name
+
+
+def import_submodules(package: str) -> None:
+    """Import every module of a package, so that a new method, part or dataset needs only one new file."""
+    module = import_module(package)
+    for found in pkgutil.iter_modules(module.__path__):
+        import_module(f"{package}.{found.name}")
+
+
+def import_extra(module: str, extra: str, who: str) -> Any:
+    """Import an optional library; if it is missing, the error names the extra that installs it.
+
+    Args:
+        module: what is imported.
+        extra: the extra of this package that installs it.
+        who: what needs it, the subject of the error's sentence.
+    """
+    try:
+        return import_module(module)
+    except (ImportError, RuntimeError, AttributeError, OSError) as error:
+        lacking = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if lacking == module.partition(".")[0]:
+            problem = f"which is not installed: pip install 'adagauss[{extra}]'"
+        else:
+            problem = (
+                f"which is installed but cannot be imported ({error}): pip install 'adagauss[{extra}]' in a fresh "
+                f"environment, with a {lacking or module} that belongs to this torch ({version('torch')})"
+            )
+        raise ConfigError(f"{who} needs {module}, {problem}") from error
+
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Objects of one sort by name.
+
+    With a ``package``, all its modules are imported when a name is not found or all names are requested, so that a new
+    method or dataset needs only one new file.
+
+    >>> shapes: Registry[int] = Registry("shape")
+    >>> shapes.register("triangle", 3, by=len)
+    >>> shapes.find("triangle")
+    3
+    """
+
+    def __init__(self, sort: str, package: str | None = None) -> None:
+        self._sort = sort
+        self._package = package
+        self._things: dict[str, T] = {}
+        self._sources: dict[str, str] = {}
+
+    def register(self, name: str, thing: T, *, by: Callable[..., Any]) -> None:
+        """Register an object under a name; ``by`` is the function or class that defines it.
+
+        The same code may register again, as when a module is reloaded or a notebook cell is run twice.
+        """
+        source = f"{by.__module__}.{by.__qualname__}"
+        holder = self._sources.get(name, source)
+        if holder != source:
+            raise ConfigError(f"{source} cannot be the {self._sort} {name!r}: {holder} has this name; choose another")
+        self._things[name] = thing
+        self._sources[name] = source
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        del self._things[name], self._sources[name]
+
+    def find(self, name: object) -> T:
+        """The object of that name; an unknown name raises with the nearest known one."""
+        thing = self._things.get(name) if isinstance(name, str) else None
+        if thing is None:
+            known = self.all()
+            if not isinstance(name, str) or name not in known:
+                raise unknown_name(self._sort, name, known)
+            thing = known[name]
+        return thing
+
+    def all(self) -> dict[str, T]:
+        """All objects, sorted by name."""
+        if self._package is not None:
+            import_submodules(self._package)
+        return dict(sorted(self._things.items()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._things or name in self.all()
