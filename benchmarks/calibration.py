@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.exact import ExactBest, ExactClassifier, ExactLDA, ExactRidge
-from adagauss.core.calibration import Evidence, typicality
+from adagauss.core.calibration import CalibrationStats, margin_score
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
@@ -61,7 +61,7 @@ def floor(probabilities: Tensor) -> float:
     return sum(calibration_error(probabilities, one) for one in draws) / DRAWS
 
 
-def row(name: str, raw: Tensor, evidence: Evidence, targets: Tensor, typical: Tensor) -> str:
+def row(name: str, raw: Tensor, evidence: CalibrationStats, targets: Tensor, typical: Tensor) -> str:
     """One line of the table, from the scorer's scores of all test images."""
     scores = evidence.calibration(raw.double())
     truthful, plain = (torch.softmax(one, 1) for one in (scores, raw.double()))
@@ -78,7 +78,7 @@ def row(name: str, raw: Tensor, evidence: Evidence, targets: Tensor, typical: Te
         inside = evidence.sets(scores, coverage)
         hits = float(inside.gather(1, targets.unsqueeze(1)).double().mean())
         cells.append(f"{100 * hits:.1f} ({float(inside.sum(1).double().mean()):.1f})")
-    cells.append(f"{100 * float((evidence.unknownness(typical) > 0.95).double().mean()):.1f}")
+    cells.append(f"{100 * float((evidence.ood_score(typical) > 0.95).double().mean()):.1f}")
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
@@ -86,16 +86,16 @@ def still_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int
     """Exact learning task by task on features that stand still, as `ExactClassifier` does it."""
     classes, images, tests = sizes
     train, test = still_features(dataset, method, classes, images, tests, keep)
-    sums, choice, evidence = FeatureSums(train.features.shape[1]), Choice(part.rules), Evidence()
+    sums, choice, evidence = FeatureSums(train.features.shape[1]), Choice(part.rules), CalibrationStats()
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
         judges = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
         scores, targets = choice.observe(Weighing(sums), some.features[judges].unsqueeze(0), some.targets[judges])
-        evidence.observe(scores, targets, typicality(scores))
+        evidence.observe(scores, targets, margin_score(scores))
     raw = choice.solve(Weighing(sums))(test.features)
     unscaled = raw * choice.temperature
     name = f"{dataset}, {method} features, {part.kind}, {tasks} tasks"
-    line = row(name, raw, evidence, test.targets, typicality(raw))
+    line = row(name, raw, evidence, test.targets, margin_score(raw))
     plain = torch.softmax(unscaled.double(), 1)
     cells = line.split(" | ")
     cells[2] = f"{100 * float(plain.amax(1).mean()):.1f}"
@@ -118,9 +118,9 @@ def digits_row(method: str, settings: dict[str, Any], epochs: int | None) -> str
     for start in range(0, 10, 2):
         learner.learn(dataset.train.of_classes(dataset.classes[start : start + 2]))
     test = dataset.test.of_classes(learner.classes)
-    known, features = learner.knowledge, learner.features(test.images)
+    known, features = learner.state, learner.features(test.images)
     raw, typical = known.scorer(features).detach(), known.predict_features(features).margin_score
-    kind = "left out" if known.evidence.honest else "training images"
+    kind = "left out" if known.evidence.held_out else "training images"
     return row(f"digits, {method}, 5 tasks, evidence of {kind}", raw, known.evidence, test.targets, typical)
 
 

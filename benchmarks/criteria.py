@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.core.calibration import surprises
+from adagauss.core.calibration import nll
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages
 from adagauss.methods import make_method
@@ -71,7 +71,7 @@ def tried(learned: list[Tensor], judging: list[Tensor]) -> Tried:
         rule = Strength(images, intercept=True).rule(int(sums.images))
         scores = weighed.left_out(rule, shown[None], targets)
         hits.append((scores.argmax(1) == targets).double())
-        surprise.append(surprises(scores, targets)[0])
+        surprise.append(nll(scores, targets)[0])
         accuracy.append(100 * (weighed.solve(rule)(asked).argmax(1) == truths).double().mean())
     return Tried(torch.stack(hits), torch.stack(surprise), torch.stack(accuracy))
 

@@ -68,7 +68,7 @@ def gathered(jobs: int, learner: Learner, paths: list[Path], folder: Path) -> Te
     """The sums over all shards."""
     with WorkerProcesses(jobs) as executor:
         gather(learner, paths, folder, executor=executor, most=2 * jobs)
-    sums = learner.knowledge.scorer.class_sums
+    sums = learner.state.scorer.class_sums
     assert sums is not None
     return sums
 

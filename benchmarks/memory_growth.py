@@ -34,7 +34,7 @@ def run() -> list[Ratio]:
         gc.collect()
         sizes.append(_resident())
     growth = sizes[-1] - sizes[TASKS // 3]
-    statistics = learner.knowledge.bytes_per_class * 4 * (TASKS - TASKS // 3 - 1)
+    statistics = learner.state.bytes_per_class * 4 * (TASKS - TASKS // 3 - 1)
     images = IMAGES * 3 * 16 * 16 * (TASKS - TASKS // 3 - 1)
     what = f"resident memory after {TASKS} tasks and after {TASKS // 3} (statistics grew by {mebibytes(statistics)}, "
     what += f"the images would be {mebibytes(images)})"

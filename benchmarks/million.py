@@ -109,7 +109,7 @@ def main() -> None:
                 print(f"| {count * given.shard:,} | {seconds} | {peak():.0f} |", flush=True)
 
         found = gather(learner, paths, place / "stock", then=then)
-        print(f"in the model: {int(learner.knowledge.evidence.learned.sum()):,} images of {found.shards} shards")
+        print(f"in the model: {int(learner.state.evidence.learned.sum()):,} images of {found.shards} shards")
 
 
 if __name__ == "__main__":

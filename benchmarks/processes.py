@@ -69,7 +69,7 @@ def measured(processes: Processes, number: int, network: str) -> dict[str, Took]
 
     def learned(learner: Learner) -> Tensor:
         learner.learn(data)
-        sums = learner.knowledge.scorer.class_sums
+        sums = learner.state.scorer.class_sums
         return learner.memory.means if sums is None else sums
 
     trained = learner_of("adagauss", {**TRAINED, "backbone.name": network})

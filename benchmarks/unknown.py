@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers import Bayes
-from adagauss.core.calibration import Evidence, Typicality, keep, typicality
+from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.sums import Discriminant, FeatureSums, Ridge
@@ -84,23 +84,23 @@ def mahalanobis(train: Part) -> Callable[[Tensor], Strange]:
     return strange
 
 
-def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], Typicality]]:
+def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], MarginScore]]:
     """Each kind of classifier, and the typicality it would have in a learner."""
     rows, targets = train
     sums = FeatureSums(rows.shape[1]).add_(rows, targets)
     directions = torch.pca_lowrank(rows, DIRECTIONS, niter=4)[2]
     names = list(range(int(targets.max()) + 1))
     bank = ClassGaussians.from_features(rows @ directions, targets.tolist()).select(names)
-    bayes, typical = Bayes(tied=0.5, shrinkage=0.1).scorer(bank), Typicality.of(bank)
-    placed = Typicality(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
+    bayes, typical = Bayes(tied=0.5, shrinkage=0.1).scorer(bank), MarginScore.of(bank)
+    placed = MarginScore(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
     return {
-        "discriminant analysis": (Discriminant().solve(sums).__call__, Typicality()),
-        "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums).__call__, Typicality()),
+        "discriminant analysis": (Discriminant().solve(sums).__call__, MarginScore()),
+        "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums).__call__, MarginScore()),
         f"Gaussians, {DIRECTIONS} directions": (lambda points: bayes(points @ directions), placed),
     }
 
 
-def strange_by(scores: Tensor, features: Tensor, evidence: Evidence, typical: Typicality) -> Strange:
+def strange_by(scores: Tensor, features: Tensor, evidence: CalibrationStats, typical: MarginScore) -> Strange:
     """Everything that scores say about strangeness; larger is stranger."""
     truthful = evidence.calibration(scores.double())
     found = {
@@ -108,7 +108,7 @@ def strange_by(scores: Tensor, features: Tensor, evidence: Evidence, typical: Ty
         "energy": -(scores.double() / evidence.temperature).logsumexp(1),
         "entropy": -(torch.softmax(truthful, 1) * torch.log_softmax(truthful, 1)).sum(1),
         "best less mean score": scores.mean(1) - scores.amax(1),
-        "best less next ten": -typicality(scores),
+        "best less next ten": -margin_score(scores),
     }
     if typical.weight is not None:
         found["best less next ten, of one covariance"] = -typical(features, scores)
@@ -128,7 +128,7 @@ def measured(train: Part, known: Part, unknown: Part, seed: int) -> dict[tuple[s
             false_positives(both[0][name], both[1][name]),
         )
     for kind, (scorer, typical) in scorers(train).items():
-        evidence = Evidence()
+        evidence = CalibrationStats()
         evidence.observe(trial[kind][0](train.features[~chosen]), train.targets[~chosen])
         said = [strange_by(scorer(part.features), part.features, evidence, typical) for part in (known, unknown)]
         for name in said[0]:

@@ -51,17 +51,19 @@ def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
         ("finetune", {}, [False, False]),
     ],
 )
-def test_evidence_knows_whether_images_were_left_out(name: str, settings: dict[str, float], honest: list[bool]) -> None:
-    found = [taught(name, tasks, None, **settings).knowledge.evidence for tasks in (1, 2)]
-    assert [one.honest for one in found] == honest
+def test_evidence_knows_whether_images_were_left_out(
+    name: str, settings: dict[str, float], held_out: list[bool]
+) -> None:
+    found = [taught(name, tasks, None, **settings).state.evidence for tasks in (1, 2)]
+    assert [one.held_out for one in found] == held_out
     assert all(bool((one.learned > 0).all()) for one in found)
 
 
 def test_images_that_were_left_out_are_learned_afterwards() -> None:
     learner = taught("fecam", 2, None)
-    assert torch.equal(learner.memory.counts, learner.knowledge.evidence.learned)
+    assert torch.equal(learner.memory.counts, learner.state.evidence.learned)
     trained = taught("adagauss+", 1, None, **{"evidence.of_training": 0.3})
-    assert torch.equal(trained.memory.counts, trained.knowledge.evidence.learned)
+    assert torch.equal(trained.memory.counts, trained.state.evidence.learned)
 
 
 @pytest.mark.parametrize("name", ["exact", "fecam", "adagauss+"])
@@ -75,9 +77,9 @@ def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tm
     assert loaded.summary() == learner.summary()
     assert torch.equal(loaded.predictions(images).ood_score(), learner.predictions(images).ood_score())
     with torch.no_grad():
-        answers = learner.knowledge.predictor(images.batch(torch.arange(len(images))).float() / 255)
+        answers = learner.state.predictor(images.batch(torch.arange(len(images))).float() / 255)
     torch.testing.assert_close(torch.softmax(answers.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
-    threshold = learner.knowledge.evidence.least_typicality(0.1)
+    threshold = learner.state.evidence.ood_threshold(0.1)
     unknown = learner.predictions(images).ood_score() > 0.9
     assert bool((answers.margin_score[unknown] <= threshold * 1.1).all())
 
@@ -95,6 +97,6 @@ def test_a_forgotten_class_is_in_no_evidence() -> None:
     learner = taught("exact", 2)
     gone = learner.classes[0]
     learner.forget([gone])
-    assert learner.knowledge.evidence.classes == len(learner.classes)
+    assert learner.state.evidence.classes == len(learner.classes)
     assert gone not in [one.label for one in learner.summary()]
     assert all(gone != other for one in learner.summary() for other, _ in one.confused_with)

@@ -18,9 +18,9 @@ from sklearn.exceptions import NotFittedError
 from adagauss import make_method
 from adagauss.backbones.registry import BackboneInfo
 from adagauss.classifier import IncrementalClassifier, default_method
+from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, ConfigError, DataError
-from adagauss.learner import Learner
-from adagauss.progress import Advance, Reporter
+from adagauss.utils.progress import Advance, Reporter
 
 Array = npt.NDArray[Any]
 

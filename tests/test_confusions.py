@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss.core.calibration import Confusions, Evidence
+from adagauss.core.calibration import CalibrationStats, Confusions
 from adagauss.core.state import Groups
 from adagauss.errors import DataError
 
@@ -72,7 +72,7 @@ def test_forgetting_and_joining_are_sums_of_the_table(pairs: list[tuple[int, int
     members = torch.zeros(CLASSES, len(groups), dtype=torch.int32)
     for place, group in enumerate(groups):
         members[list(group), place] = 1
-    assert torch.equal(dense(found.regrouped(groups), len(groups)), members.T @ table @ members)
+    assert torch.equal(dense(found.remap_classes(groups), len(groups)), members.T @ table @ members)
     assert torch.equal(dense(found), table)  # that before stays as it is
 
 
@@ -96,9 +96,9 @@ def test_dropped_classes_have_an_empty_row(pairs: list[tuple[int, int]], gone: s
     assert torch.equal(dense(found), table)
 
 
-def evidence(classes: int = CLASSES) -> Evidence:
+def evidence(classes: int = CLASSES) -> CalibrationStats:
     generator = torch.Generator().manual_seed(0)
-    found = Evidence()
+    found = CalibrationStats()
     found.observe(torch.randn(60, classes, generator=generator), torch.arange(60) % classes)
     return found
 
@@ -109,7 +109,7 @@ def test_evidence_saved_with_a_table_is_read() -> None:
         name: tensor for name, tensor in now.state_dict().items() if not name.startswith("confusions")
     }
     before["confusions"] = dense(now.confusions)
-    read = Evidence()
+    read = CalibrationStats()
     read.load_state_dict(before)
     read.check()
     assert read.summary(range(CLASSES)) == now.summary(range(CLASSES))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
+from adagauss.backbones import Backbone, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.linalg import Affine, sample_covariance
 from adagauss.core.task import CurrentTask
@@ -178,7 +178,7 @@ def test_no_drift_keeps_the_memory() -> None:
     assert moved_by(NoDrift(), before, task_of()) is before
 
 
-class CountingTrunk(Trunk):
+class CountingTrunk(Backbone):
     def __init__(self) -> None:
         super().__init__(16)
         self.images = 0

@@ -11,14 +11,14 @@ from torch import Tensor
 from adagauss.core.calibration import (
     BINS,
     Calibration,
-    Evidence,
-    Typicality,
+    CalibrationStats,
+    MarginScore,
     bin_of,
     discriminants,
     largest_with,
+    margin_score,
     share_above,
     smallest_with,
-    typicality,
 )
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
@@ -37,14 +37,14 @@ def drawn(images: int, temperature: float, seed: int = 0, relative: bool = False
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
 def test_the_temperature_that_drew_the_classes_is_found(temperature: float) -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     evidence.observe(*drawn(6000, temperature))
     assert not evidence.calibration.relative
     assert evidence.temperature == pytest.approx(temperature, rel=0.08)
 
 
 def test_a_temperature_relative_to_the_spread_of_scores_is_found() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     scores, targets = drawn(6000, 0.3, relative=True)
     sizes = torch.rand(len(scores), 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64).mul(4).exp()
     evidence.observe(scores * sizes, targets)  # the scale of each image's scores means nothing
@@ -53,7 +53,7 @@ def test_a_temperature_relative_to_the_spread_of_scores_is_found() -> None:
 
 
 def test_images_that_are_all_right_do_not_ask_for_certainty() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     scores = torch.eye(CLASSES).repeat(10, 1)
     evidence.observe(scores, scores.argmax(1))
     best = float(torch.softmax(evidence.calibration(scores), dim=1).amax())
@@ -68,7 +68,7 @@ def test_calibration_keeps_the_order_of_the_classes() -> None:
 
 @pytest.mark.parametrize("coverage", [0.7, 0.9, 0.97])
 def test_sets_hold_the_right_class_as_often_as_promised(coverage: float) -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     evidence.observe(*drawn(3000, 2.0, seed=1))
     scores, targets = drawn(20000, 2.0, seed=2)
     inside = evidence.sets(evidence.calibration(scores), coverage)
@@ -79,40 +79,40 @@ def test_sets_hold_the_right_class_as_often_as_promised(coverage: float) -> None
 
 
 def test_without_evidence_every_class_is_in_the_set() -> None:
-    assert bool(Evidence(CLASSES).sets(torch.randn(4, CLASSES), 0.9).all())
+    assert bool(CalibrationStats(CLASSES).sets(torch.randn(4, CLASSES), 0.9).all())
 
 
 def test_false_alarms_are_as_rare_as_wished() -> None:
     generator = torch.Generator().manual_seed(0)
-    evidence = Evidence()
+    evidence = CalibrationStats()
     scores, targets = drawn(4000, 1.0)
     evidence.observe(scores, targets, torch.randn(4000, generator=generator).exp())
     fresh = torch.randn(20000, generator=generator).exp()
-    alarms = float((evidence.unknownness(fresh) > 0.95).double().mean())
+    alarms = float((evidence.ood_score(fresh) > 0.95).double().mean())
     assert alarms == pytest.approx(0.05, abs=0.012)
-    below = float((fresh < evidence.least_typicality(0.05)).double().mean())
+    below = float((fresh < evidence.ood_threshold(0.05)).double().mean())
     assert 0.02 < below <= 0.06
-    strange = evidence.unknownness(torch.tensor([1e-9, 1e9]))
+    strange = evidence.ood_score(torch.tensor([1e-9, 1e9]))
     assert float(strange[0]) > 0.99
     assert float(strange[1]) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_answers_of_fitted_images_count_only_while_there_are_no_others() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     sure, targets = drawn(3000, 0.2, seed=1)
     evidence.observe(sure, targets, left_out=False)
-    assert not evidence.honest
+    assert not evidence.held_out
     assert evidence.temperature == pytest.approx(0.2, rel=0.1)
     assert all(one.expected_accuracy is None for one in evidence.summary(range(CLASSES)))
     evidence.observe(*drawn(3000, 2.0, seed=2))
-    assert evidence.honest
+    assert evidence.held_out
     assert evidence.temperature == pytest.approx(2.0, rel=0.1)
     evidence.observe(sure, targets, left_out=False)
     assert evidence.temperature == pytest.approx(2.0, rel=0.1)
 
 
 def test_evidence_among_few_classes_fades() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     generator = torch.Generator().manual_seed(0)
     few = 3 * torch.randn(2000, 2, generator=generator, dtype=torch.float64)
     evidence.observe(few, torch.multinomial(torch.softmax(few / 0.3, 1), 1, generator=generator).squeeze(1))
@@ -123,7 +123,7 @@ def test_evidence_among_few_classes_fades() -> None:
 
 
 def test_one_new_image_does_not_make_old_evidence_new() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     generator = torch.Generator().manual_seed(0)
     evidence.observe(torch.randn(500, 2, generator=generator, dtype=torch.float64), torch.zeros(500, dtype=torch.long))
     before = evidence.among.clone()
@@ -134,7 +134,7 @@ def test_one_new_image_does_not_make_old_evidence_new() -> None:
 
 
 def test_a_summary_counts_images_hits_and_confusions() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     evidence.count(torch.tensor([0] * 8 + [1] * 4), 3)
     scores = torch.tensor([[2.0, 1, 0], [1, 2, 0], [1, 2, 0], [0, 0, 1], [0, 2, 1]])
     evidence.observe(scores, torch.tensor([0, 0, 0, 0, 1]))
@@ -148,30 +148,30 @@ def test_a_summary_counts_images_hits_and_confusions() -> None:
 def test_a_forgotten_class_leaves_no_row() -> None:
     scores, targets = drawn(500, 1.0)
     strangeness = scores.square().sum(1)
-    whole, without = Evidence(), Evidence()
+    whole, without = CalibrationStats(), CalibrationStats()
     whole.count(targets, CLASSES)
     whole.observe(scores, targets, strangeness)
     chosen = targets != 2
     without.count(targets[chosen], CLASSES)
     without.observe(scores[chosen], targets[chosen], strangeness[chosen])
     rest = ((0,), (1,), (3,), (4,))
-    for name, tensor in whole.regrouped(rest).state_dict().items():
+    for name, tensor in whole.remap_classes(rest).state_dict().items():
         if name != "gaps":  # binned at the temperature of their time
-            torch.testing.assert_close(tensor, without.regrouped(rest).state_dict()[name])
+            torch.testing.assert_close(tensor, without.remap_classes(rest).state_dict()[name])
     assert whole.classes == CLASSES  # the evidence before stays as it is
 
 
 def test_joined_classes_are_no_longer_confused() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     evidence.observe(torch.eye(3), torch.tensor([1, 0, 2]))
     assert [one.expected_accuracy for one in evidence.summary("abc")] == [0.0, 0.0, 1.0]
-    joined = evidence.regrouped(((0, 1), (2,)))
+    joined = evidence.remap_classes(((0, 1), (2,)))
     assert [one.expected_accuracy for one in joined.summary("ac")] == [1.0, 1.0]
 
 
 def test_evidence_of_two_learners_adds_up() -> None:
     scores, targets = drawn(400, 1.0)
-    one, two = Evidence(), Evidence()
+    one, two = CalibrationStats(), CalibrationStats()
     one.observe(scores[:200], targets[:200])
     two.observe(scores[200:][:, [3, 4, 0, 1, 2]], (targets[200:] + 2) % CLASSES)
     both = one.merged(two, (3, 4, 0, 1, 2))
@@ -181,16 +181,16 @@ def test_evidence_of_two_learners_adds_up() -> None:
 
 
 def test_saved_evidence_is_the_same() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     evidence.observe(*drawn(300, 1.0), torch.rand(300))
-    loaded = Evidence()
+    loaded = CalibrationStats()
     loaded.load_state_dict(evidence.state_dict())
     assert loaded.calibration == evidence.calibration
     assert loaded.gap(0.9) == evidence.gap(0.9)
 
 
 def test_one_class_alone_is_no_evidence() -> None:
-    evidence = Evidence()
+    evidence = CalibrationStats()
     evidence.observe(torch.randn(10, 1), torch.zeros(10, dtype=torch.long))
     assert evidence.calibration == Calibration()
 
@@ -198,7 +198,7 @@ def test_one_class_alone_is_no_evidence() -> None:
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 90])
 def test_shares_lie_between_0_and_1(share: float) -> None:
     with pytest.raises(ConfigError, match="between 0 and 1"):
-        Evidence(2).gap(share)
+        CalibrationStats(2).gap(share)
 
 
 def test_bins_bound_quantiles_from_the_right_side() -> None:
@@ -237,7 +237,7 @@ def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance(
 
 def test_typicality_is_low_far_from_what_tells_classes_apart() -> None:
     memory = bank()
-    typical = Typicality.of(memory)
+    typical = MarginScore.of(memory)
     known = memory.sample(100, torch.Generator().manual_seed(2)).flatten(0, 1).float()
     middle = memory.means.mean(0).float().expand(100, -1) + 0.5 * torch.randn(100, 6)
     scores = torch.zeros(400, 4)
@@ -247,4 +247,4 @@ def test_typicality_is_low_far_from_what_tells_classes_apart() -> None:
 def test_without_covariances_the_scores_themselves_say_how_typical_an_image_is() -> None:
     means = ClassGaussians.from_features(torch.randn(10, 3), [0] * 5 + [1] * 5, "none")
     scores = torch.randn(7, 2)
-    assert torch.equal(Typicality.of(means)(torch.randn(7, 3), scores), typicality(scores))
+    assert torch.equal(MarginScore.of(means)(torch.randn(7, 3), scores), margin_score(scores))

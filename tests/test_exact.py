@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import build_extractor
-from adagauss.backbones.frozen import StillTrunk
+from adagauss.backbones.frozen import FrozenFeatures
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError, DataError
@@ -100,7 +100,7 @@ def test_answers_need_only_the_kinds_of_features_that_were_chosen(monkeypatch: p
     def unasked(*_: object) -> Tensor:
         raise AssertionError("no answer depends on the network")
 
-    monkeypatch.setattr(StillTrunk, "_pretrained", unasked)
+    monkeypatch.setattr(FrozenFeatures, "_pretrained", unasked)
     torch.testing.assert_close(learner.probabilities(task.images), expected)
     with pytest.raises(AssertionError, match="no answer depends"):
         learner.features(task.images)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.kept import formula, kept, single_images, table
 from adagauss.sums.packed import packed_numbers
@@ -38,9 +38,9 @@ def evaluated(text: str, sizes: dict[str, int]) -> int:
     "name", ["adagauss", "sdc", "ewc", "efc", "pass", "dsal", "exact", "ranpac", "circle", "adagauss-still"]
 )
 def test_the_formulas_give_the_bytes_of_every_state(name: str) -> None:
-    known = taught(name, 1).knowledge
+    known = taught(name, 1).state
     holders = [known.parts, *([known.memory] if len(known.memory) else [])]
-    states = [module for one in holders for module in one.modules() if isinstance(module, Learned)]
+    states = [module for one in holders for module in one.modules() if isinstance(module, State)]
     for state in states:
         sizes = {"C": len(known.classes), "S": known.memory.size}
         sizes["W"] = sum(parameter.numel() for parameter in known.network.extractor.parameters())
@@ -62,7 +62,7 @@ def test_a_large_symmetric_matrix_takes_about_half_of_its_square() -> None:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_all_that_is_kept_is_listed_with_words(name: str) -> None:
-    known = taught(name, 1).knowledge
+    known = taught(name, 1).state
     listed = kept(known)
     tensors = [*known.parts.state_dict().values(), *known.memory.state_dict().values()]
     assert sum(one.size for one in listed) == sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -79,9 +79,9 @@ def test_classes_of_one_image_are_named_for_their_mean_is_its_feature(name: str,
     rows = torch.cat([torch.nonzero(task.targets == 0).flatten(), first])
     learner = toy_learner(name, None, **settings)
     learner.learn(LabelledImages(Subset(task.images, rows), task.targets[rows], task.classes))
-    assert single_images(learner.knowledge) == ["one"]
+    assert single_images(learner.state) == ["one"]
     feature = learner.features(Subset(task.images, first))[0].double()
-    tensors = learner.knowledge.state_dict()
+    tensors = learner.state.state_dict()
     mean = tensors["parts.classifier.sums.cross"][:, 1] if name == "exact" else tensors["memory.means"][1]
     assert torch.allclose(mean, feature, atol=1e-4)
 
@@ -97,4 +97,4 @@ def test_a_class_of_one_image_is_named_wherever_a_sum_of_it_is_kept(
     rows = torch.cat([torch.nonzero(task.targets == 0).flatten(), torch.nonzero(task.targets == 1).flatten()[:1]])
     learner = toy_learner(name, None, **settings)
     learner.learn(LabelledImages(Subset(task.images, rows), task.targets[rows], task.classes))
-    assert single_images(learner.knowledge) == (["one"] if named else [])
+    assert single_images(learner.state) == (["one"] if named else [])

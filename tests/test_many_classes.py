@@ -85,7 +85,7 @@ def test_a_shared_covariance_in_pieces_is_that_of_the_whole(cut: int, seed: int)
 
 def test_joined_classes_of_a_shared_covariance_are_as_if_always_one() -> None:
     part = GaussianMemory(covariance="shared")
-    joined = part.regrouped(bank("shared"), ((1,), (2, 0), (3,)))
+    joined = part.remap_classes(bank("shared"), ((1,), (2, 0), (3,)))
     names = ["c" if label in "ac" else label for label in labels()]
     assert_same(joined, SharedGaussians.from_features(points(), names).select(joined.labels))
 
@@ -236,7 +236,7 @@ def test_learners_of_a_shared_covariance_are_merged_as_if_one_had_learned_all() 
     other.learn(toy_tasks()[2])
     learner.merge(other)
     assert_same(learner.memory, whole.memory)
-    one, other_scorer = learner.knowledge.scorer.state_dict(), whole.knowledge.scorer.state_dict()
+    one, other_scorer = learner.state.scorer.state_dict(), whole.state.scorer.state_dict()
     torch.testing.assert_close(one, other_scorer, rtol=1e-3, atol=1e-3)
 
 

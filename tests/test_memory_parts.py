@@ -62,7 +62,7 @@ def test_joined_classes_have_the_statistics_of_all_their_images(part: Memory) ->
     new = ["c" if label in "ad" else label for label in labels]
     whole = ClassGaussians.from_features(points, new, covariance).select(["b", "c"])
     whole = part.shrunk(whole) if isinstance(part, GaussianMemory) else whole
-    assert_same(part.regrouped(bank, ((1,), (2, 0, 3))), whole)
+    assert_same(part.remap_classes(bank, ((1,), (2, 0, 3))), whole)
 
 
 def test_a_known_class_may_bring_a_single_image_and_a_new_one_may_not() -> None:

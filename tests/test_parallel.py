@@ -16,13 +16,13 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
+from adagauss.classifier import IncrementalClassifier
 from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
 from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
-from adagauss.distributed.processes import Division, Processes
+from adagauss.distributed.processes import Processes, Sharding
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
-from adagauss.estimator import IncrementalClassifier
 from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
 
@@ -44,14 +44,14 @@ def of_two(rank: int) -> Processes:
 
 
 def test_processes_take_turns_with_the_rows_of_a_batch() -> None:
-    assert [Division.turns(5, of_two(rank)).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
-    assert Division.turns(1, of_two(1)).rows.tolist() == []
+    assert [Sharding.turns(5, of_two(rank)).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
+    assert Sharding.turns(1, of_two(1)).rows.tolist() == []
 
 
 def test_chosen_rows_stay_where_they_are() -> None:
     batch, chosen = torch.arange(6) * 10, torch.tensor([5, 0, 2])
     for rank, expected in ((0, [0, 20]), (1, [50])):
-        division = Division.turns(6, of_two(rank))
+        division = Sharding.turns(6, of_two(rank))
         own, held = division.chosen(batch[division.rows], chosen)
         assert own.tolist() == expected
         assert held.owners.tolist() == [1, 0, 0]
@@ -63,7 +63,7 @@ def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     rows = torch.ones(3, 2, requires_grad=True)
     assert alone.divide(3).gathered(rows) is rows
     assert alone.saved(None) is None
-    alone.require_same(lambda: {"facts": "not even asked for"}, "data")
+    alone.check_in_sync(lambda: {"facts": "not even asked for"}, "data")
 
 
 def test_moments_of_shares_are_those_of_the_whole() -> None:

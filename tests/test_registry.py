@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.backbones import backbones, register_backbone
-from adagauss.backbones.registry import Trunk, TrunkSpec
+from adagauss.backbones.registry import Backbone, BackboneSpec
 from adagauss.classifiers import NearestMean
 from adagauss.core.config import Part
 from adagauss.data.dataset import Dataset, ReadOptions, datasets, register_dataset
@@ -75,7 +75,7 @@ def test_every_registry_refuses_a_name_that_is_taken() -> None:
     def method() -> Method:
         raise AssertionError
 
-    def backbone(spec: TrunkSpec) -> Trunk:
+    def backbone(spec: BackboneSpec) -> Backbone:
         raise AssertionError
 
     def dataset(options: ReadOptions) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adagauss.core.calibration import RELATIVE, TEMPERATURES, calibrated, surprises
+from adagauss.core.calibration import RELATIVE, TEMPERATURES, calibrated, nll
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -15,7 +15,7 @@ def test_surprises_are_those_of_the_softmax_at_each_temperature(relative: bool, 
     chance = torch.Generator().manual_seed(classes)
     scores = size * torch.randn(20, classes, generator=chance)
     targets = torch.randint(classes, (20,), generator=chance)
-    right, second = surprises(scores, targets, relative)
+    right, second = nll(scores, targets, relative)
     exact = calibrated(scores.double(), 1.0, 1.0) if relative else scores.double()
     for place, temperature in enumerate(RELATIVE if relative else TEMPERATURES):
         expected = -torch.log_softmax(exact / temperature, 1)

@@ -20,7 +20,7 @@ NAME = "adagauss-still"
 
 
 def scorer_of(learner: Learner) -> TogetherScorer:
-    scorer = learner.knowledge.scorer
+    scorer = learner.state.scorer
     assert isinstance(scorer, TogetherScorer)
     return scorer
 
@@ -97,8 +97,8 @@ def test_nobody_is_left_out_on_request_and_both_parts_weigh_alike() -> None:
 
 def test_probabilities_are_judged_by_images_that_no_network_was_trained_on() -> None:
     learner = taught(NAME, 2)
-    assert learner.knowledge.evidence.honest
-    assert int(learner.knowledge.evidence.images.sum()) == int(scorer_of(learner).blend.images)
+    assert learner.state.evidence.held_out
+    assert int(learner.state.evidence.images.sum()) == int(scorer_of(learner).blend.images)
 
 
 def test_a_companion_sees_the_images_of_a_part_of_a_task() -> None:
@@ -115,7 +115,7 @@ def test_a_companion_sees_the_images_of_a_part_of_a_task() -> None:
 def test_the_still_part_is_that_of_the_exact_method_with_the_same_images() -> None:
     """The same dictionary from the same seed, and the same sums: adding what was left out later changes nothing."""
     together, alone = taught(NAME, 2), taught("exact", 2)
-    mine, theirs = scorer_of(together).still.sums, alone.knowledge.scorer.get_submodule("sums")
+    mine, theirs = scorer_of(together).still.sums, alone.state.scorer.get_submodule("sums")
     torch.testing.assert_close(mine.gram, theirs.get_buffer("gram"), rtol=1e-5, atol=1e-3)
     torch.testing.assert_close(mine.cross, theirs.get_buffer("cross"), rtol=1e-5, atol=1e-3)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adagauss.backbones import Extractor, IncrementalHead, Network, Trunk
+from adagauss.backbones import Backbone, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
@@ -223,7 +223,7 @@ def test_a_loss_that_is_not_finite_names_the_term_and_the_stage() -> None:
         train(Regression(broken=True), batches, Recipe(epochs=2), runtime(), "task 3")
 
 
-class TinyTrunk(Trunk):
+class TinyTrunk(Backbone):
     def __init__(self) -> None:
         super().__init__(6)
         self.linear = nn.Linear(16, 6)

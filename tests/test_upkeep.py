@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adagauss.backbones import IncrementalHead
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Common, Learned
+from adagauss.core.state import SharedState, State
 from adagauss.errors import ConfigError, UnsupportedError
 from adagauss.sums import FeatureSums
 from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
@@ -73,14 +73,14 @@ def test_a_head_loses_outputs_and_the_auxiliary_ones_of_their_block(kind: Any) -
 
 def test_a_state_says_that_it_cannot_follow_unless_it_is_of_all_classes_together() -> None:
     with pytest.raises(UnsupportedError, match=r"cannot be forgotten.*start anew"):
-        Learned().regrouped(((0,),))
+        State().remap_classes(((0,),))
     with pytest.raises(UnsupportedError, match=r"cannot be joined"):
-        Learned().regrouped(((0, 1),))
+        State().remap_classes(((0, 1),))
     with pytest.raises(UnsupportedError, match=r"cannot be merged"):
-        Learned().merged(Learned(), (0,))
-    common = Common()
-    assert common.regrouped(((0, 1),)) is common
-    assert common.merged(Common(), (0,)) is common
+        State().merged(State(), (0,))
+    common = SharedState()
+    assert common.remap_classes(((0, 1),)) is common
+    assert common.merged(SharedState(), (0,)) is common
 
 
 @given(classes=st.integers(1, 300), available=st.integers(10_000, 10**10), rows=st.integers(0, 2000))
@@ -147,8 +147,8 @@ def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
 
 def test_more_classes_than_fit_leave_the_learner_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught("exact", 1)
-    before = learner.knowledge
+    before = learner.state
     monkeypatch.setattr(runtime, "available_memory", lambda: 1000)
     with pytest.raises(ConfigError, match="free some memory"):
         learner.learn(toy_tasks()[1])
-    assert learner.knowledge is before
+    assert learner.state is before

@@ -17,7 +17,7 @@ from adagauss.classifiers import Bayes
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind, new_bank
 from adagauss.core.state import Scorer
-from adagauss.data.images import check_exact
+from adagauss.data.images import check_labels_exact
 from adagauss.errors import DataError
 
 WELL_CONDITIONED = 1e12
@@ -110,7 +110,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def _learn(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None, anew: bool) -> Self:
         rule = self._rule()
         if isinstance(y, list | tuple):
-            check_exact(y)  # before NumPy makes one kind of them
+            check_labels_exact(y)  # before NumPy makes one kind of them
             _check_one_kind({isinstance(label, str) for label in y})
         checked = validate_data(self, X, y, reset=anew, dtype=np.float64)
         samples: Array = checked[0]
@@ -197,7 +197,7 @@ def _tensor(X: Array) -> Tensor:
 
 def _union(parts: list[Array]) -> Array:
     _check_one_kind({part.dtype.kind in "OUST" for part in parts})
-    check_exact([label for part in parts for label in part.tolist()])
+    check_labels_exact([label for part in parts for label in part.tolist()])
     return np.unique(np.concatenate(parts))
 
 

@@ -22,10 +22,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from adagauss.algorithm import TaskReport
 from adagauss.backbones.registry import backbone_info
+from adagauss.core.calibration import ClassSummary
+from adagauss.core.class_edits import on_device
+from adagauss.core.config import Layer
+from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.dataset import Trait
-from adagauss.data.images import Joined, Label, LabelledImages, Subset
+from adagauss.data.folders import seeded_split
+from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset
 from adagauss.data.inputs import (
     ImagesLike,
     ImageSpec,
@@ -34,20 +38,16 @@ from adagauss.data.inputs import (
     pixel_statistics,
     read_images,
 )
-from adagauss.data.listing import seeded_split
 from adagauss.deploy.onnx import export_onnx
+from adagauss.distributed.launch import processes_here, together
+from adagauss.distributed.processes import Processes
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
-from adagauss.evidence import ClassSummary
-from adagauss.learner import Learner
 from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
-from adagauss.parallel import Processes
-from adagauss.parallel.launching import Layout, processes_here, together
+from adagauss.parallel.launching import Layout
 from adagauss.predictor import Prediction, PredictionBatch, Unknown
-from adagauss.progress import Reporter, reporter_for
-from adagauss.runtime import Runtime, RuntimeConfig
-from adagauss.settings import Layer
-from adagauss.upkeep import on_device
+from adagauss.utils.progress import Reporter, reporter_for
+from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 logger = logging.getLogger(__name__)
 
@@ -414,12 +414,12 @@ class IncrementalClassifier:
 
     # ------------------------------------------------------------------------------------------------ deprecated names
 
-    def unknownness(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+    def ood_score(self, images: ImagesLike) -> npt.NDArray[np.float64]:
         """Deprecated: use `ood_score`."""
         deprecated("unknownness", "ood_score")
         return self.ood_score(images)
 
-    def predict_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
+    def prediction_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
         """Deprecated: use `prediction_sets`."""
         deprecated("predict_sets", "prediction_sets")
         return self.prediction_sets(images, coverage)
@@ -530,7 +530,7 @@ def learn_in_processes(devices: int, learner: Learner, data: LabelledImages) -> 
         together(_learn_from_file, layout, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
-    learner.knowledge, learner.scale = taught.knowledge, taught.scale
+    learner.state, learner.scale = taught.state, taught.scale
     return report
 
 
@@ -538,9 +538,9 @@ def _learn_in_group(processes: Processes, learner: Learner, data: LabelledImages
     alone, shared = learner.runtime, copy.copy(learner)
     reporter = alone.reporter if processes.first else Reporter()
     shared.runtime = Runtime(alone.config, alone.seed, reporter, processes=processes)
-    shared.knowledge = on_device(learner.knowledge, shared.runtime)
+    shared.state = on_device(learner.state, shared.runtime)
     reports.append(shared.learn(data))
-    learner.knowledge, learner.scale = on_device(shared.knowledge, alone), shared.scale
+    learner.state, learner.scale = on_device(shared.state, alone), shared.scale
 
 
 def _learn_from_file(
@@ -614,7 +614,7 @@ def images_of_classes(classes: Sequence[Label], images: Any, spec: ImageSpec) ->
         raise DataError(f"images are given for {sorted(map(str, given))}, but the classes are {[*map(str, classes)]}")
     parts = [read_images(given[label], spec).images for label in classes]
     targets = torch.cat([torch.full((len(part),), target) for target, part in enumerate(parts)])
-    return LabelledImages(Joined(parts), targets, tuple(classes))
+    return LabelledImages(ConcatImages(parts), targets, tuple(classes))
 
 
 def plain_labels(labels: Any) -> list[Label]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from adagauss.classifiers.exact import ExactClassifier, Portion
-from adagauss.core.learner_state import Knowledge
-from adagauss.core.task import Upkeep
+from adagauss.core.learner_state import LearnerState
+from adagauss.core.task import ClassEdit
 from adagauss.data.images import Label, PixelScale
 from adagauss.errors import DataError, UnsupportedError
 from adagauss.methods import Method
@@ -135,19 +135,19 @@ def exact_classifier(method: Method) -> ExactClassifier:
     return classifier
 
 
-def nothing_gathered(method: Method, known: Knowledge, runtime: Runtime) -> Gathered:
+def nothing_gathered(method: Method, known: LearnerState, runtime: Runtime) -> Gathered:
     """Sums over no images, of the features that are known."""
     classifier = exact_classifier(method)
     width = classifier.begun(occasion(known, runtime)).sums.width
     return Gathered(FeatureSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.judged)
 
 
-def occasion(known: Knowledge, runtime: Runtime) -> Upkeep:
+def occasion(known: LearnerState, runtime: Runtime) -> ClassEdit:
     """When the classifier of gathered images is made."""
-    return Upkeep((), known.network, runtime, len(known.tasks))
+    return ClassEdit((), known.network, runtime, len(known.tasks))
 
 
-def with_gathered(method: Method, known: Knowledge, part: Gathered, runtime: Runtime) -> Knowledge:
+def with_gathered(method: Method, known: LearnerState, part: Gathered, runtime: Runtime) -> LearnerState:
     """What is known after gathered images were learned as one task; nothing is extracted."""
     classifier = exact_classifier(method)
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
@@ -161,4 +161,4 @@ def with_gathered(method: Method, known: Knowledge, part: Gathered, runtime: Run
     counts[columns] = part.sums.counts.to(runtime.device) // part.views
     evidence = method.evidence.gathered(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
-    return Knowledge(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
+    return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from adagauss.classifiers.analytic import RidgeStream
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.learner_state import Knowledge
-from adagauss.core.state import Learned
+from adagauss.core.learner_state import LearnerState
+from adagauss.core.state import State
 from adagauss.data.images import Label
 from adagauss.methods import Method, methods
 from adagauss.sums import FeatureSums
@@ -28,16 +28,16 @@ class Kept:
     words: str
 
 
-def kept(known: Knowledge) -> list[Kept]:
+def kept(known: LearnerState) -> list[Kept]:
     """All that is kept beside the network, largest first."""
-    found = [Kept("memory", _bytes(known.memory), known.memory.keeps)] if len(known.memory) else []
+    found = [Kept("memory", _bytes(known.memory), known.memory.contents)] if len(known.memory) else []
     for place, state in known.states.items():
-        for part in (module for module in state.modules() if isinstance(module, Learned)):
-            found.append(Kept(place, _bytes(part), part.keeps))
+        for part in (module for module in state.modules() if isinstance(module, State)):
+            found.append(Kept(place, _bytes(part), part.contents))
     return sorted((one for one in found if one.size), key=lambda one: -one.size)
 
 
-def single_images(known: Knowledge) -> list[Label]:
+def single_images(known: LearnerState) -> list[Label]:
     """Classes of one image, of which a mean or a sum is kept: it is the feature of that image.
 
     Images are counted as they were given: a mirror image that is learned beside an image does not hide it.
@@ -67,13 +67,13 @@ def _rows(method: Method) -> Iterator[tuple[str, str]]:
     for _, part in method.parts():
         state = part.empty_state()
         for module in state.modules() if state is not None else ():
-            if isinstance(module, Learned) and module.axes:
-                yield formula(module), module.keeps
+            if isinstance(module, State) and module.axes:
+                yield formula(module), module.contents
 
 
 def _of_memory(bank: ClassGaussians) -> tuple[str, str]:
     if bank.covariance == "shared":
-        return "8CS + 4S(S+1) + 8C", bank.keeps
+        return "8CS + 4S(S+1) + 8C", bank.contents
     matrix, kind = {
         "full": (" + 4CS(S+1)", "and the covariance "),
         "diagonal": (" + 8CS", "and the variances "),
@@ -83,7 +83,7 @@ def _of_memory(bank: ClassGaussians) -> tuple[str, str]:
     return f"8CS{matrix} + 8C", f"the number of images, the mean {kind}of each class"
 
 
-def formula(state: Learned) -> str:
+def formula(state: State) -> str:
     """Bytes of a state, from its axes; buffers that do not grow with a size are left out.
 
     >>> import torch
@@ -94,7 +94,7 @@ def formula(state: Learned) -> str:
     return " + ".join(f"{number}{sizes}" for sizes, number in _terms(state).items())
 
 
-def _terms(state: Learned) -> dict[str, int]:
+def _terms(state: State) -> dict[str, int]:
     """Bytes of a state by the product of sizes that they grow with."""
     terms: dict[str, int] = {}
     for name, letters in state.axes.items():
@@ -111,6 +111,6 @@ def _terms(state: Learned) -> dict[str, int]:
     return terms
 
 
-def _bytes(state: Learned) -> int:
+def _bytes(state: State) -> int:
     """Bytes of the saved buffers of one state, without those of the states within."""
     return sum(state.get_buffer(name).numel() * state.get_buffer(name).element_size() for name in state.axes)

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from adagauss import linalg
 from adagauss.backbones import Extractor
 from adagauss.classifiers import Scorer
+from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, NumericalError
-from adagauss.evidence import Evidence, Typicality
-from adagauss.temperature import Calibration
 
 Array = npt.NDArray[Any]
 Unknown = bool | float | None
@@ -43,13 +42,13 @@ class Predictor(nn.Module):
         extractor: Extractor,
         scorer: Scorer,
         calibration: Calibration = Calibration(),  # noqa: B008 - immutable
-        margin: Typicality | None = None,
+        margin: MarginScore | None = None,
     ) -> None:
         super().__init__()
         self.extractor = extractor
         self.scorer = scorer
         self.calibration = calibration
-        self.margin = margin if margin is not None else Typicality()
+        self.margin = margin if margin is not None else MarginScore()
         # Feature groups that no score depends on are not computed.
         self.read = scorer.reads(extractor.groups) if self.margin.weight is None else None
 
@@ -87,11 +86,13 @@ class PredictionBatch:
     """(N, C) calibrated scores."""
     margin_score: Tensor
     """(N,)"""
-    stats: Evidence
+    stats: CalibrationStats
 
     @classmethod
     @torch.inference_mode()
-    def of(cls, predictor: Predictor, features: Tensor, columns: Sequence[Label], stats: Evidence) -> PredictionBatch:
+    def of(
+        cls, predictor: Predictor, features: Tensor, columns: Sequence[Label], stats: CalibrationStats
+    ) -> PredictionBatch:
         """Predict from features, `linalg.ROWS` at a time, which bounds memory."""
         parts = [predictor.from_features(some) for some in torch.split(features, linalg.ROWS)]
         scores, margin_score = (torch.cat(one) for one in zip(*parts, strict=True))
@@ -132,11 +133,11 @@ class PredictionBatch:
 
     def is_unknown(self, rate: float) -> npt.NDArray[np.bool_]:
         """(N,) whether an image seems to show no known class, at this false-positive rate."""
-        return np.asarray((self.margin_score < self.stats.least_typicality(rate)).cpu().numpy())
+        return np.asarray((self.margin_score < self.stats.ood_threshold(rate)).cpu().numpy())
 
     def ood_score(self) -> Tensor:
         """(N,) the share of images of known classes with a higher margin: near 1 for images of no known class."""
-        return self.stats.unknownness(self.margin_score)
+        return self.stats.ood_score(self.margin_score)
 
     def prediction_sets(self, coverage: float) -> list[list[Label]]:
         """For each image, the classes that contain the right one with this probability, most probable first."""

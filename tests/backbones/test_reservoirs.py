@@ -82,7 +82,7 @@ def test_probabilities_are_the_mean_over_the_heads_of_the_groups() -> None:
         sums = FeatureSums(some.shape[1]).add_(some, data.targets)
         heads.append(torch.softmax(Discriminant().solve(sums, unit_deviation(sums))(tested), 1))
     assert len(heads) == 2
-    probabilities = learner.knowledge.scorer(features).exp()
+    probabilities = learner.state.scorer(features).exp()
     torch.testing.assert_close(probabilities, (heads[0] + heads[1]) / 2, atol=1e-3, rtol=1e-2)
 
 

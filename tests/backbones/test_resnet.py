@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, IncrementalHead, Network, build_extractor
 from adagauss.backbones.extractor import BatchNormPolicy
-from adagauss.backbones.registry import Stem, TrunkSpec, backbone_info, backbones
+from adagauss.backbones.registry import BackboneSpec, Stem, backbone_info, backbones
 from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 
@@ -60,7 +60,7 @@ def moved(before: dict[str, Tensor], module: nn.Module) -> set[str]:
 
 
 def test_resnet18_has_torchvisions_names_and_shapes() -> None:
-    trunk = backbone_info("resnet18").build(TrunkSpec(3, 224))
+    trunk = backbone_info("resnet18").build(BackboneSpec(3, 224))
     expected = torchvision_resnet18()
     assert len(expected) == 120
     assert {name: tuple(value.shape) for name, value in trunk.state_dict().items()} == expected
@@ -69,7 +69,7 @@ def test_resnet18_has_torchvisions_names_and_shapes() -> None:
 
 @pytest.mark.parametrize(("size", "kernel", "side"), [(8, 3, 1), (32, 3, 4), (64, 3, 8), (224, 7, 7)])
 def test_the_stem_follows_the_image_size(size: int, kernel: int, side: int) -> None:
-    trunk = backbone_info("resnet18").build(TrunkSpec(3, size)).eval()
+    trunk = backbone_info("resnet18").build(BackboneSpec(3, size)).eval()
     assert trunk.get_parameter("conv1.weight").shape[-1] == kernel
     maps: list[Tensor] = []
     trunk.get_submodule("layer4").register_forward_hook(lambda _, __, output: maps.append(output))
@@ -91,7 +91,7 @@ def test_a_stem_where_there_is_no_choice_is_refused() -> None:
 
 
 def test_resnet32_is_32_layers_deep() -> None:
-    trunk = backbone_info("resnet32").build(TrunkSpec(3, 32))
+    trunk = backbone_info("resnet32").build(BackboneSpec(3, 32))
     convolutions = [m for m in trunk.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
     assert len(convolutions) == 31  # and the classifier
     assert len(trunk.blocks()) == 15
@@ -115,14 +115,14 @@ def test_initialization_sets_the_rule_of_convolutions_and_bottleneck(initializat
 
 
 def test_resnet_thin_is_what_its_summary_says() -> None:
-    trunk = backbone_info("resnet_thin").build(TrunkSpec(3, 32))
+    trunk = backbone_info("resnet_thin").build(BackboneSpec(3, 32))
     widths = [block.get_parameter("conv1.weight").shape[0] for block in trunk.blocks()]
     assert "/".join(map(str, widths)) in backbones()["resnet_thin"].summary
 
 
 @pytest.mark.parametrize(("stem", "side"), [("small", 32), ("halved", 16), ("large", 8), ("auto", 16)])
 def test_the_stem_sets_the_resolution_of_the_first_stage(stem: Stem, side: int) -> None:
-    trunk = backbone_info("resnet_thin").build(TrunkSpec(3, 32, stem=stem))
+    trunk = backbone_info("resnet_thin").build(BackboneSpec(3, 32, stem=stem))
     seen: list[torch.Size] = []
     trunk.blocks()[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
     trunk(images(2, 32))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.external import read_weights
-from adagauss.backbones.registry import TrunkSpec, backbone_info
+from adagauss.backbones.registry import BackboneSpec, backbone_info
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import CheckpointError, ConfigError
@@ -25,7 +25,7 @@ from adagauss.utils.runtime import Runtime, RuntimeConfig
 def state_of(name: str = "resnet_thin", size: int = 8, channels: int = 3) -> dict[str, Tensor]:
     """A torchvision-style state dict with recognisable values: trunk and classifier."""
     generator = torch.Generator().manual_seed(7)
-    trunk = backbone_info(name).build(TrunkSpec(channels, size))
+    trunk = backbone_info(name).build(BackboneSpec(channels, size))
     state = {
         key: torch.rand(value.shape, generator=generator) if value.is_floating_point() else torch.tensor(5)
         for key, value in trunk.state_dict().items()

@@ -35,7 +35,7 @@ def test_a_model_is_made_and_goes_on_after_an_error(adagauss: Command, tmp_path:
     assert "2 shards had been gathered before" in done.out
     assert "Left out: " in done.out
     assert "now knows 10 classes" in done.out
-    assert int(Learner.load(model).knowledge.evidence.learned.sum()) == 80
+    assert int(Learner.load(model).state.evidence.learned.sum()) == 80
     assert {path.name for path in (tmp_path / "digits.safetensors.gather").iterdir()} <= {"lock"}
     again = adagauss("gather", model, *shards[:2], "--quiet")
     assert "Gathered 0 images from 0 shards" in again.out

@@ -16,7 +16,7 @@ from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.plotting import save_figure
 from adagauss.cli import tables, terminal
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.utils.progress import clipped, columns, visible
+from adagauss.utils.progress import clipped, columns, escape_control_chars
 from tests.cli.conftest import SMALL, Command, Photographs
 
 NAMES = [
@@ -73,7 +73,7 @@ def test_csv_has_one_line_per_image(adagauss: Command, hostile: Path) -> None:
     text = adagauss("predict", hostile, "seen", "--csv", "--quiet").out
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == len(text.splitlines()) - 1 == 8 * len(NAMES)
-    assert {row["class"] for row in rows} == {visible(name) for name in NAMES}
+    assert {row["class"] for row in rows} == {escape_control_chars(name) for name in NAMES}
 
 
 def test_they_can_be_forgotten_and_renamed_by_name(adagauss: Command, hostile: Path) -> None:

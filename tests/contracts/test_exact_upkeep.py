@@ -90,7 +90,7 @@ def test_after_forgetting_with_images_the_sums_are_those_of_the_rest(
     learner.forget(["zero", "one"], toy_images().of_classes(["zero", "one"]))
     never.forget(["one"], toy_images().of_classes(["one"]))
     assert "stays in the sums" not in caplog.text
-    mine, theirs = (one.knowledge.states["classifier"].get_submodule("sums").state_dict() for one in (learner, never))
+    mine, theirs = (one.state.states["classifier"].get_submodule("sums").state_dict() for one in (learner, never))
     for key, tensor in theirs.items():
         scale = float(tensor.double().abs().max())
         torch.testing.assert_close(mine[key], tensor, atol=1e-5 * scale, rtol=1e-5)
@@ -119,10 +119,10 @@ def test_an_image_much_like_another_is_not_taken_for_it(caplog: pytest.LogCaptur
 
 def test_more_images_than_came_cannot_be_taken_away() -> None:
     learner = started("exact", half(0))
-    before = learner.knowledge
+    before = learner.state
     with pytest.raises(DataError, match="'one' was learned from 15 images, and 30"):
         learner.forget(["one"], toy_images().of_classes(["one"]))
-    assert learner.knowledge is before
+    assert learner.state is before
 
 
 def test_learners_with_different_dictionaries_are_refused_with_the_way_to_mergeable_ones() -> None:

@@ -12,7 +12,7 @@ from tests.contracts.toy import taught, toy_images
 
 def check_export(learner: Learner) -> None:
     images = toy_images(test=True).images.batch(torch.arange(9)).float() / 255
-    predictor = learner.knowledge.predictor
+    predictor = learner.state.predictor
     batch = torch.export.Dim("batch", min=1, max=4096)
     exported = torch.export.export(predictor, (images[:4],), dynamic_shapes={"images": {0: batch}}).module()
     for number in (1, 2, 9):
@@ -24,7 +24,7 @@ def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str
     learner = taught(name, 2, None, **{"backbone.mirror": True})
     check_export(learner)
     pixels = toy_images(test=True).images
-    scores = learner.knowledge.predictor(pixels.batch(torch.arange(len(pixels))).float() / 255).scores
+    scores = learner.state.predictor(pixels.batch(torch.arange(len(pixels))).float() / 255).scores
     torch.testing.assert_close(scores, learner.scores(learner.features(pixels)), atol=1e-3, rtol=1e-3)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.core.config import Need, plain
+from adagauss.core.config import Requirement, plain
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import dataset_info
 from adagauss.data.images import Images, LabelledImages, Subset
@@ -112,9 +112,9 @@ def again(name: str) -> Again:
         references.append(weakref.ref(images))
         del images
         scores(learner)
-        known.append((learner.knowledge, state(learner)))
+        known.append((learner.state, state(learner)))
     gc.collect()
-    changed = [not same(dict(knowledge.state_dict()), before) for knowledge, before in known]
+    changed = [not same(dict(state.state_dict()), before) for state, before in known]
     return Again(learner, read_late, references, changed)
 
 
@@ -158,7 +158,7 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_pat
 @every_method
 def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught(name, tasks=1)
-    knowledge, before = learner.knowledge, state(learner)
+    state, before = learner.state, state(learner)
 
     def fail(*args: object) -> None:
         raise ZeroDivisionError
@@ -167,7 +167,7 @@ def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: 
     monkeypatch.setattr(type(learner.method.classifier), "update", fail)
     with pytest.raises(ZeroDivisionError):
         learner.learn(toy_tasks()[1])
-    assert learner.knowledge is knowledge
+    assert learner.state is state
     assert same(state(learner), before)
     assert not any(module._forward_hooks for module in learner.network.modules())
 
@@ -190,7 +190,7 @@ WITHOUT_BOTTLENECK = [name for name in LEARNING if make_method(name).backbone.fe
 TAKING_NO_ROOTS = [
     name
     for name in WITHOUT_BOTTLENECK
-    if not any(Need.NON_NEGATIVE in part.requires for _, part in make_method(name).parts())
+    if not any(Requirement.NON_NEGATIVE in part.requires for _, part in make_method(name).parts())
     and make_method(name).representation.first is not None  # a bottleneck that nothing trains is no use
 ]
 

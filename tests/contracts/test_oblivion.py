@@ -62,7 +62,7 @@ def test_no_statistic_of_a_forgotten_class_is_in_the_file(name: str, tmp_path: P
 def test_no_column_or_output_of_a_forgotten_class_is_in_the_file(name: str, tmp_path: Path) -> None:
     learner = with_secret(name)
     column = learner.classes.index(SECRET)
-    state = learner.knowledge.states["classifier"].state_dict()
+    state = learner.state.states["classifier"].state_dict()
     classes = len(learner.classes)
     axes = [(tensor, axis) for tensor in state.values() for axis in range(tensor.ndim) if tensor.shape[axis] == classes]
     numbers = torch.cat(
@@ -85,7 +85,7 @@ def test_what_remains_does_not_depend_on_the_forgotten_class(name: str) -> None:
     bank = other.memory.copy()
     bank.means[1] += 1.0
     bank.packed[1] *= 2.0
-    other.knowledge = type(other.knowledge)(other.network, bank, other.knowledge.states, other.tasks)
+    other.state = type(other.state)(other.network, bank, other.state.states, other.tasks)
     for one in (learner, other):
         one.forget(["one"])
     images = toy_images(test=True).images

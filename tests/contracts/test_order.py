@@ -47,7 +47,7 @@ def taught_in(division: Sequence[Sequence[str]], learner: Learner) -> Learner:
 def solution(learner: Learner, classes: Sequence[str] = NAMES) -> Tensor:
     """Scores of the test images less their mean, as they are before evidence makes probabilities of them."""
     with torch.no_grad():
-        scores: Tensor = learner.knowledge.scorer(learner.features(toy_images(test=True).images))
+        scores: Tensor = learner.state.scorer(learner.features(toy_images(test=True).images))
     values = scores.double()[:, [learner.classes.index(name) for name in classes]]
     return values - values.mean(1, keepdim=True)
 

@@ -14,7 +14,7 @@ from adagauss.classifiers.linear import LinearClassifier, LinearScorer
 from adagauss.core.config import Config, Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
-from adagauss.core.state import Learned, recalled
+from adagauss.core.state import State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import load_dataset
 from adagauss.drift import Drift, Moved
@@ -27,7 +27,7 @@ from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import quick_method, taught, toy_tasks
 
 
-class Count(Learned):
+class Count(State):
     """How many tasks a part has seen."""
 
     def __init__(self, tasks: int = 0) -> None:
@@ -36,15 +36,15 @@ class Count(Learned):
         self.tasks: Tensor
 
     @classmethod
-    def one_more(cls, before: Learned | None) -> Count:
-        known = recalled(before, cls)
+    def one_more(cls, before: State | None) -> Count:
+        known = as_state(before, cls)
         return cls(1 if known is None else int(known.tasks) + 1)
 
 
 class Counting(Live):
     """Finishes a task by counting it."""
 
-    def __init__(self, before: Learned | None) -> None:
+    def __init__(self, before: State | None) -> None:
         super().__init__()
         self.counted = Count.one_more(before)
 
@@ -70,7 +70,7 @@ class FakeTerm(Term):
     def empty_state(self) -> Count:
         return Count()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return CountingTerm(before)
 
 
@@ -78,7 +78,7 @@ class FakeAugmentation(LabelAugmentation):
     def empty_state(self) -> Count:
         return Count()
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveAugmentation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveAugmentation:
         return CountingAugmentation(before)
 
 
@@ -86,7 +86,7 @@ class FakeReparameterisation(Reparameterisation):
     def empty_state(self) -> Count:
         return Count()
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
         return CountingReparameterisation(before)
 
 
@@ -94,7 +94,7 @@ class FakeDrift(Drift):
     def empty_state(self) -> Count:
         return Count()
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         return Moved(memory, Count.one_more(before))
 
 
@@ -102,7 +102,7 @@ class FakeMemory(MeanMemory):
     def empty_state(self) -> Count:
         return Count()
 
-    def update(self, bank: ClassGaussians, now: CurrentTask, before: Learned | None) -> Remembered:
+    def update(self, bank: ClassGaussians, now: CurrentTask, before: State | None) -> Remembered:
         return Remembered(self.add(bank, now), Count.one_more(before))
 
 
@@ -117,8 +117,8 @@ class FakeClassifier(LinearClassifier):
     def empty_state(self) -> CountingScorer:
         return CountingScorer(torch.zeros(0, 0), torch.zeros(0), 0)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> CountingScorer:
-        known = recalled(before, CountingScorer)
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> CountingScorer:
+        known = as_state(before, CountingScorer)
         means = memory.means.float()
         return CountingScorer(means, -means.square().sum(1) / 2, 1 if known is None else int(known.tasks) + 1)
 
@@ -157,7 +157,7 @@ def stateful() -> Iterator[Method]:
 
 
 def counts(learner: Learner) -> dict[str, int]:
-    states = learner.knowledge.states.items()
+    states = learner.state.states.items()
     return {name: int(state.get_buffer("tasks")) for name, state in states if name != "evidence"}
 
 
@@ -198,11 +198,11 @@ def test_specifications_compare_and_hash_by_their_settings() -> None:
 
 def test_whoever_took_the_knowledge_before_a_task_goes_on_with_it() -> None:
     learner = taught("adagauss", tasks=1)
-    before = learner.knowledge
+    before = learner.state
     tensors = {name: tensor.clone() for name, tensor in before.state_dict().items()}
     learner.learn(toy_tasks()[1])
     assert before.classes == ["zero", "one"]
-    assert learner.knowledge is not before
+    assert learner.state is not before
     for name, tensor in before.state_dict().items():
         assert torch.equal(tensor, tensors[name]), f"{name} was changed in place"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import Knowledge
+from adagauss.core.learner_state import LearnerState
 from adagauss.errors import DataError, UnsupportedError
 from adagauss.methods import methods
 from tests.contracts.toy import IMAGES, NAMES, accuracy, longer, same, scores, state, taught, toy_images, toy_tasks
@@ -74,16 +74,16 @@ CHANGES = {
 @every_method
 def test_a_change_works_and_survives_a_file_or_is_refused_with_a_reason(name: str, change: str, tmp_path: Path) -> None:
     wanted, learner = CHANGES[change], taught(name, 2)
-    knowledge, before = learner.knowledge, state(learner)
+    state, before = learner.state, state(learner)
     if name in wanted.refused:
         with pytest.raises(UnsupportedError, match=r"; |\. ") as refusal:
             wanted.act(learner)
         assert any(word in str(refusal.value) for word in ("teach", "forget", "use "))
-        assert learner.knowledge is knowledge
+        assert learner.state is state
     else:
         wanted.act(learner)
         assert learner.classes == wanted.classes
-        learner.knowledge.check()
+        learner.state.check()
         values = scores(learner)
         assert values.shape[1] == len(wanted.classes)
         assert torch.isfinite(values).all()
@@ -92,7 +92,7 @@ def test_a_change_works_and_survives_a_file_or_is_refused_with_a_reason(name: st
         assert loaded.classes == wanted.classes
         assert same(state(loaded), state(learner))
         assert torch.equal(scores(loaded), values)
-    assert same(dict(knowledge.state_dict()), before)
+    assert same(dict(state.state_dict()), before)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_change_that_fails_leaves_the_learner_as_it_was(
     name: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted, learner = CHANGES[change], taught(name, 2)
-    knowledge, before = learner.knowledge, state(learner)
+    state, before = learner.state, state(learner)
 
     def fail(*args: object) -> None:
         raise ZeroDivisionError
@@ -118,7 +118,7 @@ def test_a_change_that_fails_leaves_the_learner_as_it_was(
         monkeypatch.setattr(type(learner.method.classifier), action, fail)
     with pytest.raises(ZeroDivisionError):
         wanted.act(learner)
-    assert learner.knowledge is knowledge
+    assert learner.state is state
     assert same(state(learner), before)
 
 
@@ -174,7 +174,7 @@ def share_of_even(learner: Learner) -> float:
 
 def test_what_cannot_be_is_refused_in_a_sentence() -> None:
     learner = taught("frozen", 2)
-    before = learner.knowledge
+    before = learner.state
     refusals: list[tuple[Callable[[], None], str]] = [
         (lambda: learner.forget(["nobody"]), "'nobody' is not among the 3 classes"),
         (lambda: learner.forget(["zero", "one", "two"]), "keep one"),
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
     for act, message in refusals:
         with pytest.raises(DataError, match=message):
             act()
-        assert learner.knowledge is before
+        assert learner.state is before
     with pytest.raises(DataError, match="no features yet"):
         Learner(learner.method, learner.shape, learner.mean, learner.std).blank()
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
 def test_a_change_during_another_is_dropped() -> None:
     learner = taught("frozen", 2)
 
-    def change(before: Knowledge) -> Knowledge:
+    def change(before: LearnerState) -> LearnerState:
         learner.rename("zero", "nought")
         return before
 

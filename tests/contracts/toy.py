@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.backbones import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones import Backbone, BackboneSpec, register_backbone
 from adagauss.backbones.resnet import ConvNet
 from adagauss.core.config import Layer, flatten, plain
 from adagauss.core.learn import Learner, TaskReport
-from adagauss.core.learner_state import Knowledge
+from adagauss.core.learner_state import LearnerState
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods import Method, make_method, methods
@@ -61,7 +61,7 @@ STAND_INS = {
 
 
 @register_backbone("toy", summary="the network of the demo, narrower, for tests", non_negative=True)
-def toy_network(spec: TrunkSpec) -> Trunk:
+def toy_network(spec: BackboneSpec) -> Backbone:
     """Most of the time that contracts take is spent in convolutions, and none of them asks for width."""
     return ConvNet(spec.channels, width=12)
 
@@ -108,7 +108,7 @@ def toy_learner(name: str, preset: str | None = None, **settings: object) -> Lea
 class Taught(NamedTuple):
     """What is known after some tasks, and what learning the last of them took."""
 
-    knowledge: Knowledge
+    state: LearnerState
     report: TaskReport
 
 
@@ -117,15 +117,15 @@ def taught_method(method: Method, tasks: int) -> Taught:
     """The first tasks of the stream, learned once per session: knowledge is never changed, so tests may share it."""
     learner = learner_of(method)
     if tasks > 1:
-        learner.knowledge = taught_method(method, tasks - 1).knowledge
+        learner.state = taught_method(method, tasks - 1).state
     report = learner.learn(toy_tasks()[tasks - 1])
-    return Taught(learner.knowledge, report)
+    return Taught(learner.state, report)
 
 
 def taught(name: str, tasks: int = len(SIZES), preset: str | None = None, **settings: object) -> Learner:
     """A learner of its own that knows the first tasks."""
     learner = toy_learner(name, preset, **settings)
-    learner.knowledge = taught_method(learner.method, tasks).knowledge
+    learner.state = taught_method(learner.method, tasks).state
     return learner
 
 
@@ -149,7 +149,7 @@ def accuracy(learner: Learner, classes: Sequence[str] = NAMES) -> float:
 
 def state(learner: Learner) -> dict[str, Tensor]:
     """A copy of everything that has been learned."""
-    return {name: tensor.clone() for name, tensor in learner.knowledge.state_dict().items()}
+    return {name: tensor.clone() for name, tensor in learner.state.state_dict().items()}
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_info, load_dataset
 from adagauss.data.datasets import mnist
-from adagauss.data.pickles import load_plain_pickle
+from adagauss.data.pickles import read_plain_pickle
 from adagauss.errors import DataError
 
 
@@ -82,14 +82,14 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
 def test_no_name_but_those_of_plain_arrays_is_looked_up(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_bytes(f"c{name}\n.".encode())
     with pytest.raises(DataError, match="was refused"):
-        load_plain_pickle(tmp_path / "file")
+        read_plain_pickle(tmp_path / "file")
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 def test_plain_pickles_are_read(tmp_path: Path, protocol: int) -> None:
     content: dict[str, Any] = {"text": ["é", b"bytes"], "array": np.arange(6, dtype=np.int64).reshape(2, 3)}
     (tmp_path / "file").write_bytes(pickle.dumps(content, protocol=protocol))
-    loaded = load_plain_pickle(tmp_path / "file")
+    loaded = read_plain_pickle(tmp_path / "file")
     assert loaded["text"] == content["text"]
     assert np.array_equal(loaded["array"], content["array"])
 

@@ -16,11 +16,11 @@ from PIL import Image
 
 from adagauss import export
 from adagauss.classifier import IncrementalClassifier
+from adagauss.core.learn import Learner
 from adagauss.data.decode import fitted
 from adagauss.data.images import ArrayImages
 from adagauss.deploy.onnx import centre, export_onnx, grey
 from adagauss.errors import CheckpointError, ConfigError, DataError
-from adagauss.learner import Learner
 from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
 
 onnx = pytest.importorskip("onnx")
@@ -34,8 +34,8 @@ RNG = np.random.default_rng(0)
 
 def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    probabilities, best, typicality = session.run(None, {"pixels": pixels})
-    return probabilities, best, typicality
+    probabilities, best, margin_score = session.run(None, {"pixels": pixels})
+    return probabilities, best, margin_score
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def check_answers(learner: Learner, path: Path) -> None:
     for number in (1, 2, 9, len(images)):
         levels = images.batch(torch.arange(number))
         features = learner.features(ArrayImages(levels))
-        answers = learner.knowledge.predict_features(features)
+        answers = learner.state.predict_features(features)
         expected = torch.softmax(answers.scores.double(), 1).numpy()
         rgb = levels.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
-        probabilities, best, typicality = run(path, rgb)
-        np.testing.assert_allclose(typicality, answers.typicality.numpy(), rtol=1e-3, atol=1e-3)
+        probabilities, best, margin_score = run(path, rgb)
+        np.testing.assert_allclose(margin_score, answers.margin_score.numpy(), rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(probabilities, expected, atol=1e-4)
         np.testing.assert_array_equal(best, probabilities.argmax(1))
         assert np.mean(best == expected.argmax(1)) > 0.99
@@ -79,7 +79,7 @@ def test_every_scorer_answers_alike(name: str, tmp_path: Path) -> None:
 
 
 def modules_of_scorer(name: str, **settings: object) -> frozenset[type]:
-    return frozenset(map(type, taught(name, 2, None, **settings).knowledge.scorer.modules()))
+    return frozenset(map(type, taught(name, 2, None, **settings).state.scorer.modules()))
 
 
 def test_every_classifier_has_a_scorer_that_is_tested() -> None:
@@ -151,7 +151,7 @@ def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array
     learner, facts = colours[0].learner_, facts_of(exported)
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
-    assert facts["unknown"]["0.05"] == learner.knowledge.evidence.least_typicality(0.05)
+    assert facts["unknown"]["0.05"] == learner.state.evidence.ood_threshold(0.05)
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (12, 3)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
     assert list(exported.parent.iterdir()) == [exported]

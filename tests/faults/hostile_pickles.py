@@ -80,14 +80,14 @@ HARMLESS = {
 
 def read(content: bytes) -> str:
     """What reading a pickle as a dataset file ends in: the name of the error, or ``read``."""
-    from adagauss.data.pickles import load_plain_pickle
+    from adagauss.data.pickles import read_plain_pickle
     from adagauss.errors import DataError
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train"
         path.write_bytes(content)
         try:
-            loaded = load_plain_pickle(path)
+            loaded = read_plain_pickle(path)
             # Where pointers were forged, it is the use of the array that ends the process.
             repr(loaded.get("data")) if isinstance(loaded, dict) else None
         except DataError:

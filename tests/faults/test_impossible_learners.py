@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core.learn import Learner
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.errors import CheckpointError, NumericalError
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import taught, toy_images
@@ -29,7 +29,7 @@ BASES = ("Common", "Scorer", "PatchFeatures", "Placed", "Statistics")
 Content = tuple[dict[str, Tensor], dict[str, Any]]
 
 
-def kinds(of: type[Learned] = Learned) -> Iterator[type[Learned]]:
+def kinds(of: type[State] = State) -> Iterator[type[State]]:
     """Every kind of state of the library that holds something."""
     for kind in of.__subclasses__():
         yield from kinds(kind)
@@ -44,12 +44,12 @@ def learned(name: str) -> Learner:
     return taught(method, 1, None, **settings)
 
 
-def states(learner: Learner) -> dict[str, Learned]:
-    known = learner.knowledge
+def states(learner: Learner) -> dict[str, State]:
+    known = learner.state
     return {
         name: module
         for name, module in known.named_modules()
-        if isinstance(module, Learned) and not name.startswith("network")
+        if isinstance(module, State) and not name.startswith("network")
     }
 
 
@@ -59,8 +59,8 @@ def test_these_methods_have_every_kind_of_state() -> None:
 
 
 @pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.__name__)
-def test_every_kind_of_state_says_what_it_keeps(kind: type[Learned]) -> None:
-    assert kind.keeps
+def test_every_kind_of_state_says_what_it_keeps(kind: type[State]) -> None:
+    assert kind.contents
     assert kind.axes
 
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adagauss.data.dataset import ReadOptions, load_dataset
-from adagauss.data.pickles import load_plain_pickle
+from adagauss.data.pickles import read_plain_pickle
 from adagauss.errors import DataError
 from tests.faults.budget import budget
 from tests.faults.hostile_pickles import HARMLESS, HOSTILE, forged_pointers
@@ -47,7 +47,7 @@ def python2_pickle(content: dict[str, Any]) -> bytes:
 
 def test_the_oldest_pickles_of_python_2_are_read(tmp_path: Path) -> None:
     (tmp_path / "train").write_bytes(python2_pickle(CONTENT))
-    loaded = load_plain_pickle(tmp_path / "train")
+    loaded = read_plain_pickle(tmp_path / "train")
     assert np.array_equal(loaded["data"], PIXELS)
     assert loaded["fine_labels"] == CONTENT["fine_labels"]
 
@@ -60,7 +60,7 @@ def test_numeric_arrays_come_back_as_they_were(tmp_path: Path, protocol: int, ki
     array = np.asfortranarray(rows) if order == "F" else rows
     again = {"one": array, "two": array, "scalar": np.array(3, dtype=kind), "empty": np.zeros((0, 4), dtype=kind)}
     (tmp_path / "file").write_bytes(pickle.dumps(again, protocol=protocol))
-    loaded = load_plain_pickle(tmp_path / "file")
+    loaded = read_plain_pickle(tmp_path / "file")
     for name, expected in again.items():
         assert loaded[name].dtype == expected.dtype
         assert np.array_equal(loaded[name], expected)
@@ -77,7 +77,7 @@ def test_arrays_of_anything_but_numbers_are_refused(
 ) -> None:
     (tmp_path / "file").write_bytes(pickle.dumps(array, protocol=protocol))
     with pytest.raises(DataError):
-        load_plain_pickle(tmp_path / "file")
+        read_plain_pickle(tmp_path / "file")
 
 
 def write_cifar(root: Path, train: bytes, meta: bytes | None = None) -> None:

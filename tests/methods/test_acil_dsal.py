@@ -191,7 +191,7 @@ def test_a_learner_of_acil_equals_joint_ridge_on_the_features_of_all_its_images(
     for classes in ((4, 1), (7,), (0, 2)):
         learner.learn(digits.train.of_classes(classes))
     seen = digits.train.of_classes([4, 1, 7, 0, 2])
-    scorer = learner.knowledge.scorer
+    scorer = learner.state.scorer
     assert isinstance(scorer, AnalyticScorer)
     expanded = (learner.features(seen.images).double() @ scorer.expansion).relu()
     weight = joint_ridge(expanded, F.one_hot(seen.targets, 5).double())

@@ -111,7 +111,7 @@ def test_the_classifier_of_a_learner_whose_features_do_not_move_is_joint_ridge()
     coefficients = JointRidge(alpha=200.0, fit_intercept=False, solver="svd").fit(features.numpy(), right).coef_
     expected = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
     assert isinstance(learner.method.classifier, Ridge)
-    scorer = learner.knowledge.scorer
+    scorer = learner.state.scorer
     assert isinstance(scorer, LinearScorer)
     np.testing.assert_allclose(scorer.weight, expected, atol=1e-5)
     assert not scorer.bias.any()

@@ -16,7 +16,7 @@ from adagauss.classifiers.linear import LinearScorer
 from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Sampler
 from adagauss.data.dataset import load_dataset
@@ -54,7 +54,7 @@ def learner(name: str, runtime: Runtime | None = None, **settings: Any) -> Learn
 
 
 def matrix_of(taught: Learner) -> Tensor:
-    measured = taught.knowledge.states["representation/terms/feature_matrix"]
+    measured = taught.state.states["representation/terms/feature_matrix"]
     assert isinstance(measured, MeasuredMatrix)
     return measured.matrix
 
@@ -208,9 +208,7 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
     started: list[weakref.ref[LiveTerm]] = []
     start = PrototypeRehearsal.start
 
-    def starting(
-        self: PrototypeRehearsal, now: CurrentTask, memory: ClassGaussians, before: Learned | None
-    ) -> LiveTerm:
+    def starting(self: PrototypeRehearsal, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         live = start(self, now, memory, before)
         started.append(weakref.ref(live))
         return live
@@ -222,7 +220,7 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
     # The term at work holds the last batch; it dies with the task, and hands nothing on.
     gc.collect()
     assert [live() for live in started] == [None]
-    assert "representation/terms/pr_ace" not in taught.knowledge.states
+    assert "representation/terms/pr_ace" not in taught.state.states
 
 
 def test_draws_have_the_mean_and_covariance_of_their_class() -> None:
@@ -290,7 +288,7 @@ def test_rebalanced_heads_are_those_saved_predicted_with_and_measured(tmp_path: 
     assert not torch.equal(weight[:2], old_block)
     images = DIGITS.test.images
     features = taught.features(images)
-    torch.testing.assert_close(taught.knowledge.scorer(features), features @ weight.T + bias)
+    torch.testing.assert_close(taught.state.scorer(features), features @ weight.T + bias)
     taught.save(tmp_path / "learner")
     loaded = Learner.load(tmp_path / "learner")
     assert torch.equal(loaded.network.head.class_parameters()[0], weight)
@@ -307,7 +305,7 @@ def test_training_leaves_old_heads_as_rebalancing_left_them(monkeypatch: pytest.
     found: list[Tensor] = []
     fit = Rebalanced.fit
 
-    def spy(self: Rebalanced, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def spy(self: Rebalanced, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         found.append(now.network.head.class_parameters()[0])
         return fit(self, memory, now, before)
 

@@ -187,7 +187,7 @@ def test_the_penalty_holds_the_weights_that_matter() -> None:
         )
         learner = Learner(method, (1, 8, 8), digits.mean, digits.std, Runtime(RuntimeConfig(device="cpu"), seed=3))
         learner.learn(some((0, 1)))
-        importance = learner.knowledge.states["representation/terms/ewc"]
+        importance = learner.state.states["representation/terms/ewc"]
         assert isinstance(importance, Importance)
         anchors = dict(learner.network.extractor.named_parameters())
         fisher = importance.by_name(learner.network.extractor)

@@ -59,7 +59,7 @@ def test_scores_equal_a_direct_computation(first: float, second: float) -> None:
     features = [learner.features(DIGITS.train.of_classes([c]).images).double().numpy() for c in range(4)]
     probe = learner.features(DIGITS.test.images)
     expected = direct_distances(features, probe.double().numpy(), first, second)
-    np.testing.assert_allclose(-2 * learner.knowledge.scorer(probe).numpy(), expected, rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(-2 * learner.state.scorer(probe).numpy(), expected, rtol=2e-4, atol=1e-5)
 
 
 def test_means_stay_raw_and_covariances_are_of_the_roots() -> None:

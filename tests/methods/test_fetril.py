@@ -81,7 +81,7 @@ def test_the_svm_of_a_learner_is_fitted_on_unit_pseudo_and_real_features() -> No
     machine = LinearSVC(C=1.0, tol=1e-4, dual=False).fit(everything, torch.cat([owners, new.targets + 2]).numpy())
     probe = learner.features(load_dataset("digits").test.images)
     expected = machine.decision_function(F.normalize(probe.double(), dim=1).numpy())
-    np.testing.assert_allclose(learner.knowledge.scorer(probe).numpy(), expected, atol=1e-4)
+    np.testing.assert_allclose(learner.state.scorer(probe).numpy(), expected, atol=1e-4)
 
 
 def test_the_fc_layer_starts_from_its_rows_of_the_task_before() -> None:
@@ -89,9 +89,9 @@ def test_the_fc_layer_starts_from_its_rows_of_the_task_before() -> None:
     learner = small_learner("fc", classifier__recipe__epochs=1, classifier__recipe__learning_rate=1e-12)
     learner.learn(train.of_classes([0, 1]))
     assert isinstance(learner.method.classifier, TranslatedLinear)
-    before = learner.knowledge.scorer
+    before = learner.state.scorer
     learner.learn(train.of_classes([2]))
-    after = learner.knowledge.scorer
+    after = learner.state.scorer
     assert isinstance(before, LinearScorer)
     assert isinstance(after, LinearScorer)
     assert after.weight.shape[0] == 3

@@ -42,7 +42,7 @@ def step_of(originals: int, augmented: int) -> Step:
 
 
 def radius_of(learner: Learner) -> Tensor:
-    known = learner.knowledge.states["representation/terms/prototypes"]
+    known = learner.state.states["representation/terms/prototypes"]
     assert isinstance(known, Radius)
     return known.radius
 

@@ -13,7 +13,7 @@ from adagauss.errors import ConfigError
 from adagauss.report import write_report as write_whole_report
 from adagauss.report.writing import Written
 from adagauss.runs import RunFolder
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 from tests.report.made import config_of, made_run
 
 HOSTILE = [
@@ -116,7 +116,7 @@ def test_hostile_names_are_text_everywhere(tmp_path: Path, out: Path) -> None:
     page = shown(out)
     text = "".join(page.text)
     for label in HOSTILE[:5]:
-        assert visible(label) in text
+        assert escape_control_chars(label) in text
     assert not set(text) & set("\x1b\x07\u202e")
     assert "w" * 500 not in out.read_text(encoding="utf-8"), "a name of any length is cut"
 

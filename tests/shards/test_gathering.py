@@ -36,9 +36,9 @@ def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
 
 
 def _buffers(one: Learner, other: Learner) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
-    mine, theirs = (learner.knowledge.scorer.state_dict() for learner in (one, other))
+    mine, theirs = (learner.state.scorer.state_dict() for learner in (one, other))
     found = [(name, mine[name].double(), theirs[name].double()) for name in theirs]
-    learned, expected = (learner.knowledge.evidence.learned.double() for learner in (one, other))
+    learned, expected = (learner.state.evidence.learned.double() for learner in (one, other))
     return [*found, ("learned", learned, expected)]
 
 
@@ -64,8 +64,8 @@ def test_a_command_that_was_killed_goes_on_and_counts_no_shard_twice(
     found = gather(learner, paths, stock, then=lambda shard, done: later.append(shard.name))
     assert found.known == 2
     assert not set(read) & set(later)
-    assert learner.knowledge.scorer.class_sums is not None
-    torch.testing.assert_close(learner.knowledge.scorer.class_sums, at_once.knowledge.scorer.class_sums)
+    assert learner.state.scorer.class_sums is not None
+    torch.testing.assert_close(learner.state.scorer.class_sums, at_once.state.scorer.class_sums)
 
 
 def test_sums_on_disk_that_the_model_holds_already_are_dropped(
@@ -79,8 +79,8 @@ def test_sums_on_disk_that_the_model_holds_already_are_dropped(
     again = Learner.load(tmp_path / "model.safetensors")
     found = gather(again, [path], stock)
     assert (found.shards, found.known) == (0, 1)
-    assert again.knowledge.scorer.class_sums is not None
-    assert torch.equal(again.knowledge.scorer.class_sums, learner.knowledge.scorer.class_sums)  # type: ignore[arg-type]
+    assert again.state.scorer.class_sums is not None
+    assert torch.equal(again.state.scorer.class_sums, learner.state.scorer.class_sums)  # type: ignore[arg-type]
 
 
 def test_the_same_images_packed_again_elsewhere_count_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
@@ -116,11 +116,11 @@ def test_a_damaged_shard_is_named_or_left_out_and_taken_in_when_it_is_repaired(
     found = gather(learner, [good, torn], tmp_path / "stock", skip_bad=True)
     assert found.known == 1  # the good one was finished before the error
     assert len(found.damaged) == 1
-    assert int(learner.knowledge.evidence.learned.sum()) == 30
+    assert int(learner.state.evidence.learned.sum()) == 30
     found.clear()
     torn.write_bytes(whole)
     assert gather(learner, [good, torn], tmp_path / "stock").images == 30
-    assert int(learner.knowledge.evidence.learned.sum()) == 60
+    assert int(learner.state.evidence.learned.sum()) == 60
 
 
 def test_labels_of_two_kinds_are_refused_before_they_are_mixed(

@@ -16,10 +16,10 @@ import torch
 
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.classifiers import Classifier, Scorer
-from adagauss.core.config import Need, check_needs
+from adagauss.core.config import Requirement, check_requirements
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
 from adagauss.drift import Drift, Moved
@@ -83,7 +83,7 @@ def replay(
     method, memory = config.method, memory or config.method.memory
     _check(folder, config, classifiers)
     for drift, classifier in product(drifts.values(), classifiers.values()):
-        check_needs(
+        check_requirements(
             [method.representation, *method.representation.terms.values(), memory, drift, classifier], method.given()
         )
     reporter = reporter or Reporter()
@@ -174,7 +174,7 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
             f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
             "choose another one, e.g. classifier.kind=bayes"
         )
-    if accompanied := [part.kind for part in classifiers.values() if Need.COMPANION in part.requires]:
+    if accompanied := [part.kind for part in classifiers.values() if Requirement.COMPANION in part.requires]:
         raise ConfigError(
             f"classifier {accompanied[0]!r} is judged by images that no network was trained on and cannot be replayed: "
             "choose another one, e.g. classifier.kind=bayes"
@@ -183,7 +183,7 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
         raise CheckpointError(f"{folder.path} has no finished task to replay")
 
 
-def _update(drift: Drift, now: CurrentTask, bank: ClassGaussians, state: Learned | None) -> Moved:
+def _update(drift: Drift, now: CurrentTask, bank: ClassGaussians, state: State | None) -> Moved:
     return drift.update(bank, now, state)
 
 

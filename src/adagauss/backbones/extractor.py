@@ -15,7 +15,7 @@ from pydantic import AfterValidator, PositiveInt, field_validator, model_validat
 from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
-from adagauss.backbones.registry import BackboneInfo, Stem, Trunk, TrunkSpec, backbone_info
+from adagauss.backbones.registry import Backbone, BackboneInfo, BackboneSpec, Stem, backbone_info
 from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
@@ -139,7 +139,7 @@ class Extractor(nn.Module):
 
     def __init__(
         self,
-        trunk: Trunk,
+        trunk: Backbone,
         features: int | None,
         mean: Sequence[float],
         std: Sequence[float],
@@ -220,10 +220,10 @@ class Extractor(nn.Module):
 
         Groups of features that are not ``read`` may be zeros.
         """
-        features = self.settled(images, read)
+        features = self.averaged_over_flips(images, read)
         return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
 
-    def settled(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
+    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Its own features of images as they are: with ``mirror``, the mean over an image and its mirror image."""
         features: Tensor = self(images, read)
         return (features + self(images.flip(3), read)) / 2 if self.mirror else features
@@ -283,7 +283,7 @@ def build_extractor(
     pretrained = {"imagenet": True, None: None}.get(config.weights, False) if initial_weights else False
     side = config.input_size or min(height, width)
     trunk = info.build(
-        TrunkSpec(
+        BackboneSpec(
             channels,
             side,
             (height, width),
@@ -295,7 +295,7 @@ def build_extractor(
         )
     )
     if file and initial_weights:
-        load_weights(trunk.named_as_in_files(), file, config.name, trunk.heads)
+        load_weights(trunk.pretrained_module(), file, config.name, trunk.heads)
     if config.batch_norm == "none":
         _remove_batch_norm(trunk)
     mean, std = trunk.mean or mean, trunk.std or std
@@ -344,7 +344,7 @@ def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:
     return None if config.weights in (None, *NAMED_WEIGHTS) else config.weights
 
 
-def _block_count(share: str, trunk: Trunk, name: str) -> int | None:
+def _block_count(share: str, trunk: Backbone, name: str) -> int | None:
     """How many of the last blocks learn; None for everything."""
     if share in ("all", "none"):
         return None if share == "all" else 0

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR
 from adagauss.backbones.extractor import resized
-from adagauss.backbones.patches import PatchTrunk, patch_trunk
-from adagauss.backbones.registry import Trunk, TrunkSpec, backbone_info, register_backbone
+from adagauss.backbones.patches import PatchBackbone, patch_backbone
+from adagauss.backbones.registry import Backbone, BackboneSpec, backbone_info, register_backbone
 from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 from adagauss.patches import PatchSettings
 
 
-class StillOptions(Config):
+class FrozenOptions(Config):
     """What stands side by side."""
 
     patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=200, patches=30_000))
@@ -35,13 +35,13 @@ class StillOptions(Config):
         return name
 
 
-class StillTrunk(Trunk):
+class FrozenFeatures(Backbone):
     """Images in 0..1 to the features of each kind, one group of features after the other.
 
     How the groups weigh is up to the classifier, which knows the deviations of everything seen.
     """
 
-    def __init__(self, dictionary: PatchTrunk, network: Trunk | None, channels: int) -> None:
+    def __init__(self, dictionary: PatchBackbone, network: Backbone | None, channels: int) -> None:
         """``channels`` are those that the network takes; a grey image is repeated in three of them."""
         super().__init__(dictionary.width + (network.width if network is not None else 0))
         self.dictionary = dictionary
@@ -57,7 +57,7 @@ class StillTrunk(Trunk):
     def groups(self) -> tuple[int, ...]:
         return (self.dictionary.width,) + ((self.network.width,) if self.network is not None else ())
 
-    def narrower(self, width: int) -> str:
+    def smaller_setting_hint(self, width: int) -> str:
         own = width - (self.width - self.dictionary.width)
         if own > 0:
             return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
@@ -67,7 +67,7 @@ class StillTrunk(Trunk):
     def blocks(self) -> list[nn.Module]:
         return []
 
-    def train(self, mode: bool = True) -> StillTrunk:
+    def train(self, mode: bool = True) -> FrozenFeatures:
         super().train(mode)
         if self.network is not None:
             self.network.eval()
@@ -103,15 +103,15 @@ class StillTrunk(Trunk):
 @register_backbone(
     "still",
     summary="patches and a pretrained network side by side, neither ever trained (extra: pretrained)",
-    options=StillOptions,
+    options=FrozenOptions,
 )
-def still(spec: TrunkSpec) -> Trunk:
+def still(spec: BackboneSpec) -> Backbone:
     """The features of `exact-auto`."""
     options = spec.options
-    assert isinstance(options, StillOptions)
-    dictionary = patch_trunk(spec, options.patches)
+    assert isinstance(options, FrozenOptions)
+    dictionary = patch_backbone(spec, options.patches)
     if options.pretrained is None:
-        return StillTrunk(dictionary, None, spec.channels)
+        return FrozenFeatures(dictionary, None, spec.channels)
     info = backbone_info(options.pretrained)
     if spec.channels not in (1, COLOUR):
         raise ConfigError(
@@ -119,5 +119,5 @@ def still(spec: TrunkSpec) -> Trunk:
             "number: use the method exact, or set backbone.options.pretrained=null"
         )
     channels = COLOUR if info.carries_weights else spec.channels
-    network = info.build(TrunkSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
-    return StillTrunk(dictionary, network, channels)
+    network = info.build(BackboneSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))
+    return FrozenFeatures(dictionary, network, channels)

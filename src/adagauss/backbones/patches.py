@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones.extractor import ResizedImages
-from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 from adagauss.data.images import Images
 from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 
@@ -14,7 +14,7 @@ SIDE = 32
 """Larger images are brought to this side unless another is asked for: patches of photographs say most at this scale."""
 
 
-class PatchTrunk(Trunk):
+class PatchBackbone(Backbone):
     """Images in 0..1 to the pooled answers of a dictionary. It has no parameters: nothing is ever trained."""
 
     def __init__(self, settings: PatchSettings, shape: tuple[int, int, int], input_size: int | None) -> None:
@@ -26,7 +26,7 @@ class PatchTrunk(Trunk):
         channels = shape[0]
         self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
 
-    def narrower(self, width: int) -> str:
+    def smaller_setting_hint(self, width: int) -> str:
         return f"{self.where}.options.filters={self.filters_within(width)}"
 
     def filters_within(self, width: int) -> int:
@@ -47,14 +47,14 @@ class PatchTrunk(Trunk):
     summary="a dictionary of whitened patches, learned without labels and never trained",
     options=PatchSettings,
 )
-def patches(spec: TrunkSpec) -> Trunk:
+def patches(spec: BackboneSpec) -> Backbone:
     """Single-layer features after Coates, Lee and Ng (2011)."""
     assert isinstance(spec.options, PatchSettings)
-    return patch_trunk(spec, spec.options)
+    return patch_backbone(spec, spec.options)
 
 
-def patch_trunk(spec: TrunkSpec, settings: PatchSettings) -> PatchTrunk:
+def patch_backbone(spec: BackboneSpec, settings: PatchSettings) -> PatchBackbone:
     """The dictionary for images of a shape, which are brought to `SIDE` pixels where they are larger."""
     height, width = spec.shape
     side = spec.input_size or (SIDE if min(height, width) > SIDE else None)
-    return PatchTrunk(settings, (spec.channels, side or height, side or width), side)
+    return PatchBackbone(settings, (spec.channels, side or height, side or width), side)

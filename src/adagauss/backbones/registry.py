@@ -19,7 +19,7 @@ from adagauss.utils.registry import Registry
 Stem = Literal["auto", "small", "halved", "large"]
 
 
-class Trunk(nn.Module):
+class Backbone(nn.Module):
     """A network that maps normalised images to ``width`` features."""
 
     mean: Sequence[float] | None = None
@@ -41,7 +41,7 @@ class Trunk(nn.Module):
         """Sizes of the groups of features that belong together; one group for most trunks."""
         return (self.width,)
 
-    def narrower(self, width: int) -> str:
+    def smaller_setting_hint(self, width: int) -> str:
         """What to set for at most ``width`` features."""
         return f"a network with at most {width} features ({self.where}.name)"
 
@@ -52,7 +52,7 @@ class Trunk(nn.Module):
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         """Learn, without labels, from the images of the first task before training starts; most trunks do nothing."""
 
-    def named_as_in_files(self) -> nn.Module:
+    def pretrained_module(self) -> nn.Module:
         """The module whose parameters are named as in weight files: the trunk, unless it wraps a module."""
         return self
 
@@ -67,7 +67,7 @@ class Trunk(nn.Module):
 
 
 @dataclass(frozen=True)
-class TrunkSpec:
+class BackboneSpec:
     """What a trunk is built for."""
 
     channels: int
@@ -86,7 +86,7 @@ class TrunkSpec:
     """Settings specific to the backbone."""
 
 
-Builder = Callable[[TrunkSpec], Trunk]
+Builder = Callable[[BackboneSpec], Backbone]
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,10 @@ def register_backbone(
 
 def register_family(
     prefix: str, *, summary: str, modules: Sequence[str]
-) -> Callable[[Callable[[str, TrunkSpec], Trunk]], Callable[[str, TrunkSpec], Trunk]]:
+) -> Callable[[Callable[[str, BackboneSpec], Backbone]], Callable[[str, BackboneSpec], Backbone]]:
     """Register a builder for the models of another library: ``prefix:NAME`` is its model ``NAME``."""
 
-    def register(build: Callable[[str, TrunkSpec], Trunk]) -> Callable[[str, TrunkSpec], Trunk]:
+    def register(build: Callable[[str, BackboneSpec], Backbone]) -> Callable[[str, BackboneSpec], Backbone]:
         def describe(model: str) -> BackboneInfo:
             name, of_model = f"{prefix}:{model}", partial(build, model)
             return BackboneInfo(name, summary, of_model, carries_weights=True, modules=tuple(modules))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
 from adagauss.core.config import Config
 from adagauss.errors import ConfigError
 
@@ -109,7 +109,7 @@ def _unskewed(maps: Tensor, width: int) -> Tensor:
     return flat.reshape(*maps.shape[:-3], height, width + height, maps.shape[-1])[..., :width, :]
 
 
-class ReservoirTrunk(Trunk):
+class ReservoirTrunk(Backbone):
     """Groups of reservoirs side by side. It has no parameters: nothing is ever trained."""
 
     def __init__(self, settings: ReservoirSettings, channels: int, input_size: int | None) -> None:
@@ -124,7 +124,7 @@ class ReservoirTrunk(Trunk):
     def groups(self) -> tuple[int, ...]:
         return (self.width // self.settings.groups,) * self.settings.groups
 
-    def narrower(self, width: int) -> str:
+    def smaller_setting_hint(self, width: int) -> str:
         return f"{self.where}.options.groups={max(1, width * self.settings.groups // self.width)}"
 
     def forward(self, images: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class ReservoirTrunk(Trunk):
     summary="groups of fixed random two-dimensional reservoirs, which are never fitted to any image",
     options=ReservoirSettings,
 )
-def reservoirs(spec: TrunkSpec) -> Trunk:
+def reservoirs(spec: BackboneSpec) -> Backbone:
     """The features of `circle`."""
     assert isinstance(spec.options, ReservoirSettings)
     shorter = min(spec.shape)

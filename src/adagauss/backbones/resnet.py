@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Stem, Trunk, TrunkSpec, register_backbone
+from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, register_backbone
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 
 IMAGENET_SIDE = 224
@@ -40,7 +40,7 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(x)).add_(shortcut), inplace=True)
 
 
-class ResNet(Trunk):
+class ResNet(Backbone):
     """Stages of basic blocks, each but the first halving the resolution, then global average pooling."""
 
     def __init__(self, channels: int, widths: Sequence[int], blocks: Sequence[int], stem: Stem) -> None:
@@ -73,7 +73,7 @@ class ResNet(Trunk):
         return x.mean((2, 3))
 
 
-def _resnet(spec: TrunkSpec, widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> ResNet:
+def _resnet(spec: BackboneSpec, widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> ResNet:
     """A ResNet with the requested stem; ``auto`` is ``small`` or, for larger images, ``large``.
 
     Weight files with the large stem are those of torchvision, trained on ImageNet with its normalisation.
@@ -94,13 +94,13 @@ def _resnet(spec: TrunkSpec, widths: Sequence[int], blocks: Sequence[int], small
     stems=True,
     non_negative=True,
 )
-def resnet18(spec: TrunkSpec) -> Trunk:
+def resnet18(spec: BackboneSpec) -> Backbone:
     """The network of the paper; the stem follows the image size."""
     return _resnet(spec, (64, 128, 256, 512), (2, 2, 2, 2))
 
 
 @register_backbone("resnet32", summary="ResNet-32 for CIFAR, 16/32/64 channels", stems=True, non_negative=True)
-def resnet32(spec: TrunkSpec) -> Trunk:
+def resnet32(spec: BackboneSpec) -> Backbone:
     """Three stages of five blocks."""
     return _resnet(spec, (16, 32, 64), (5, 5, 5))
 
@@ -111,12 +111,12 @@ def resnet32(spec: TrunkSpec) -> Trunk:
     stems=True,
     non_negative=True,
 )
-def resnet_thin(spec: TrunkSpec) -> Trunk:
+def resnet_thin(spec: BackboneSpec) -> Backbone:
     """The network of the ``-cpu`` protocols: its first convolution halves the resolution to save time."""
     return _resnet(spec, (16, 32, 64), (1, 1, 1), small="halved")
 
 
-class ConvNet(Trunk):
+class ConvNet(Backbone):
     """Three 3×3 convolutions with batch norm, one pooling in between."""
 
     def __init__(self, channels: int, width: int = 32) -> None:
@@ -140,6 +140,6 @@ class ConvNet(Trunk):
 
 
 @register_backbone("convnet", summary="three convolutions, 64 features: for 8x8 digits and tests", non_negative=True)
-def convnet(spec: TrunkSpec) -> Trunk:
+def convnet(spec: BackboneSpec) -> Backbone:
     """The network of the demo."""
     return ConvNet(spec.channels)

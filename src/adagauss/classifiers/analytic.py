@@ -11,11 +11,11 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from adagauss.classifiers.base import Classifier
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import solve_ridge, summed_columns
-from adagauss.core.state import Groups, Learned, Scorer, recalled
-from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.core.state import Groups, Scorer, State, as_state
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import DataError
 from adagauss.sums.packed import bound_products
 
@@ -25,7 +25,7 @@ ROUNDING = 1e-6
 """Sums of float64 products may break an inequality that holds for exact ones by this share."""
 
 
-class RidgeStream(Learned):
+class RidgeStream(State):
     """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: the same as with all data at once.
 
     The papers update (A + γI)⁻¹ and W by a recursion; the sums give the same without its rounding errors, which add up.
@@ -34,7 +34,7 @@ class RidgeStream(Learned):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
-    keeps: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
         "expanded features of each class"
     )
@@ -80,7 +80,7 @@ class RidgeStream(Learned):
             bound_products([gram], self.gram.diagonal())
         return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         """W is linear in C: columns of both add up alike."""
         return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
 
@@ -96,7 +96,7 @@ class AnalyticScorer(Scorer):
     """ReLU(f·B)·W, with the sums that W comes from."""
 
     axes: ClassVar[Mapping[str, str]] = {"expansion": "se"}
-    keeps: ClassVar[str] = "a random matrix"
+    contents: ClassVar[str] = "a random matrix"
 
     def check(self) -> None:
         """Raise a `DataError` if the sums are not over what the expansion gives."""
@@ -123,8 +123,8 @@ class AnalyticScorer(Scorer):
         for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
             yield some.to(self.expansion) @ self.expansion, labels
 
-    def regrouped(self, groups: Groups) -> Self:
-        return type(self)(self.expansion, self.main.regrouped(groups))
+    def remap_classes(self, groups: Groups) -> Self:
+        return type(self)(self.expansion, self.main.remap_classes(groups))
 
 
 def random_expansion(features: int, size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
@@ -144,8 +144,8 @@ class Analytic(Classifier):
     gamma: PositiveFloat = 0.1
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.STILL_FEATURES})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FROZEN_FEATURES})
 
     def empty_state(self) -> AnalyticScorer:
         return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), RidgeStream.empty(0))
@@ -155,8 +155,8 @@ class Analytic(Classifier):
         expansion = random_expansion(features, self.expansion_size, generator, device)
         return AnalyticScorer(expansion, RidgeStream.empty(self.expansion_size, device))
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> AnalyticScorer:
-        known = recalled(before, AnalyticScorer)
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> AnalyticScorer:
+        known = as_state(before, AnalyticScorer)
         if known is None:
             generator = now.runtime.generator("analytic expansion")
             known = self.start(now.network.extractor.size, generator, now.runtime.device)
@@ -168,21 +168,21 @@ class Analytic(Classifier):
         labels = torch.tensor(columns, device=targets.device)[targets]
         return AnalyticScorer(known.expansion, self._changed(known, features, labels, classes, 1))
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
-        known = recalled(before, AnalyticScorer)
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
+        known = as_state(before, AnalyticScorer)
         assert known is not None
         if now.removed is not None:
             known = self.without(known, now.removed.features("test"), now.removed.column_targets)
-        return known.regrouped(now.groups)
+        return known.remap_classes(now.groups)
 
     def without(self, known: AnalyticScorer, features: Tensor, targets: Tensor) -> AnalyticScorer:
         """The scorer of one who never saw these images; ``targets`` are their score columns."""
         return AnalyticScorer(known.expansion, self._changed(known, features, targets, known.main.cross.shape[1], -1))
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> AnalyticScorer:
-        mine, theirs = recalled(one, AnalyticScorer), recalled(other, AnalyticScorer)
+        mine, theirs = as_state(one, AnalyticScorer), as_state(other, AnalyticScorer)
         assert mine is not None
         assert theirs is not None
         if not torch.equal(mine.expansion, theirs.expansion):

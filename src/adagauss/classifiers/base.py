@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from adagauss.backbones import Network
-from adagauss.core.calibration import Attempt, Fitted, no_attempt
+from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned, Scorer
-from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.core.state import Scorer, State
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.utils.runtime import Runtime
 
 
@@ -26,7 +26,7 @@ class Classifier(Part):
         """A scorer that knows no class yet, with this classifier's settings."""
         raise TypeError(f"{type(self).__name__} must define empty_state")
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         """The scorer after a task, from the memory and the current task; data of old tasks is not available.
 
         ``before`` is the scorer after the last task. It must not be changed: other threads may still predict with it.
@@ -34,7 +34,7 @@ class Classifier(Part):
         raise TypeError(f"{type(self).__name__} must define fit")
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
@@ -45,15 +45,15 @@ class Classifier(Part):
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         """Refuse, before anything is computed, what could not be fitted for so many classes."""
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
         """The scorer after classes were forgotten or joined, which ``memory`` has followed already.
 
         ``before`` must not be changed. A classifier that keeps sums over images takes ``now.removed`` out of them.
         """
-        return before.regrouped(now.groups)
+        return before.remap_classes(now.groups)
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> Scorer:
         """The scorer of two learners with the same features as one; ``memory`` holds the classes of both.
 
@@ -65,17 +65,17 @@ class Classifier(Part):
 class MemoryClassifier(Classifier):
     """A classifier that is a function of the memory, whatever led to it."""
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> Scorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Scorer:
         """The scorer of the remembered classes."""
         raise TypeError(f"{type(self).__name__} must define of_memory")
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.of_memory(memory, now)
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> Scorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
         return self.of_memory(memory, now)
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> Scorer:
         return self.of_memory(memory, now)

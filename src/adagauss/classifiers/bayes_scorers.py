@@ -34,7 +34,7 @@ class BayesScorer(Placed):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
+    contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -57,7 +57,7 @@ class SharedBayesScorer(Placed):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
+    contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
 
     def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -95,7 +95,7 @@ class LowRankBayesScorer(Placed):
         "offsets": "cr",
         "bias": "c",
     }
-    keeps: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
+    contents: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
 
     def __init__(
         self, whitening: low_rank.FactoredWhitening, bias: Tensor, tukey: float | None, normalize: bool

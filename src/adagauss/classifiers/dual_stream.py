@@ -12,7 +12,7 @@ from torch import Tensor
 from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Groups, Scorer
-from adagauss.core.task import Occasion
+from adagauss.core.task import FitContext
 from adagauss.errors import UnsupportedError
 
 
@@ -28,8 +28,8 @@ class DualStreamScorer(AnalyticScorer):
         z = features.to(self.expansion) @ self.expansion
         return z.relu() @ self.main.weight + self.amount * (z.tanh() @ self.compensation.weight)
 
-    def regrouped(self, groups: Groups) -> Self:
-        streams = (self.main.regrouped(groups), self.compensation.regrouped(groups))
+    def remap_classes(self, groups: Groups) -> Self:
+        streams = (self.main.remap_classes(groups), self.compensation.remap_classes(groups))
         return type(self)(self.expansion, *streams, self.amount)
 
 
@@ -79,7 +79,7 @@ class DualStream(Analytic):
         )
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> AnalyticScorer:
         raise UnsupportedError(
             f"two learners with classifier {self.kind!r} cannot be merged: the second stream of each learned what its "

@@ -18,11 +18,11 @@ from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.classifiers.taking import take_in, take_out
-from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
-from adagauss.core.config import Need
+from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned, Scorer, recalled
-from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.core.state import Scorer, State, as_state
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import ConfigError, DataError
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
@@ -41,7 +41,7 @@ class ExactScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
     axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
-    keeps: ClassVar[str] = "the weights of each class"
+    contents: ClassVar[str] = "the weights of each class"
 
     def check(self) -> None:
         """Raise a `DataError` if the weights do not belong to the sums."""
@@ -116,8 +116,8 @@ class ExactClassifier(Classifier):
     """Images per task that judge rules and temperatures, each left out in turn; their features wait in memory."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.STILL_FEATURES})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FROZEN_FEATURES})
 
     @property
     def rules(self) -> Candidates:
@@ -128,20 +128,20 @@ class ExactClassifier(Classifier):
         random = RandomFeatures() if self.random_features is not None else None
         return ExactScorer(FeatureSums(0), random, Choice(self.rules))
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.update(memory, now, before).scorer
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
-        known = recalled(before, ExactScorer) or self.begun(now)
+        known = as_state(before, ExactScorer) or self.begun(now)
         sums = known.sums.copy()
         views, targets = take_in(sums, now, self.flips, self.judged, known.expanded)
         return self._fitted(known, sums, views, targets, now.network)
 
-    def gathered(self, now: Occasion, before: Learned | None, part: Portion) -> Fitted:
+    def gathered(self, now: FitContext, before: State | None, part: Portion) -> Fitted:
         """As `update`, of images that were summed elsewhere."""
-        known = recalled(before, ExactScorer) or self.begun(now)
+        known = as_state(before, ExactScorer) or self.begun(now)
         sums = known.sums.copy().merge_(part.sums, part.columns)
         return self._fitted(known, sums, part.views.to(now.runtime.device), part.targets, now.network)
 
@@ -158,20 +158,20 @@ class ExactClassifier(Classifier):
         def setting(most: int) -> str:
             if self.random_features is not None:
                 return f"classifier.random_features={most}"
-            return network.extractor.trunk.narrower(most)
+            return network.extractor.trunk.smaller_setting_hint(most)
 
         check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> ExactScorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> ExactScorer:
         assert isinstance(before, ExactScorer)
-        sums, choice = before.sums.copy(), before.choice.regrouped(now.groups)
+        sums, choice = before.sums.copy(), before.choice.remap_classes(now.groups)
         if now.removed is not None:
             take_out(sums, now.removed, self.flips, before.expanded)
         sums.regroup_(now.groups)
         return ExactScorer(sums, before.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> ExactScorer:
         assert isinstance(one, ExactScorer)
         assert isinstance(other, ExactScorer)
@@ -184,7 +184,7 @@ class ExactClassifier(Classifier):
         """Sizes of the groups of features that the sums are over."""
         return network.extractor.groups if self.random_features is None else (self.random_features,)
 
-    def begun(self, now: Occasion) -> ExactScorer:
+    def begun(self, now: FitContext) -> ExactScorer:
         """What is known before the first task."""
         size, random = now.network.extractor.size, None
         if self.random_features is not None:

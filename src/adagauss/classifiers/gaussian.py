@@ -13,10 +13,10 @@ from torch import Tensor
 from adagauss.classifiers.base import MemoryClassifier
 from adagauss.classifiers.bayes_scorers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer, placed
 from adagauss.core import linalg, low_rank
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians, LowRank
 from adagauss.core.state import Scorer
-from adagauss.core.task import Occasion
+from adagauss.core.task import FitContext
 
 
 class NearestMean(MemoryClassifier):
@@ -26,13 +26,13 @@ class NearestMean(MemoryClassifier):
     normalize: bool = False
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
     def empty_state(self) -> NearestMeanScorer:
         return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> NearestMeanScorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> NearestMeanScorer:
         means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
         return NearestMeanScorer(means.float(), self.normalize)
 
@@ -45,7 +45,7 @@ class NearestMeanScorer(Scorer):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"means": "cs"}
-    keeps: ClassVar[str] = "the mean of each class again, as the classifier uses it"
+    contents: ClassVar[str] = "the mean of each class again, as the classifier uses it"
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
         super().__init__()
@@ -100,10 +100,10 @@ class Bayes(MemoryClassifier):
         return self
 
     @property
-    def requires(self) -> frozenset[Need]:
-        kinds = {"none": set(), "shared": {Need.SPREAD}, "low_rank": {Need.FACTORS}}
-        needs = {Need.MEANS} | kinds.get(self.covariance, {Need.COVARIANCES})
-        return frozenset(needs | ({Need.NON_NEGATIVE} if self.tukey is not None else set()))
+    def requires(self) -> frozenset[Requirement]:
+        kinds = {"none": set(), "shared": {Requirement.SPREAD}, "low_rank": {Requirement.FACTORS}}
+        needs = {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.COVARIANCES})
+        return frozenset(needs | ({Requirement.NON_NEGATIVE} if self.tukey is not None else set()))
 
     def empty_state(self) -> Placed:
         nothing, empty = torch.zeros(0), torch.zeros(0, 0)
@@ -116,7 +116,7 @@ class Bayes(MemoryClassifier):
         whitening = linalg.Whitening(torch.zeros(0, 0, 0), empty, nothing)
         return BayesScorer(whitening, nothing, self.tukey, self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> Placed:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Placed:
         return self.scorer(memory)
 
     def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> Placed:

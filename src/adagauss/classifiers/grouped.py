@@ -13,11 +13,11 @@ from torch import Tensor
 from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.taking import take_in, take_out
-from adagauss.core.calibration import Attempt, Fitted, LeftOut, no_attempt
-from adagauss.core.config import Need
+from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned, Scorer, recalled
-from adagauss.core.task import CurrentTask, Occasion, Upkeep
+from adagauss.core.state import Scorer, State, as_state
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit
@@ -28,7 +28,7 @@ class GroupedScorer(Scorer):
     """log mean_g softmax(x_g W_g + b_g) over the groups g of features, and the sums that W and b were solved from."""
 
     axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "gc"}
-    keeps: ClassVar[str] = "for each group of E features the weights of each class, and the following sums"
+    contents: ClassVar[str] = "for each group of E features the weights of each class, and the following sums"
 
     def __init__(self, sums: GroupSums, solved: Sequence[Linear] = ()) -> None:
         super().__init__()
@@ -78,28 +78,28 @@ class GroupedLDA(Classifier):
     """Images per task that show how truthful the answers are, each left out in turn."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.STILL_FEATURES})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FROZEN_FEATURES})
 
     def empty_state(self) -> GroupedScorer:
         return GroupedScorer(GroupSums((0,)))
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Scorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.update(memory, now, before).scorer
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
-        known = recalled(before, GroupedScorer)
+        known = as_state(before, GroupedScorer)
         sums = GroupSums(now.network.extractor.groups).to(now.runtime.device) if known is None else known.sums.copy()
         views, targets = take_in(sums, now, self.flips, self.judged)
         return Fitted(self._of(sums), self._left_out(sums, views, targets))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         extractor, rows = network.extractor, self.judged * (2 if self.flips else 1)
-        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.narrower, rows)
+        check_groups_fit(extractor.groups, classes, runtime.free_memory, extractor.trunk.smaller_setting_hint, rows)
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> GroupedScorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> GroupedScorer:
         assert isinstance(before, GroupedScorer)
         sums = before.sums.copy()
         if now.removed is not None:
@@ -107,7 +107,7 @@ class GroupedLDA(Classifier):
         return self._of(sums.regroup_(now.groups))
 
     def merged(
-        self, memory: ClassGaussians, now: Occasion, one: Scorer, other: Scorer, columns: tuple[int, ...]
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> GroupedScorer:
         assert isinstance(one, GroupedScorer)
         assert isinstance(other, GroupedScorer)

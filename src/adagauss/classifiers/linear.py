@@ -12,10 +12,10 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.classifiers.base import Classifier, MemoryClassifier
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Groups, Learned, Scorer
-from adagauss.core.task import CurrentTask, Occasion
+from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.task import CurrentTask, FitContext
 from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
 
@@ -24,7 +24,7 @@ class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
     axes: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
-    keeps: ClassVar[str] = "the weights of each class"
+    contents: ClassVar[str] = "the weights of each class"
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class LinearScorer(Scorer):
         points = F.normalize(features, dim=1) if self.normalize else features
         return F.linear(points.to(self.weight), self.weight, self.bias)
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         if any(len(group) > 1 for group in groups):
             raise UnsupportedError(
                 "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "
@@ -73,10 +73,10 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.SPREAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.SPREAD})
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):
             head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
         batches = _SampledBatches(memory, self.samples, self.recipe)
@@ -90,14 +90,14 @@ class LearnedHead(LinearClassifier):
     kind = "learned_head"
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         return LinearScorer(*now.network.head.class_parameters())
 
 

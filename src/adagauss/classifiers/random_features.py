@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 
 
-class RandomFeatures(Learned):
+class RandomFeatures(State):
     """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved.
 
     A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
     """
 
     axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
-    keeps: ClassVar[str] = "the seed of a random matrix"
+    contents: ClassVar[str] = "the seed of a random matrix"
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
         super().__init__()

@@ -9,9 +9,9 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, Sampler, batch_bounds, train
 
@@ -38,14 +38,14 @@ class Rebalanced(LinearClassifier):
     """ε of N(μ_c, Σ_c + εI)."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.SPREAD, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         head = now.network.head
         new = set(now.classes)
         old = memory.select([label for label in memory.labels if label not in new])

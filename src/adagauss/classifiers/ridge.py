@@ -8,10 +8,10 @@ from torch import Tensor
 
 from adagauss.classifiers.base import MemoryClassifier
 from adagauss.classifiers.linear import LinearClassifier, LinearScorer
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import mean_diagonal, solve_ridge
-from adagauss.core.task import Occasion
+from adagauss.core.task import FitContext
 
 
 def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:
@@ -36,10 +36,10 @@ class Ridge(LinearClassifier, MemoryClassifier):
     """Unit columns: a class then has no advantage from more images or larger features."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.SPREAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.SPREAD})
 
-    def of_memory(self, memory: ClassGaussians, now: Occasion) -> LinearScorer:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
         weight = ridge_from_statistics(memory, self.gamma, self.relative).T
         if self.normalize_columns:
             weight = F.normalize(weight, dim=1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adagauss.core.task import CurrentTask, divided_batches, feature_batches
 from adagauss.data.images import Label
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.errors import DataError
 from adagauss.sums import FeatureSums, GroupSums
 from adagauss.sums.packed import diagonal
@@ -71,7 +71,7 @@ def take_in(
         sums.merge_(own)
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(feature_batches(now.data.images), now.runtime)
-    held = Division(division.owners[judges], processes)
+    held = Sharding(division.owners[judges], processes)
     return held.gathered(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
 
 

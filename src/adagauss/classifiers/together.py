@@ -14,18 +14,18 @@ from adagauss.backbones import Network
 from adagauss.classifiers.base import Classifier, MemoryClassifier
 from adagauss.classifiers.exact import ExactClassifier, ExactRidge, ExactScorer
 from adagauss.classifiers.gaussian import Bayes
-from adagauss.core.calibration import TEMPERATURES, Attempt, Fitted, best_temperature, no_attempt, surprises
-from adagauss.core.config import Need, part_of
+from adagauss.core.calibration import TEMPERATURES, Fitted, HoldoutFitter, best_temperature, nll, no_holdout_fit
+from adagauss.core.config import Requirement, part_of
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Common, Learned, Scorer, recalled
-from adagauss.core.task import CurrentTask, Upkeep
+from adagauss.core.state import Scorer, SharedState, State, as_state
+from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.utils.runtime import Runtime
 
 SHARES = tuple(step / 20 for step in range(21))
 """Weights of the still part that are compared; the rest is that of the moving part."""
 
 
-class Blend(Common):
+class Blend(SharedState):
     """How much each part has to say, by the likelihood of images that neither was taught; evidence adds up over tasks.
 
     Scores are ((1 − w)·log p_moving + w·log p_still) / T. The temperature of p_moving is chosen first, on the same
@@ -39,7 +39,7 @@ class Blend(Common):
         "second": "nt",
         "images": "",
     }
-    keeps: ClassVar[str] = "how surprised each weight of the two parts was, over all classes together"
+    contents: ClassVar[str] = "how surprised each weight of the two parts was, over all classes together"
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ class Blend(Common):
     def observe(self, moving: Tensor, still: Tensor, targets: Tensor) -> None:
         """Count images that neither part was taught: (N, C) scores of each part, and the right columns."""
         self.images += len(targets)
-        right, second = surprises(moving, targets)
+        right, second = nll(moving, targets)
         self.moving_right += right.sum(0).to(self.right)
         self.moving_second += second.sum(0).to(self.right)
         of_moving = torch.log_softmax(moving.double() / self.moving_temperature, 1)
         of_still = torch.log_softmax(still.double(), 1)
         for index, share in enumerate(SHARES):
-            right, second = surprises((1 - share) * of_moving + share * of_still, targets)
+            right, second = nll((1 - share) * of_moving + share * of_still, targets)
             self.right[index] += right.sum(0).to(self.right)
             self.second[index] += second.sum(0).to(self.right)
 
@@ -106,7 +106,7 @@ class TogetherScorer(Scorer):
     """((1 − w)·log p_moving(x) + w·log p_still(z)) / T of features [x | z], and the evidence for w and T."""
 
     axes: ClassVar[Mapping[str, str]] = {"share": "", "moving_temperature": "", "temperature": ""}
-    keeps: ClassVar[str] = "a weight and two temperatures"
+    contents: ClassVar[str] = "a weight and two temperatures"
 
     def __init__(self, moving: Scorer, still: ExactScorer, blend: Blend) -> None:
         super().__init__()
@@ -155,8 +155,8 @@ class Together(Classifier):
     """Of the features of the network's companion."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return self.moving.requires | (self.still.requires - {Need.STILL_FEATURES}) | {Need.COMPANION}
+    def requires(self) -> frozenset[Requirement]:
+        return self.moving.requires | (self.still.requires - {Requirement.FROZEN_FEATURES}) | {Requirement.COMPANION}
 
     def empty_state(self) -> TogetherScorer:
         return TogetherScorer(self.moving.empty_state(), self.still.empty_state(), Blend())
@@ -164,7 +164,7 @@ class Together(Classifier):
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         self.still.check(network.of_companion(), classes, runtime)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> TogetherScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> TogetherScorer:
         scorer = self._of(memory, now, now, before)
         if now.whole is None:
             return scorer
@@ -173,7 +173,7 @@ class Together(Classifier):
         return TogetherScorer(scorer.moving, scorer.still, blend).to(now.runtime.device)
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: Learned | None, attempt: Attempt = no_attempt
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
     ) -> Fitted:
         trial = attempt()
         if trial is None:
@@ -181,15 +181,15 @@ class Together(Classifier):
         # Sums only add up: the images that have judged come to those of the others.
         return Fitted(self._of(memory, now, trial.left, trial.scorer))
 
-    def _of(self, memory: ClassGaussians, now: CurrentTask, new: CurrentTask, before: Learned | None) -> TogetherScorer:
+    def _of(self, memory: ClassGaussians, now: CurrentTask, new: CurrentTask, before: State | None) -> TogetherScorer:
         """The scorer of the memory and of the sums so far, to which the images ``new`` are added."""
-        known = recalled(before, TogetherScorer)
+        known = as_state(before, TogetherScorer)
         still = self.still.fit(memory, new.of_companion(), None if known is None else known.still)
         assert isinstance(still, ExactScorer)
         blend = Blend() if known is None else known.blend
         return TogetherScorer(self.moving.of_memory(memory, now), still, blend).to(now.runtime.device)
 
-    def regrouped(self, memory: ClassGaussians, now: Upkeep, before: Scorer) -> TogetherScorer:
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> TogetherScorer:
         assert isinstance(before, TogetherScorer)
-        still = self.still.regrouped(memory, now.of_companion(), before.still)
-        return TogetherScorer(self.moving.regrouped(memory, now, before.moving), still, before.blend)
+        still = self.still.remap_classes(memory, now.of_companion(), before.still)
+        return TogetherScorer(self.moving.remap_classes(memory, now, before.moving), still, before.blend)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.linear import HeadObjective, LinearClassifier, LinearScorer
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned, recalled
+from adagauss.core.state import State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, TensorBatches, train
 
@@ -69,13 +69,13 @@ class TranslatedSVM(Classifier):
     tolerance: PositiveFloat = 1e-4
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
     def empty_state(self) -> LinearScorer:
         return LinearScorer(torch.zeros(0, 0), torch.zeros(0), normalize=True)
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         features, targets = _all_classes(memory, now, self.similarity)
         weight, bias = linear_svm(F.normalize(features, dim=1), targets, len(memory), self.cost, self.tolerance)
         return LinearScorer(weight.float(), bias.float(), normalize=True)
@@ -96,14 +96,14 @@ class TranslatedLinear(LinearClassifier):
     """How the layer is trained; it starts from its rows of the previous task."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
-    def fit(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> LinearScorer:
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         features, targets = _all_classes(memory, now, self.similarity)
         with now.runtime.seeded(now.name, "linear initialisation"):
             layer = nn.Linear(features.shape[1], len(memory)).to(now.runtime.device)
-        if (known := recalled(before, LinearScorer)) is not None:
+        if (known := as_state(before, LinearScorer)) is not None:
             with torch.no_grad():
                 layer.weight[: len(known.bias)] = known.weight
                 layer.bias[: len(known.bias)] = known.bias

@@ -30,8 +30,8 @@ from adagauss.cli import (
     tuning,
 )
 from adagauss.errors import AdagaussError
-from adagauss.utils.process import keep_freed_memory, memory_is_full, wait_shortly
-from adagauss.utils.progress import visible
+from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
+from adagauss.utils.progress import escape_control_chars
 
 app = typer.Typer(
     name="adagauss",
@@ -72,7 +72,7 @@ def options(
     global _debug
     _debug = debug
     if context.invoked_subcommand in _model_commands():
-        wait_shortly()
+        limit_openmp_spin()
 
 
 MODELS = "Models: teach your own photographs"
@@ -116,7 +116,7 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except Exception as error:
-        if memory_is_full(error):
+        if is_out_of_memory(error):
             _fail("the memory is full; smaller images or batches, a smaller network or fewer --jobs need less", 2)
         _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
 
@@ -147,4 +147,4 @@ def _stopped(kept: str) -> NoReturn:
 
 def _harmless(sentence: str) -> str:
     """A sentence may quote names; its own line ends stay."""
-    return "\n".join(map(visible, sentence.split("\n")))
+    return "\n".join(map(escape_control_chars, sentence.split("\n")))

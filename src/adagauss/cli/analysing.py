@@ -12,7 +12,7 @@ from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.analysis.studies import Drawn, Study
@@ -110,12 +110,12 @@ def _show(drawn: list[Drawn], out: Path, reason: str) -> None:
     if rows:
         for line in terminal.lines(("drawn", "files", "what it shows"), rows):
             typer.echo(line)
-        typer.echo(visible(f"Figures: {out}"))
+        typer.echo(escape_control_chars(f"Figures: {out}"))
     for one in drawn:
         if one.missing is not None:
-            typer.echo(terminal.folded("not drawn: ", visible(f"{one.name}: {one.missing}"), 4), err=True)
+            typer.echo(terminal.folded("not drawn: ", escape_control_chars(f"{one.name}: {one.missing}"), 4), err=True)
     if reason:
-        typer.echo(terminal.folded("no images: ", visible(reason), 4), err=True)
+        typer.echo(terminal.folded("no images: ", escape_control_chars(reason), 4), err=True)
     if not made:
         raise typer.Exit(2)
 

@@ -12,7 +12,7 @@ from adagauss.cli import terminal
 from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import ModelArgument, Quiet, SkipBadImages
 from adagauss.errors import CheckpointError, DataError, unknown_name
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 FORGET = """**Examples:**
 
@@ -59,7 +59,7 @@ def forget(
         classifier.forget(*labels, images=images)
         save(classifier, model, "forget", begun, classes=len(labels))
     left = terminal.counted(len(classifier.learner_.classes), "class", "classes")
-    typer.echo(visible(f"Forgot {', '.join(map(repr, classes))}; {model} now knows {left}."))
+    typer.echo(escape_control_chars(f"Forgot {', '.join(map(repr, classes))}; {model} now knows {left}."))
 
 
 def rename(
@@ -84,7 +84,7 @@ def rename(
                 raise CheckpointError(f"there is a class {new!r} already: --join makes one class of both")
             classifier.rename(label, label_like(label, new))
         save(classifier, model, "rename", begun)
-    typer.echo(visible(f"{old} is part of {new} now." if join else f"{old} is called {new} now."))
+    typer.echo(escape_control_chars(f"{old} is part of {new} now." if join else f"{old} is called {new} now."))
 
 
 def merge(
@@ -106,7 +106,9 @@ def merge(
         classifier = open_model(model, quiet=quiet)
         classifier.merge(open_model(other, quiet=quiet))
         save(classifier, into, "merge", begun, classes=len(classifier.learner_.classes))
-    typer.echo(visible(f"{into} knows the {len(classifier.learner_.classes)} classes of both ({size(into)})."))
+    typer.echo(
+        escape_control_chars(f"{into} knows the {len(classifier.learner_.classes)} classes of both ({size(into)}).")
+    )
 
 
 def label_like(label: Any, name: str) -> Any:

@@ -27,7 +27,7 @@ from adagauss.cli.options import (
     read_options,
 )
 from adagauss.cli.stopping import stoppable
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 EXAMPLES = """**Examples:**
 
@@ -121,10 +121,10 @@ def compare(
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
     terminal.show(comparison_table(rows, results))
     typer.echo(MEANING)
-    typer.echo(visible(f"Tables: {out}/table.md, table.tex, table.csv"))
+    typer.echo(escape_control_chars(f"Tables: {out}/table.md, table.tex, table.csv"))
     with drawing(f"the comparison is complete in {out}, and the same command draws it again"):
         save_figure(accuracy_curve(results), out / "accuracy.png")
-        typer.echo(visible(f"Figure: {out}/accuracy.png"))
+        typer.echo(escape_control_chars(f"Figure: {out}/accuracy.png"))
     for name, reason in failures.items():
         typer.secho(f"adagauss: {name} did not finish with every seed: {reason}", fg="red", err=True)
     if failures:

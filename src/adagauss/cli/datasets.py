@@ -10,7 +10,7 @@ import typer
 from adagauss.cli import terminal
 from adagauss.cli.options import DataRoot, given_options, make_reporter
 from adagauss.cli.stopping import stoppable
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import DatasetInfo
@@ -86,7 +86,7 @@ def fetch(
 
     with stoppable(f"{name} is not complete: the same command begins again"):
         place = download(name, _root(context, data_root), reporter=make_reporter(quiet=False))
-    typer.echo(visible(f"{name} is at {place}"))
+    typer.echo(escape_control_chars(f"{name} is at {place}"))
 
 
 @app.command(epilog="**Example:** `adagauss datasets clean --data-root data`")

@@ -10,7 +10,7 @@ import typer
 
 from adagauss.cli.options import Quiet, make_reporter, parse_numbers
 from adagauss.cli.stopping import stoppable
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 DEMO_METHODS = ("adagauss", "finetune")
 
@@ -51,5 +51,5 @@ def demo(
         save_figure(accuracy_curve(results), out / "accuracy.png")
         drawn = {folder: write_figures(RunFolder(folder)) for folder in folders}
         names = ", ".join(path.name for path in drawn[folders[0]])
-        typer.echo(visible(f"Figures: {out / 'accuracy.png'}; {names}, in {folders[0] / 'figures'}"))
-    typer.echo(visible(f"Inspect the learner: adagauss info {folders[0]}"))
+        typer.echo(escape_control_chars(f"Figures: {out / 'accuracy.png'}; {names}, in {folders[0] / 'figures'}"))
+    typer.echo(escape_control_chars(f"Inspect the learner: adagauss info {folders[0]}"))

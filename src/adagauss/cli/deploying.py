@@ -11,7 +11,7 @@ from adagauss.cli.model import open_model, size
 from adagauss.cli.options import Quiet, ReadableModel
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 SERVE = """**Examples:**
 
@@ -39,7 +39,9 @@ def export(
         classifier = open_model(model, quiet=quiet)
         classifier.export(out)
     typer.echo(
-        visible(f"Wrote {out} ({size(out)}): {len(classifier.learner_.classes)} classes, named in its metadata.")
+        escape_control_chars(
+            f"Wrote {out} ({size(out)}): {len(classifier.learner_.classes)} classes, named in its metadata."
+        )
     )
 
 

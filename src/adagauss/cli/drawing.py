@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import typer
 
 from adagauss.cli.stopping import Stopped, stoppable
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 
 @contextmanager
@@ -21,4 +21,4 @@ def drawing(kept: str) -> Iterator[None]:
         raise
     except Exception as error:  # a full disk, a font, a damaged file: none of them is a failure of the run
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        typer.secho(visible(f"adagauss: no figures ({reason}); {kept}"), fg="yellow", err=True)
+        typer.secho(escape_control_chars(f"adagauss: no figures ({reason}); {kept}"), fg="yellow", err=True)

@@ -14,7 +14,7 @@ from adagauss.cli.model import open_model, warn_of_one_class
 from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import DataError
-from adagauss.names import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.analysis.judging import Judged
@@ -66,8 +66,8 @@ def evaluate(
 
 def _files_of(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
     """The class of each image file, and the folders of classes that were never taught."""
+    from adagauss.data.folders import folders_in
     from adagauss.data.inputs import images_in, resolve_path
-    from adagauss.data.listing import folders_in
 
     known = {str(label): label for label in classifier.learner_.classes}
     folders = folders_in(resolve_path(folder)) if resolve_path(folder).is_dir() else []
@@ -132,7 +132,7 @@ def _show(judged: Sequence[Judged], strange: Sequence[str]) -> None:
         f"calibration error  {100 * error:.1f} % (chance alone shows about {100 * chance:.1f} % on so few images)"
     )
     if strange:
-        typer.echo(terminal.folded("", visible(f"left out, never taught: {', '.join(strange)}"), 4))
+        typer.echo(terminal.folded("", escape_control_chars(f"left out, never taught: {', '.join(strange)}"), 4))
     classes = by_class(judged)
     shown = classes[:MOST_ROWS]
     rows = [
@@ -162,9 +162,9 @@ def _draw(
             names = [label for label in classifier.learner_.classes if label in shown]
             counts = judging.confusion(judged, names)
             save_figure(confusion_figure(counts, names, (), accuracy), confusion)
-            typer.echo(visible(f"Confusion matrix: {confusion}"), err=True)
+            typer.echo(escape_control_chars(f"Confusion matrix: {confusion}"), err=True)
         if sheet is not None:
             bad = judging.worst(judged, ON_SHEET)
             title = f"worst {len(bad)} of {sum(not one.right for one in judged)} wrong answers; {accuracy}"
             save_figure(contact_sheet(bad, title), sheet)
-            typer.echo(visible(f"Worst images: {sheet}"), err=True)
+            typer.echo(escape_control_chars(f"Worst images: {sheet}"), err=True)

@@ -13,7 +13,7 @@ from adagauss.cli.engines import DaskAddress, RayAddress, SlurmPartition, engine
 from adagauss.cli.model import open_model, save, signature
 from adagauss.cli.options import Device, Quiet, Settings, given_options, make_reporter, parse_settings
 from adagauss.errors import ConfigError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.classifier import IncrementalClassifier
@@ -137,14 +137,14 @@ def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> I
 def _report(classifier: IncrementalClassifier, model: Path, found: Gathering, seconds: float) -> None:
     images, shards = terminal.counted(found.images, "image"), terminal.counted(found.shards, "shard")
     rate = f", {found.images / seconds:,.0f} per second" if found.images else ""
-    typer.echo(visible(f"Gathered {images} from {shards} in {seconds:.1f} s{rate}."))
+    typer.echo(escape_control_chars(f"Gathered {images} from {shards} in {seconds:.1f} s{rate}."))
     if found.known:
         typer.echo(f"{terminal.counted(found.known, 'shard')} had been gathered before.")
     if found.skipped_images:
         typer.echo(f"{terminal.counted(found.skipped_images, 'image')} could not be used.")
     for sentence in found.damaged[:LISTED]:
-        typer.echo(visible(f"Left out: {sentence}"))
+        typer.echo(escape_control_chars(f"Left out: {sentence}"))
     if len(found.damaged) > LISTED:
         typer.echo(f"... and {len(found.damaged) - LISTED} more shards.")
     total = terminal.counted(len(classifier.learner_.classes), "class", "classes")
-    typer.echo(visible(f"{model} now knows {total}."))
+    typer.echo(escape_control_chars(f"{model} now knows {total}."))

@@ -11,11 +11,11 @@ import typer
 from adagauss.cli import terminal
 from adagauss.cli.model import changes_of, open_model
 from adagauss.cli.options import ReadableModel
-from adagauss.names import clipped, visible
+from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.classifier import IncrementalClassifier
-    from adagauss.learner import Learner
+    from adagauss.core.learn import Learner
 
 EXAMPLES = """**Examples:**
 
@@ -44,10 +44,10 @@ def info(
         from adagauss.runs import RunFolder
 
         origins = RunFolder(model).origins if model.is_dir() else {}
-        show_settings(f"settings of {visible(model)}", classifier.learner_.method, origins)
+        show_settings(f"settings of {escape_control_chars(model)}", classifier.learner_.method, origins)
         return
     for name, text in facts(classifier, model):
-        typer.echo(terminal.folded(f"{name:9}", visible(text), 9))
+        typer.echo(terminal.folded(f"{name:9}", escape_control_chars(text), 9))
     for line in class_lines(classifier, everything=all_classes):
         typer.echo(line)
 
@@ -92,14 +92,14 @@ def _chosen(classifier: IncrementalClassifier, path: Path) -> str:
 def kept(learner: Learner) -> Iterator[tuple[str, str]]:
     """What is stored, to the byte, and what is not."""
     sizes: dict[str, int] = {}
-    for name, tensor in learner.knowledge.state_dict().items():
+    for name, tensor in learner.state.state_dict().items():
         group = name.split(".")[0] if not name.startswith("parts.") else name.split(".")[1]
         sizes[group] = sizes.get(group, 0) + tensor.numel() * tensor.element_size()
     memory = learner.memory
     meanings = {
         "network": "weights of the network",
         "memory": f"mean of each class, covariance: {memory.covariance}, number of images; "
-        f"{learner.knowledge.bytes_per_class:,} bytes per class",
+        f"{learner.state.bytes_per_class:,} bytes per class",
         "classifier": "sums and weights that scores are made of",
         "evidence": "counts and histograms, per class, of answers for images while they were left out",
     }
@@ -112,7 +112,7 @@ def kept(learner: Learner) -> Iterator[tuple[str, str]]:
 def _single(learner: Learner) -> str:
     from adagauss.kept import single_images
 
-    if not (alone := single_images(learner.knowledge)):
+    if not (alone := single_images(learner.state)):
         return ""
     names = ", ".join(map(str, alone[:3])) + (" and others" if len(alone) > 3 else "")
     return f"; but what is kept of a class of one image is that image's feature ({names})"

@@ -12,7 +12,7 @@ import typer
 
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, DataError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.classifier import IncrementalClassifier
@@ -46,7 +46,7 @@ def warn_of_one_class(path: Path, classes: Sequence[object]) -> None:
     """Say that answers of a model with one class tell nothing."""
     if len(classes) == 1:
         note = f"{path} knows one class, which is always the answer, strangers or not: teach it another one"
-        typer.secho(visible(f"adagauss: {note}"), fg="yellow", err=True)
+        typer.secho(escape_control_chars(f"adagauss: {note}"), fg="yellow", err=True)
 
 
 @contextmanager

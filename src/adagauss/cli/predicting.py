@@ -19,7 +19,7 @@ from adagauss.cli.model import check_model, open_model, warn_of_one_class
 from adagauss.cli.options import Quiet, ReadableModel, SkipBadImages
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError, DataError
-from adagauss.utils.progress import clipped, columns, visible
+from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.predictor import Prediction
@@ -185,7 +185,7 @@ def csv_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
 
 def _csv_row(cells: Sequence[object]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow([visible(cell) for cell in cells])
+    csv.writer(text, lineterminator="").writerow([escape_control_chars(cell) for cell in cells])
     return text.getvalue()
 
 
@@ -193,7 +193,7 @@ def table_of(files: Sequence[Path], classes: Sequence[object], top: int) -> Writ
     """Columns wide enough for all files and classes, as far as the terminal is."""
     room = terminal.width() - len("  100.0 %") - 2
     names = min(max(columns(clipped(label, 40)) for label in [*classes, UNKNOWN]), room // 2)
-    images = min(max(columns(visible(path)) for path in files), room - names)
+    images = min(max(columns(escape_control_chars(path)) for path in files), room - names)
 
     def lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
         for answer in answers:

@@ -10,7 +10,7 @@ import typer
 from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset
@@ -63,6 +63,6 @@ def report(
     with stoppable("the report was not written; what was measured of runs is kept"):
         written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
     for one in written.left_out:
-        typer.secho(visible(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
+        typer.secho(escape_control_chars(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
     count = sum(len(section.runs) for section in written.sections)
-    typer.echo(visible(f"{count} run{'s' * (count > 1)}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))
+    typer.echo(escape_control_chars(f"{count} run{'s' * (count > 1)}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))

@@ -13,7 +13,7 @@ from adagauss.cli.engines import DaskAddress, Jobs, RayAddress, SlurmPartition, 
 from adagauss.cli.options import DataRoot, Device, NoCache, Quiet, Workers, make_reporter, parse_numbers
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.reproduce import Item, Workshop
@@ -110,7 +110,7 @@ def reproduce(
         _write_page(items, shop, page)
     failures = {name: problem for one in made for name, problem in one.failed.items()}
     for name, problem in failures.items():
-        typer.secho(visible(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
+        typer.secho(escape_control_chars(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
     if failures:
         raise typer.Exit(2)
 
@@ -139,7 +139,7 @@ def _write_page(items: Sequence[Item], shop: Workshop, page: Path) -> None:
 
     with stoppable("only the page is missing: the same command writes it"):
         write_page(items, shop, page)
-    typer.echo(visible(f"Page: {page}"))
+    typer.echo(escape_control_chars(f"Page: {page}"))
 
 
 def _list_items(items: Sequence[Item], shop: Workshop) -> None:
@@ -167,7 +167,9 @@ def _list_items(items: Sequence[Item], shop: Workshop) -> None:
         if reason := item.left_out.get(shop.scale.size):
             typer.echo(terminal.folded(f"{item.name}: ", reason, 4))
     for reason, concerned in seen.unavailable.items():
-        typer.echo(terminal.folded("cannot be run here: ", visible(f"{reason}: {', '.join(concerned)}"), 4))
+        typer.echo(
+            terminal.folded("cannot be run here: ", escape_control_chars(f"{reason}: {', '.join(concerned)}"), 4)
+        )
 
 
 def _list_cells(items: Sequence[Item], shop: Workshop) -> None:
@@ -182,7 +184,9 @@ def _list_cells(items: Sequence[Item], shop: Workshop) -> None:
         state = cell.result()
         if isinstance(state, Problem):
             uses = "; ".join(dict.fromkeys(users[cell.name]))
-            typer.echo(terminal.folded(f"{cell.name}  ", visible(f"{state.kind}: {state.reason} ({uses})"), 4))
+            typer.echo(
+                terminal.folded(f"{cell.name}  ", escape_control_chars(f"{state.kind}: {state.reason} ({uses})"), 4)
+            )
 
 
 def _show(made: Produced, shop: Workshop) -> None:
@@ -196,15 +200,17 @@ def _show(made: Produced, shop: Workshop) -> None:
             terminal.table(title, list(rows[0]), [[*row.values()] for row in rows], numbers=list(rows[0])[1:])
         )
         for label, problem in one.problems().items():
-            typer.echo(terminal.folded("- ", visible(f"{label}: {problem.kind} ({problem.reason})"), 2))
+            typer.echo(terminal.folded("- ", escape_control_chars(f"{label}: {problem.kind} ({problem.reason})"), 2))
     for claim in made.item.claims:
         for one in made.found:
             verdict = claim.check(one)
             if verdict.word != "not measured":
-                typer.echo(terminal.folded("- ", visible(f"{claim.text} {one.benchmark}: {verdict.sentence}."), 2))
+                typer.echo(
+                    terminal.folded("- ", escape_control_chars(f"{claim.text} {one.benchmark}: {verdict.sentence}."), 2)
+                )
     for remark in made.remarks:
-        typer.echo(terminal.folded("- ", visible(remark), 2))
-    typer.echo(visible(f"Files: {shop.place(made.item)}"))
+        typer.echo(terminal.folded("- ", escape_control_chars(remark), 2))
+    typer.echo(escape_control_chars(f"Files: {shop.place(made.item)}"))
 
 
 def _without(row: Mapping[str, str], *names: str) -> dict[str, str]:

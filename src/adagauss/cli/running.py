@@ -31,7 +31,7 @@ from adagauss.cli.options import (
 from adagauss.cli.processes import BatchNorm, Devices, Nodes, Order, layout_of, run_together
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset, ReadOptions
@@ -171,14 +171,14 @@ def run(
                 resolved, out, resume=resume, reporter=reporter, options=options, dataset=data, trackers=log or ()
             )
     tables.show({resolved.method_name: [result]}, result)
-    typer.echo(visible(f"Run folder: {out}"))
+    typer.echo(escape_control_chars(f"Run folder: {out}"))
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
         folder = RunFolder(out)
         figures = write_figures(folder)
         if log:
             with folder.lock(), RunLog(folder, log, reporter=reporter) as kept:
                 kept.figures(figures)
-        typer.echo(visible(f"Figures there: {', '.join(path.name for path in figures)}"))
+        typer.echo(escape_control_chars(f"Figures there: {', '.join(path.name for path in figures)}"))
 
 
 def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, ReadOptions]:
@@ -270,7 +270,7 @@ def write_summary(config: RunConfig, out: Path, given: Mapping[str, Any]) -> Non
     }
     for name, text in facts.items():
         if text:
-            typer.secho(visible(f"{name:9}{text}"), dim=True, err=True)
+            typer.secho(escape_control_chars(f"{name:9}{text}"), dim=True, err=True)
 
 
 def _configures(context: typer.Context) -> bool:

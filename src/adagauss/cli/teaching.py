@@ -14,7 +14,7 @@ from adagauss.cli import terminal
 from adagauss.cli.model import changing, check_model, open_model, save, signature, size
 from adagauss.cli.options import Device, Quiet, Settings, SkipBadImages, given_options, parse_settings
 from adagauss.errors import ConfigError, DataError
-from adagauss.names import clipped, visible
+from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.classifier import IncrementalClassifier
@@ -132,8 +132,8 @@ def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:
 
 def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
     """Images of each class; errors say what the command line can do about them."""
+    from adagauss.data.folders import folders_in, image_files
     from adagauss.data.inputs import nested_folder_example, resolve_path
-    from adagauss.data.listing import folders_in, image_files
 
     if not resolve_path(folder).is_dir():
         raise DataError(f"{folder} is a file: give the folder that holds it, or several in one folder")
@@ -171,7 +171,7 @@ def _report(
 ) -> None:
     what, number = terminal.counted(len(taught), "class", "classes"), terminal.counted(taught.total(), "image")
     left_out = f" ({skipped} skipped)" if skipped else ""
-    typer.echo(visible(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))
+    typer.echo(escape_control_chars(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))
     rows = [
         (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in taught.items()
     ]
@@ -181,8 +181,8 @@ def _report(
     if len(shown) < len(rows):
         typer.echo(f"  ... and {len(rows) - len(shown)} more")
     total = terminal.counted(len(classifier.learner_.classes), "class", "classes")
-    typer.echo(visible(f"{model} now knows {total} ({size(model)}; no image is in it)."))
+    typer.echo(escape_control_chars(f"{model} now knows {total} ({size(model)}; no image is in it)."))
     if len(classifier.learner_.classes) == 1:
         typer.echo("Next: teach another class; one alone is always the answer.")
     else:
-        typer.echo(visible(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS"))
+        typer.echo(escape_control_chars(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS"))

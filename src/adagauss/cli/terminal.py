@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from adagauss.utils.progress import clipped, columns, visible
+from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,10 +32,12 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], *,
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(visible(title)) if title else None, title_justify="left")
+    made = Table(title=Text(escape_control_chars(title)) if title else None, title_justify="left")
     for head in heads:
         right = head in numbers
-        made.add_column(Text(visible(head)), justify="right" if right else "left", no_wrap=right, overflow="fold")
+        made.add_column(
+            Text(escape_control_chars(head)), justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
     for row in rows:
         made.add_row(*(Text(clipped(cell, LONGEST)) for cell in row))
     return made
@@ -52,7 +54,7 @@ def show(*tables: Table) -> None:
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
     """Plain lines in columns, without a frame; what does not fit is cut at the end of the widest column."""
-    cells = [[visible(cell) for cell in row] for row in [heads, *rows]]
+    cells = [[escape_control_chars(cell) for cell in row] for row in [heads, *rows]]
     widths = [max(columns(row[place]) for row in cells) for place in range(len(heads))]
     spare = width() - sum(widths) - 2 * (len(widths) - 1)
     while spare < 0 and max(widths) > 8:

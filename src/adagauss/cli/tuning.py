@@ -27,7 +27,7 @@ from adagauss.cli.options import (
     read_options,
 )
 from adagauss.cli.stopping import stoppable
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 SHOWN = 10
 AT_ONCE = 8
@@ -143,11 +143,11 @@ def tune(
     title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned.trials)} trials"
     terminal.show(terminal.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
     for reason in sorted({one.reason for one in tuned.trials if one.reason}):
-        typer.secho(visible(f"some failed: {reason}"), fg="yellow", err=True)
+        typer.secho(escape_control_chars(f"some failed: {reason}"), fg="yellow", err=True)
     best = tuned.best.settings
     write_atomically(out / "best.yaml", yaml.safe_dump(dict(best)).encode("utf-8"))
-    typer.echo(visible(f"Best settings, also in {out / 'best.yaml'} (for --config):"))
-    typer.echo(visible(_words(best, "--set ")))
+    typer.echo(escape_control_chars(f"Best settings, also in {out / 'best.yaml'} (for --config):"))
+    typer.echo(escape_control_chars(_words(best, "--set ")))
     if any(one.state == UNFINISHED for one in tuned.trials):
         typer.secho("Some trials are unfinished: the same command goes on with them.", fg="yellow", err=True)
         raise typer.Exit(2)

@@ -17,7 +17,7 @@ from adagauss.core import linalg
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows, oas_shrinkage
-from adagauss.core.state import Groups, Learned, Scorer, moves, recalled
+from adagauss.core.state import Groups, Scorer, State, as_state, moves
 from adagauss.core.task import CurrentTask
 from adagauss.errors import ConfigError
 
@@ -48,7 +48,7 @@ def calibrated(scores: Tensor, temperature: float | Tensor, power: float | Tenso
     return scores / (temperature * deviation**power)
 
 
-def surprises(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[Tensor, Tensor]:
+def nll(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[Tensor, Tensor]:
     """(N, T) values of −log p at each temperature: p of the right class, and p of the runner-up.
 
     With ``relative``, scores are divided by their deviation over the classes first, and `RELATIVE` are tried.
@@ -119,7 +119,7 @@ def share_above(histogram: Tensor, values: Tensor, total: float) -> Tensor:
     return (beyond[places] + within * histogram[places]) / total
 
 
-class Confusions(Learned):
+class Confusions(State):
     """How many images of each class were taken for which (their own included), as triples (true, taken, count).
 
     Each pair of classes with a count above zero has one triple; they are sorted by ``true``, then by ``taken``. So n
@@ -127,7 +127,7 @@ class Confusions(Learned):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"true": "q", "taken": "q", "counts": "q"}
-    keeps: ClassVar[str] = "how many images of each class were taken for which"
+    contents: ClassVar[str] = "how many images of each class were taken for which"
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class Confusions(Learned):
             found[true][taken] = count
         return found
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         home = self.counts.device
         before, after = moves(groups, home)
         places = torch.full((max(self.classes, int(before.max()) + 1 if len(before) else 0),), -1, device=home)
@@ -214,7 +214,7 @@ def _keys(true: Tensor, taken: Tensor) -> Tensor:
 RUNNERS_UP = 10
 
 
-def typicality(scores: Tensor) -> Tensor:
+def margin_score(scores: Tensor) -> Tensor:
     """The best score less the mean of the next `RUNNERS_UP`: how much better one class explains an image than others.
 
     It does not depend on what all scores have in common, such as how far an image is from everything in directions
@@ -243,7 +243,7 @@ def discriminants(means: Tensor, counts: Tensor, within: Tensor) -> tuple[Tensor
     return weight, bias
 
 
-class Typicality(nn.Module):
+class MarginScore(nn.Module):
     """Features and scores to how typical the image is of what is known, 0 and above.
 
     Where covariances are remembered, the scores of a discriminant analysis with their mean take the place of the
@@ -259,7 +259,7 @@ class Typicality(nn.Module):
         self.bias: Tensor | None
 
     @classmethod
-    def of(cls, memory: ClassGaussians, power: float | None = None) -> Typicality:
+    def of(cls, memory: ClassGaussians, power: float | None = None) -> MarginScore:
         """From what is remembered; ``power`` is that of Tukey's transform, if covariances are those of f^λ."""
         if memory.covariance == "none" or len(memory) < 2 or not bool((memory.counts > 1).any()):
             return cls()
@@ -272,7 +272,7 @@ class Typicality(nn.Module):
             points = features[:, : len(self.weight)]  # features of a companion come after those that are remembered
             points = points if self.power is None else points.clamp_min(0).pow(self.power)
             scores = torch.addmm(self.bias, points.to(self.weight), self.weight)
-        return typicality(scores)
+        return margin_score(scores)
 
 
 FADING = 4
@@ -296,7 +296,7 @@ class ClassSummary:
     """How many classes were known then, as a mean over its images: among more, fewer are recognised."""
 
 
-class Evidence(Learned):
+class CalibrationStats(State):
     """Per class: surprises at each temperature, confusions, and histograms for sets of answers and strangeness.
 
     Whatever is asked of all classes together is a sum of rows, so that a class which is forgotten leaves nothing. Rows
@@ -313,7 +313,7 @@ class Evidence(Learned):
         "gaps": "cb",
         "typical": "cb",
     }
-    keeps: ClassVar[str] = "counts and histograms of the answers to images of each class"
+    contents: ClassVar[str] = "counts and histograms of the answers to images of each class"
 
     def __init__(self, classes: int = 0) -> None:
         super().__init__()
@@ -363,7 +363,9 @@ class Evidence(Learned):
         self.learned += counts.to(self.learned)
 
     @torch.no_grad()
-    def observe(self, scores: Tensor, targets: Tensor, typicality: Tensor | None = None, left_out: bool = True) -> None:
+    def observe(
+        self, scores: Tensor, targets: Tensor, margin_score: Tensor | None = None, left_out: bool = True
+    ) -> None:
         """Take in the answers to some images: (N, C) scores over all classes, and the column of each one's class.
 
         Args:
@@ -388,13 +390,13 @@ class Evidence(Learned):
         arrived = torch.bincount(targets, minlength=self.classes)
         self.among[seen] = _mean_number(self.among, self.images, scores.shape[1], arrived)[seen]
         self.images += arrived
-        found = [surprises(scores, targets), surprises(scores, targets, relative=True)]
+        found = [nll(scores, targets), nll(scores, targets, relative=True)]
         self.surprise.index_add_(0, targets, torch.cat([right for right, _ in found], 1))
         self.second.index_add_(0, targets, torch.cat([second for _, second in found], 1))
         self.confusions.add(targets, scores.argmax(1))
         _count(self.gaps, targets, bin_of(_gaps(self.calibration(scores), targets)))
-        if typicality is not None:
-            _count(self.typical, targets, bin_of(typicality.detach().to(home)[usable]))
+        if margin_score is not None:
+            _count(self.typical, targets, bin_of(margin_score.detach().to(home)[usable]))
 
     @property
     def calibration(self) -> Calibration:
@@ -417,7 +419,7 @@ class Evidence(Learned):
         return self.calibration.temperature
 
     @property
-    def honest(self) -> bool:
+    def held_out(self) -> bool:
         """Whether all of it comes from images that were left out."""
         return bool((self.images > 0).any()) and not bool(self.fitted[self._weights() > 0].any())
 
@@ -435,15 +437,15 @@ class Evidence(Learned):
         """(N, C) whether each class is in the set; ``scores`` are calibrated. No set is empty."""
         return scores.amax(1, keepdim=True) - scores <= self.gap(coverage)
 
-    def unknownness(self, typicality: Tensor) -> Tensor:
+    def ood_score(self, margin_score: Tensor) -> Tensor:
         """The share of known images that are more typical: near 1 for images of no known class."""
         histogram = self._weights() @ self.typical.double()
         total = float(histogram.sum())
         if total == 0:
-            return torch.zeros_like(typicality, dtype=torch.float64)
-        return share_above(histogram, typicality.to(histogram.device), total + 1)
+            return torch.zeros_like(margin_score, dtype=torch.float64)
+        return share_above(histogram, margin_score.to(histogram.device), total + 1)
 
-    def least_typicality(self, false_alarms: float) -> float:
+    def ood_threshold(self, false_alarms: float) -> float:
         """The typicality below which an image is called unknown, so that no more known ones are than this share."""
         _check_share("the rate of false alarms", false_alarms)
         histogram = self._weights() @ self.typical.double()
@@ -476,7 +478,7 @@ class Evidence(Learned):
             )
         return found
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         smaller = type(self)(len(groups)).to(self.images.device)
         before, after = moves(groups, self.images.device)
         for name, _, _ in _ROWS:
@@ -485,7 +487,7 @@ class Evidence(Learned):
                 joined.copy_(joined.long().scatter_reduce_(0, after, rows.long(), "amax"))
             else:
                 joined.index_add_(0, after, rows)
-        smaller.confusions = self.confusions.regrouped(groups)
+        smaller.confusions = self.confusions.remap_classes(groups)
         return smaller
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
@@ -581,11 +583,11 @@ class Trial(NamedTuple):
     left: CurrentTask
 
 
-Attempt = Callable[[], Trial | None]
+HoldoutFitter = Callable[[], Trial | None]
 """Makes the trial of a task, once however often it is asked; None where no images may be left out."""
 
 
-def no_attempt() -> Trial | None:
+def no_holdout_fit() -> Trial | None:
     """No images are left out."""
     return None
 
@@ -597,7 +599,7 @@ MOST = 2000
 """Images of a task that are scored again at the most, where none are left out."""
 
 
-class Assessment(Part):
+class Holdout(Part):
     """Leaves out some images of a task, asks for them, and adds them afterwards; what was found adds up over tasks.
 
     A classifier that knows its answers without each image needs no such trial. Where images would have to be kept from
@@ -613,8 +615,8 @@ class Assessment(Part):
     """Share of the images that no network is trained on; memory and classifier take them in afterwards. Probabilities
     of methods that train are truthful only if there are some."""
 
-    def empty_state(self) -> Evidence:
-        return Evidence()
+    def empty_state(self) -> CalibrationStats:
+        return CalibrationStats()
 
     def seen(self, now: CurrentTask, trains: bool) -> CurrentTask:
         """The part of a task that a network may be trained on."""
@@ -625,8 +627,8 @@ class Assessment(Part):
         return seen if seen is not now else self._part(now, self.share)
 
     def update(
-        self, before: Learned | None, now: CurrentTask, attempt: Attempt, fitted: Fitted, memory: ClassGaussians
-    ) -> Evidence:
+        self, before: State | None, now: CurrentTask, attempt: HoldoutFitter, fitted: Fitted, memory: ClassGaussians
+    ) -> CalibrationStats:
         """The evidence after a task.
 
         Args:
@@ -636,8 +638,8 @@ class Assessment(Part):
             fitted: the classifier after the task, from all its images.
             memory: that after the task.
         """
-        known = recalled(before, Evidence)
-        evidence = copy.deepcopy(known) if known is not None else Evidence().to(now.runtime.device)
+        known = as_state(before, CalibrationStats)
+        evidence = copy.deepcopy(known) if known is not None else CalibrationStats().to(now.runtime.device)
         evidence.count(now.column_targets, len(now.all_classes))
         if fitted.left_out is not None:
             return _observed(evidence, fitted.left_out)
@@ -646,14 +648,14 @@ class Assessment(Part):
         features = asked.prediction_features()
         with torch.no_grad():
             scores = by_rows(scorer, features)
-            typical = Typicality.of(memory, scorer.power)(features, scores)
+            typical = MarginScore.of(memory, scorer.power)(features, scores)
         evidence.observe(scores, asked.column_targets, typical, left_out=trial is not None)
         return evidence
 
-    def gathered(self, before: Learned | None, counts: Tensor, left_out: LeftOut) -> Evidence:
+    def gathered(self, before: State | None, counts: Tensor, left_out: LeftOut) -> CalibrationStats:
         """The evidence after images that were summed elsewhere: how many of each class, and the answers to some."""
-        known = recalled(before, Evidence)
-        evidence = copy.deepcopy(known) if known is not None else Evidence().to(counts.device)
+        known = as_state(before, CalibrationStats)
+        evidence = copy.deepcopy(known) if known is not None else CalibrationStats().to(counts.device)
         evidence.add(counts)
         return _observed(evidence, left_out)
 
@@ -663,8 +665,8 @@ class Assessment(Part):
         return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
 
-def _observed(evidence: Evidence, left_out: LeftOut) -> Evidence:
-    evidence.observe(left_out.scores, left_out.targets, typicality(left_out.scores))
+def _observed(evidence: CalibrationStats, left_out: LeftOut) -> CalibrationStats:
+    evidence.observe(left_out.scores, left_out.targets, margin_score(left_out.scores))
     return evidence
 
 

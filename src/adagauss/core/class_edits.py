@@ -10,9 +10,9 @@ from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
 from adagauss.core.config import flatten, plain
-from adagauss.core.learner_state import Knowledge
-from adagauss.core.state import Groups, Learned, Scorer
-from adagauss.core.task import CurrentTask, Upkeep
+from adagauss.core.learner_state import LearnerState
+from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.methods import Method
@@ -22,9 +22,9 @@ MOST_TOLD = 4
 """Settings that an error names."""
 
 
-def regrouped(
-    method: Method, known: Knowledge, groups: Groups, runtime: Runtime, removed: LabelledImages | None = None
-) -> Knowledge:
+def remap_classes(
+    method: Method, known: LearnerState, groups: Groups, runtime: Runtime, removed: LabelledImages | None = None
+) -> LearnerState:
     """What is known after classes were forgotten or joined; a joined class is called as the first of its group."""
     classes = known.classes
     kept = {classes[group[0]] for group in groups}
@@ -35,19 +35,19 @@ def regrouped(
         given = CurrentTask(
             len(known.tasks), removed, network, None, method.augmentation, runtime, known=tuple(classes)
         )
-    now = Upkeep(groups, network, runtime, len(known.tasks), given)
-    memory = method.memory.regrouped(known.memory, groups)
-    states: dict[str, Learned] = {
-        name: state.regrouped(groups) for name, state in known.states.items() if name != "classifier"
+    now = ClassEdit(groups, network, runtime, len(known.tasks), given)
+    memory = method.memory.remap_classes(known.memory, groups)
+    states: dict[str, State] = {
+        name: state.remap_classes(groups) for name, state in known.states.items() if name != "classifier"
     }
-    states["classifier"] = method.classifier.regrouped(memory, now, known.scorer)
+    states["classifier"] = method.classifier.remap_classes(memory, now, known.scorer)
     tasks = tuple(tuple(label for label in task if label in kept) for task in known.tasks)
-    return Knowledge(network, memory, states, tasks).eval()
+    return LearnerState(network, memory, states, tasks).eval()
 
 
 def forgotten(
-    method: Method, known: Knowledge, labels: Collection[Label], runtime: Runtime, data: LabelledImages | None = None
-) -> Knowledge:
+    method: Method, known: LearnerState, labels: Collection[Label], runtime: Runtime, data: LabelledImages | None = None
+) -> LearnerState:
     """What is known without some classes; ``data`` are their images, to be taken out of sums."""
     gone = set(columns_of(known.classes, labels))
     if len(gone) == len(known.classes):
@@ -58,9 +58,9 @@ def forgotten(
     if not gone:
         return known
     if data is None:
-        return regrouped(method, known, kept, runtime)
+        return remap_classes(method, known, kept, runtime)
     try:
-        left = regrouped(method, known, kept, runtime, data)
+        left = remap_classes(method, known, kept, runtime, data)
         _check_left(left.scorer)
     except NumericalError as error:
         raise DataError(
@@ -78,7 +78,9 @@ def _check_left(scorer: Scorer) -> None:
         raise NumericalError(str(error)) from error
 
 
-def joined(method: Method, known: Knowledge, into: Label, others: Collection[Label], runtime: Runtime) -> Knowledge:
+def joined(
+    method: Method, known: LearnerState, into: Label, others: Collection[Label], runtime: Runtime
+) -> LearnerState:
     """What is known with one class in the place of several, called ``into``: one of them, or a new name."""
     named = list(dict.fromkeys([into, *others] if into in known.classes else others))
     columns = columns_of(known.classes, named)
@@ -89,10 +91,10 @@ def joined(method: Method, known: Knowledge, into: Label, others: Collection[Lab
         for column in range(len(known.classes))
         if column not in columns[1:]
     )
-    return renamed(regrouped(method, known, groups, runtime), named[0], into)
+    return renamed(remap_classes(method, known, groups, runtime), named[0], into)
 
 
-def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
+def renamed(known: LearnerState, old: Label, new: Label) -> LearnerState:
     """What is known, with another name for a class."""
     columns_of(known.classes, [old])
     if new == old:
@@ -105,42 +107,42 @@ def renamed(known: Knowledge, old: Label, new: Label) -> Knowledge:
     memory = known.memory.copy()
     memory.labels = [new if label == old else label for label in memory.labels]
     tasks = tuple(tuple(new if label == old else label for label in task) for task in known.tasks)
-    return Knowledge(known.network, memory, known.states, tasks).eval()
+    return LearnerState(known.network, memory, known.states, tasks).eval()
 
 
-def blank(method: Method, known: Knowledge, runtime: Runtime) -> Knowledge:
+def blank(method: Method, known: LearnerState, runtime: Runtime) -> LearnerState:
     """The features, without any class: nothing that any class left beside the network."""
     check_still(method)
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()
     memory = method.memory.empty(known.memory.size, runtime.device)
     # One empty task: the features are those of a learner whose first task is over.
-    return Knowledge(Network(known.network.extractor, head), memory, {}, ((),)).eval()
+    return LearnerState(Network(known.network.extractor, head), memory, {}, ((),)).eval()
 
 
-def merged(method: Method, one: Knowledge, other: Knowledge, runtime: Runtime) -> Knowledge:
+def merged(method: Method, one: LearnerState, other: LearnerState, runtime: Runtime) -> LearnerState:
     """What two learners with the same features know: sums as if one had learned all of it, and evidence of both."""
     check_still(method)
     check_features(one.network.extractor, other.network.extractor)
     if not one.classes or not other.classes:
         known = one if one.classes else other
-        return Knowledge(known.network, known.memory, known.states, (*one.tasks, *other.tasks)).eval()
+        return LearnerState(known.network, known.memory, known.states, (*one.tasks, *other.tasks)).eval()
     classes = list(dict.fromkeys([*one.classes, *other.classes]))
     columns = tuple(classes.index(label) for label in other.classes)
     check_apart(one, other)
     head = runtime.place(method.representation.head_of(one.network.head, one.tasks, ())).eval()
     network = Network(one.network.extractor, head).eval()
-    now = Upkeep(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
+    now = ClassEdit(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
     memory = method.memory.joined(one.memory, other.memory)
     scorer = method.classifier.merged(memory, now, one.scorer, other.scorer, columns)
-    states: dict[str, Learned] = {**one.states, "classifier": scorer}
+    states: dict[str, State] = {**one.states, "classifier": scorer}
     for name in (one.states.keys() & other.states.keys()) - {"classifier"}:
         states[name] = one.states[name].merged(other.states[name], columns)
-    return Knowledge(network, memory, states, (*one.tasks, *other.tasks)).eval()
+    return LearnerState(network, memory, states, (*one.tasks, *other.tasks)).eval()
 
 
 def check_known(method: Method, again: Sequence[Label]) -> None:
     """Refuse more images of known classes where the method cannot take them."""
-    if again and (reason := method.against_known_classes):
+    if again and (reason := method.why_no_known_classes):
         raise UnsupportedError(
             f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}. "
             "Forget the class and teach it anew with all its images, or use a method that predicts from statistics "
@@ -187,7 +189,7 @@ def check_features(one: Extractor, other: Extractor) -> None:
         )
 
 
-def check_apart(one: Knowledge, other: Knowledge) -> None:
+def check_apart(one: LearnerState, other: LearnerState) -> None:
     """Refuse to count the same images twice: both learned them before they parted."""
     for label in one.classes:
         if label in other.classes and _same_images(one, other, label):
@@ -199,7 +201,7 @@ def check_apart(one: Knowledge, other: Knowledge) -> None:
             )
 
 
-def _same_images(one: Knowledge, other: Knowledge, label: Label) -> bool:
+def _same_images(one: LearnerState, other: LearnerState, label: Label) -> bool:
     mine, theirs = one.classes.index(label), other.classes.index(label)
     if len(one.memory):
         return int(one.memory.counts[mine]) == int(other.memory.counts[theirs]) and _equal(
@@ -221,7 +223,7 @@ def columns_of(known: Sequence[Label], labels: Collection[Label]) -> list[int]:
     return [position[label] for label in labels]
 
 
-def on_device(known: Knowledge, runtime: Runtime) -> Knowledge:
+def on_device(known: LearnerState, runtime: Runtime) -> LearnerState:
     """The knowledge of a learner that may live on another device."""
     there = known.memory.means.device
     return known if there == runtime.device else runtime.place(copy.deepcopy(known))

@@ -24,10 +24,10 @@ from adagauss.errors import ConfigError, unknown_name
 from adagauss.utils.registry import Registry
 
 if TYPE_CHECKING:
-    from adagauss.core.state import Learned
+    from adagauss.core.state import State
 
 
-class Need(Enum):
+class Requirement(Enum):
     """Something that one part of a method needs and another provides, with the way to get it."""
 
     MEANS = ("the mean of each class", "set memory.kind=means or memory.kind=gaussians")
@@ -55,7 +55,7 @@ class Need(Enum):
         "use a network that ends in a rectifier, without a linear bottleneck (backbone.name=resnet18, "
         "backbone.features=null), or switch the transform off (memory.tukey=null, classifier.tukey=null)",
     )
-    STILL_FEATURES = (
+    FROZEN_FEATURES = (
         "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
     )
@@ -79,22 +79,22 @@ SECOND_OUTPUT = "needs one trained output for each class, and a class that comes
 """Why parts that rely on the outputs of every task take no images of known classes."""
 
 
-class Needy(Protocol):
+class HasRequirements(Protocol):
     """The interface that `check_needs` uses."""
 
     role: ClassVar[str]
     kind: ClassVar[str]
 
     @property
-    def requires(self) -> frozenset[Need]:
+    def requires(self) -> frozenset[Requirement]:
         """Needs that another part must provide."""
 
     @property
-    def provides(self) -> frozenset[Need]:
+    def provides(self) -> frozenset[Requirement]:
         """Needs that this part provides to others."""
 
 
-def check_needs(parts: Iterable[Needy], given: frozenset[Need] = frozenset()) -> None:
+def check_requirements(parts: Iterable[HasRequirements], given: frozenset[Requirement] = frozenset()) -> None:
     """Refuse parts with needs that none of them provides; ``given`` is what the network provides."""
     parts = list(parts)
     provided = given.union(*(part.provides for part in parts))
@@ -173,21 +173,21 @@ class Part(Config):
         return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
     @property
-    def requires(self) -> frozenset[Need]:
+    def requires(self) -> frozenset[Requirement]:
         """What another part of the method must provide for this one to work."""
         return frozenset()
 
     @property
-    def provides(self) -> frozenset[Need]:
+    def provides(self) -> frozenset[Requirement]:
         """What other parts may rely on if this one is used."""
         return frozenset()
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         """Why a task may not bring more images of a class that is known already; None: it may."""
         return None
 
-    def empty_state(self) -> Learned | None:
+    def empty_state(self) -> State | None:
         """An empty module of the kind that this part returns after a task; None if it learns nothing."""
         return None
 

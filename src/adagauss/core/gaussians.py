@@ -10,7 +10,7 @@ from torch import Tensor
 
 from adagauss.core import linalg, low_rank
 from adagauss.core.low_rank import Factored
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.errors import ConfigError, DataError
 
 CovarianceKind = Literal["full", "diagonal", "low_rank", "shared", "none"]
@@ -156,7 +156,7 @@ RANK = 8
 """Factors of a covariance of few factors and a diagonal, unless said otherwise."""
 
 
-class Statistics(Learned):
+class Statistics(State):
     """The count, the mean and, in some form, the covariance of each class, estimated from a stream of features."""
 
     axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
@@ -164,7 +164,7 @@ class Statistics(Learned):
     """Kinds of covariance that this class can hold, the default first."""
     common_rows: ClassVar[int] = 0
     """Covariances that belong to all classes together, and are there before any class."""
-    keeps: ClassVar[str] = "the number of images, the mean and, if the memory has them, the covariance of each class"
+    contents: ClassVar[str] = "the number of images, the mean and, if the memory has them, the covariance of each class"
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Statistics(Learned):
         """Factors of each covariance, if it is made of few."""
         return self.form.rank if isinstance(self.form, LowRank) else RANK
 
-    def emptied(self) -> Self:
+    def empty_like(self) -> Self:
         """A bank of this kind without classes."""
         return type(self)(self.size, self.covariance, self.means.device, self.rank)
 
@@ -310,7 +310,7 @@ class Statistics(Learned):
         return bank
 
     def _like(self, labels: list[Label], counts: Tensor, means: Tensor, packed: Tensor) -> Self:
-        bank = self.emptied()
+        bank = self.empty_like()
         bank.labels, bank.counts, bank.means, bank.packed = labels, counts, means, packed
         return bank
 
@@ -533,7 +533,7 @@ class SharedGaussians(ClassGaussians):
 
     axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
-    keeps: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
+    contents: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
 
     common_rows: ClassVar[int] = 1
 

@@ -29,12 +29,20 @@ from adagauss.core.class_edits import (
 )
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.learner_state import UNFIT, Knowledge, LearnerFacts, check_labels, check_size
-from adagauss.core.state import Learned
+from adagauss.core.learner_state import UNFIT, LearnerFacts, LearnerState, check_labels, check_size
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import History
 from adagauss.data.fingerprint import data_digests
-from adagauss.data.images import Images, Label, LabelledImages, PixelScale, check_exact, joined_scale, noticed_scale
+from adagauss.data.images import (
+    Images,
+    Label,
+    LabelledImages,
+    PixelScale,
+    check_labels_exact,
+    merge_pixel_ranges,
+    update_pixel_range,
+)
 from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
@@ -68,8 +76,8 @@ class TaskReport:
 
 
 def learn_task(
-    method: Method, before: Knowledge, data: LabelledImages, runtime: Runtime
-) -> tuple[Knowledge, TaskReport]:
+    method: Method, before: LearnerState, data: LabelledImages, runtime: Runtime
+) -> tuple[LearnerState, TaskReport]:
     """What is known after a task; ``before`` stays as it is.
 
     The images are held by ``now`` and its parts alone, and die with them. Network and drift see the part ``seen``;
@@ -87,7 +95,7 @@ def learn_task(
     trains = (method.representation.first if now.first else method.representation.later) is not None
     seen = method.evidence.seen(now, trains)
     report = TaskReport()
-    states: dict[str, Learned | None] = {}
+    states: dict[str, State | None] = {}
 
     with report.clock("representation"):
         if now.first:
@@ -135,7 +143,7 @@ def learn_task(
         states.update({f"representation/{name}": state for name, state in left.items()})
 
     kept = {name: state for name, state in states.items() if state is not None}
-    after = Knowledge(network, memory, kept, (*before.tasks, tuple(data.classes)))
+    after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
     runtime.processes.agree(after)
     return after, report
 
@@ -170,7 +178,7 @@ class Learner:
             extractor = build_extractor(method.backbone, shape, mean, std, initial_weights)
         head = IncrementalHead(extractor.size, method.representation.head_bias, method.representation.head)
         network = self.runtime.place(Network(extractor, head)).eval()
-        self.knowledge = Knowledge(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
+        self.state = LearnerState(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
         self.scale: PixelScale | None = None
         self.about: dict[str, Any] = {}
         """Facts that whoever saves the learner wants to find again."""
@@ -178,22 +186,22 @@ class Learner:
     @property
     def classes(self) -> list[Label]:
         """Every class learned so far, in the order of the score columns."""
-        return self.knowledge.classes
+        return self.state.classes
 
     @property
     def network(self) -> Network:
         """The network after the last task."""
-        return self.knowledge.network
+        return self.state.network
 
     @property
     def memory(self) -> ClassGaussians:
         """What is remembered of the classes."""
-        return self.knowledge.memory
+        return self.state.memory
 
     @property
     def tasks(self) -> tuple[tuple[Label, ...], ...]:
         """The classes of each task learned so far."""
-        return self.knowledge.tasks
+        return self.state.tasks
 
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1, see `learn_task`.
@@ -206,13 +214,13 @@ class Learner:
         Either the whole task is learned or, on any error, the learner is as it was before. The caller's random
         numbers are left alone.
         """
-        before = self.knowledge
+        before = self.state
         self._check(data, before.classes)
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
-        scale = noticed_scale(self.scale, data.images)
-        self.runtime.processes.require_same(lambda: data_digests(data), "images")
+        scale = update_pixel_range(self.scale, data.images)
+        self.runtime.processes.check_in_sync(lambda: data_digests(data), "images")
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale
@@ -251,7 +259,7 @@ class Learner:
         """
         check_still(self.method)
         check_alike((self.method, self.shape), (other.method, other.shape))
-        theirs = on_device(other.knowledge, self.runtime)
+        theirs = on_device(other.state, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
 
     def gather(self, part: Gathered) -> None:
@@ -261,12 +269,12 @@ class Learner:
         """
         if not part.images:
             raise DataError("nothing was gathered: there are no images")
-        before = self.knowledge
-        check_exact([*before.classes, *part.labels])
+        before = self.state
+        check_labels_exact([*before.classes, *part.labels])
         exact_classifier(self.method).check(before.network, len({*before.classes, *part.labels}), self.runtime)
         self._change(lambda known: with_gathered(self.method, known, part, self.runtime))
         if part.scale is not None:
-            self.scale = joined_scale(self.scale, part.scale)
+            self.scale = merge_pixel_ranges(self.scale, part.scale)
 
     def blank(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
@@ -277,58 +285,58 @@ class Learner:
         other._change(lambda before: blank(self.method, before, self.runtime))
         return other
 
-    def _change(self, change: Callable[[Knowledge], Knowledge]) -> None:
-        before = self.knowledge
+    def _change(self, change: Callable[[LearnerState], LearnerState]) -> None:
+        before = self.state
         with self.runtime.seeded("upkeep"):  # a smaller head draws weights, which are replaced
             after = change(before)
         self._replace(before, after)
 
-    def _replace(self, before: Knowledge, after: Knowledge) -> None:
+    def _replace(self, before: LearnerState, after: LearnerState) -> None:
         """The only place where what is known changes, whole."""
-        if self.knowledge is not before:
+        if self.state is not before:
             raise DataError(
                 "something else was learned in the meantime, so this is dropped: change one thing at a time"
             )
-        self.knowledge = after
+        self.state = after
 
     def features(self, images: Images) -> Tensor:
         """(N, S) features under the present network."""
-        return self.knowledge.features(self.of_shape(images), self.runtime)
+        return self.state.features(self.of_shape(images), self.runtime)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) scores of features, columns in the order of `classes`."""
-        return self.knowledge.scores(features)
+        return self.state.scores(features)
 
     def predict(self, images: Images) -> list[Label]:
         """The most likely class of each image."""
-        known = self.knowledge
+        known = self.state
         winners = known.scores(known.asked(self.of_shape(images), self.runtime)).argmax(1)
         return [known.classes[index] for index in winners.tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
-        known = self.knowledge
+        known = self.state
         scores = known.scores(known.asked(self.of_shape(images), self.runtime))
         return torch.softmax(scores.double(), dim=1)
 
-    def predict_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
+    def prediction_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
-        known = self.knowledge
+        known = self.state
         return known.sets(known.asked(self.of_shape(images), self.runtime), coverage)
 
-    def unknownness(self, images: Images) -> Tensor:
+    def ood_score(self, images: Images) -> Tensor:
         """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        known = self.knowledge
-        return known.unknownness(known.asked(self.of_shape(images), self.runtime))
+        known = self.state
+        return known.ood_score(known.asked(self.of_shape(images), self.runtime))
 
     def summary(self) -> list[ClassSummary]:
         """What is known about the answers for each class."""
-        known = self.knowledge
+        known = self.state
         return known.evidence.summary(known.classes)
 
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
         """Write everything needed to go on: one safetensors file, replaced atomically. No image is in it."""
-        known = self.knowledge
+        known = self.state
         check_labels(known.classes)
         facts = {
             "method": plain(self.method),
@@ -369,8 +377,8 @@ class Learner:
         check_size(method, said, tensors)
         # All parameters are in the checkpoint: the weight file the network once started from need not be here.
         learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
-        learner.knowledge = learner.knowledge.restored(method, facts["knowledge"], tensors, runtime, mapped)
-        learner.knowledge.network.extractor.restore_input(facts["input"])
+        learner.state = learner.state.restored(method, facts["knowledge"], tensors, runtime, mapped)
+        learner.state.network.extractor.restore_input(facts["input"])
         if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
             with torch.inference_mode():
                 learner.network.extractor.for_prediction(torch.zeros(1, *shape, device=runtime.device))
@@ -390,7 +398,7 @@ class Learner:
         if not len(data):
             raise DataError("the task has no images")
         self.of_shape(data.images)
-        check_exact([*known, *data.classes])
+        check_labels_exact([*known, *data.classes])
         check_known(self.method, [label for label in data.classes if label in known])
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
         if empty:

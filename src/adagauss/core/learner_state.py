@@ -17,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 from adagauss.backbones import BackboneConfig, Extractor, Network, build_extractor
 from adagauss.classifiers import Scorer
 from adagauss.core import linalg
-from adagauss.core.calibration import Calibration, Evidence, Typicality
+from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import extract_features
 from adagauss.data.images import Images, Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError
@@ -33,7 +33,7 @@ class Answers(NamedTuple):
 
     scores: Tensor
     """(N, C): a softmax makes them truthful probabilities."""
-    typicality: Tensor
+    margin_score: Tensor
     """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
 
 
@@ -48,13 +48,13 @@ class Predictor(nn.Module):
         extractor: Extractor,
         scorer: Scorer,
         calibration: Calibration = Calibration(),  # noqa: B008 - immutable
-        typical: Typicality | None = None,
+        typical: MarginScore | None = None,
     ) -> None:
         super().__init__()
         self.extractor = extractor
         self.scorer = scorer
         self.calibration = calibration
-        self.typical = typical if typical is not None else Typicality()
+        self.typical = typical if typical is not None else MarginScore()
         # What no score depends on need not be computed: patches of photographs, mostly, or the network for drawings.
         self.read = scorer.reads(extractor.groups) if self.typical.weight is None else None
 
@@ -68,11 +68,11 @@ class Predictor(nn.Module):
     def judge(self, features: Tensor) -> Answers:
         """The same from features."""
         scores: Tensor = self.scorer(features)
-        typicality: Tensor = self.typical(features, scores)
-        return Answers(self.calibration(scores), typicality)
+        margin_score: Tensor = self.typical(features, scores)
+        return Answers(self.calibration(scores), margin_score)
 
 
-class Knowledge(nn.Module):
+class LearnerState(nn.Module):
     """What is known after some tasks. It is never changed: a further task, or a change of the classes, makes a new one.
 
     ``tasks`` are the classes that each task brought, of those that are still known: a task may bring a class again, and
@@ -86,7 +86,7 @@ class Knowledge(nn.Module):
         self,
         network: Network,
         memory: ClassGaussians,
-        states: Mapping[str, Learned],
+        states: Mapping[str, State],
         tasks: tuple[tuple[Label, ...], ...],
     ) -> None:
         super().__init__()
@@ -101,11 +101,11 @@ class Knowledge(nn.Module):
         return list(dict.fromkeys(label for task in self.tasks for label in task))
 
     @property
-    def states(self) -> dict[str, Learned]:
+    def states(self) -> dict[str, State]:
         """What each part handed back after the last task, by the part's name in the method."""
-        return {name: state for name, state in self.parts.items() if isinstance(state, Learned)}
+        return {name: state for name, state in self.parts.items() if isinstance(state, State)}
 
-    def states_below(self, prefix: str) -> dict[str, Learned]:
+    def states_below(self, prefix: str) -> dict[str, State]:
         """The states whose names begin with ``prefix``, by the rest of the name."""
         return {name[len(prefix) :]: state for name, state in self.states.items() if name.startswith(prefix)}
 
@@ -125,20 +125,20 @@ class Knowledge(nn.Module):
     @cached_property
     def _predictor(self) -> Predictor:
         # What is known never changes, so this is found once; it is no part of what is saved.
-        typical = Typicality.of(self.memory, self.scorer.power)
+        typical = MarginScore.of(self.memory, self.scorer.power)
         return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, typical).eval()
 
-    def _apply(self, *args: Any, **settings: Any) -> Knowledge:
+    def _apply(self, *args: Any, **settings: Any) -> LearnerState:
         """Torch's way to another device or memory order, on which the predictor is made anew."""
         self.__dict__.pop("_predictor", None)
         super()._apply(*args, **settings)  # type: ignore[no-untyped-call]  # torch does not say what it takes
         return self
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> CalibrationStats:
         """What images that were left out have shown."""
         evidence = self.states.get("evidence")
-        return evidence if isinstance(evidence, Evidence) else Evidence(len(self.classes))
+        return evidence if isinstance(evidence, CalibrationStats) else CalibrationStats(len(self.classes))
 
     def features(self, images: Images, runtime: Runtime) -> Tensor:
         """(N, S) features."""
@@ -159,12 +159,12 @@ class Knowledge(nn.Module):
         with torch.inference_mode():
             blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
         return Answers(
-            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.typicality for one in blocks])
+            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.margin_score for one in blocks])
         )
 
-    def unknownness(self, features: Tensor) -> Tensor:
+    def ood_score(self, features: Tensor) -> Tensor:
         """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        return self.evidence.unknownness(self.answers(features).typicality)
+        return self.evidence.ood_score(self.answers(features).margin_score)
 
     def sets(self, features: Tensor, coverage: float) -> list[list[Label]]:
         """For each image, the classes among which the right one is with this probability, likeliest first."""
@@ -210,7 +210,7 @@ class Knowledge(nn.Module):
         sizes = {"c": len(self.classes), "s": self.memory.size, "w": weights}
         for name, state in self.states.items():
             state.check()
-            for part in (module for module in state.modules() if isinstance(module, Learned)):
+            for part in (module for module in state.modules() if isinstance(module, State)):
                 for buffer, letters in part.axes.items():
                     for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
                         if sizes.get(letter, size) != size:
@@ -232,7 +232,7 @@ class Knowledge(nn.Module):
         tensors: Mapping[str, Tensor],
         runtime: Runtime,
         mapped: bool = False,
-    ) -> Knowledge:
+    ) -> LearnerState:
         """What was saved, given knowledge of nothing with a network of the same kind.
 
         With ``mapped`` the tensors become those of the knowledge, without a copy.
@@ -243,14 +243,14 @@ class Knowledge(nn.Module):
             for classes, auxiliary in facts["head"]:
                 network.head.grow(classes, auxiliary)
         parts = dict(method.parts())
-        states: dict[str, Learned] = {}
+        states: dict[str, State] = {}
         for name in facts["parts"]:
             state = parts[name].empty_state() if name in parts else None
             if state is None:
                 raise ValueError(f"{name} learns nothing in this method, but something learned is stored for it")
             states[name] = state
-        memory = self.memory.emptied()
-        known = Knowledge(network, memory, states, tuple(tuple(task) for task in facts["tasks"]))
+        memory = self.memory.empty_like()
+        known = LearnerState(network, memory, states, tuple(tuple(task) for task in facts["tasks"]))
         if mapped:
             check_types(known.state_dict(), tensors)
         known.load_state_dict(dict(tensors), assign=mapped)
@@ -300,7 +300,7 @@ SPARE = 2**22
 """Numbers that a network may have beyond those in the file."""
 
 
-class KnowledgeFacts(BaseModel):
+class StateFacts(BaseModel):
     """The classes, and which states there are."""
 
     model_config = ConfigDict(frozen=True)
@@ -327,7 +327,7 @@ class LearnerFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     method: dict[str, Any]
-    knowledge: KnowledgeFacts
+    state: StateFacts
     shape: tuple[Side, Side, Side]
     mean: tuple[Number, ...]
     std: tuple[Annotated[Number, Field(gt=0)], ...]

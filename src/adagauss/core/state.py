@@ -28,7 +28,7 @@ def moves(groups: Groups, device: torch.device) -> tuple[torch.Tensor, torch.Ten
     return before, after
 
 
-class Learned(nn.Module):
+class State(nn.Module):
     """A module whose buffers grow with what is learned: loading takes their shapes from the file.
 
     A subclass registers its buffers empty; their number of axes and their type are part of the interface, their
@@ -52,7 +52,7 @@ class Learned(nn.Module):
     ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
     the packed half of a matrix of expanded features, ``q`` for pairs of classes.
     """
-    keeps: ClassVar[str] = ""
+    contents: ClassVar[str] = ""
     """What is kept of images, in words."""
 
     def check(self) -> None:
@@ -72,7 +72,7 @@ class Learned(nn.Module):
                         f"{type(self).__name__} is inconsistent: {other} is made for {known} and {name} for {size}"
                     )
         for state in self.children():
-            if isinstance(state, Learned):
+            if isinstance(state, State):
                 state.check()
 
     def require(self, fact: bool | torch.Tensor, otherwise: str) -> None:
@@ -99,7 +99,7 @@ class Learned(nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         """A state in which classes were forgotten or joined; this one stays as it is."""
         names = "forgotten" if all(len(group) == 1 for group in groups) else "joined"
         raise UnsupportedError(
@@ -118,17 +118,17 @@ class Learned(nn.Module):
         )
 
 
-class Common(Learned):
+class SharedState(State):
     """A state of all classes together, such as the importance of weights: upkeep of classes leaves it as it is."""
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         return self
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
         return self
 
 
-class Scorer(Learned):
+class Scorer(State):
     """Maps features to scores. It holds only buffers and no control flow over the batch, so it can be exported."""
 
     def forward(self, features: Tensor) -> Tensor:
@@ -150,10 +150,10 @@ class Scorer(Learned):
         return None
 
 
-Kind = TypeVar("Kind", bound=Learned)
+Kind = TypeVar("Kind", bound=State)
 
 
-def recalled(before: Learned | None, kind: type[Kind]) -> Kind | None:
+def as_state(before: State | None, kind: type[Kind]) -> Kind | None:
     """The state that a part returned after the last task, checked to be of its kind."""
     assert before is None or isinstance(before, kind), f"expected {kind.__name__}, got {type(before).__name__}"
     return before

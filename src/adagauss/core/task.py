@@ -15,7 +15,7 @@ from adagauss.core.state import Groups
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.errors import NumericalError
 from adagauss.utils.runtime import Runtime
 
@@ -70,10 +70,10 @@ def extract_features(
     return division.gathered(found)
 
 
-def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Division:
+def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding:
     """Which process has which image of all batches, each of which is divided."""
     owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
-    return Division(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
+    return Sharding(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
 
 
 def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
@@ -113,7 +113,7 @@ class ImageBatches:
         return changes(pixels.to(self.runtime.device)).contiguous(memory_format=self.runtime.memory_format)
 
 
-class Occasion(Protocol):
+class FitContext(Protocol):
     """When a classifier is made from the memory: after a task, or after a change of the classes."""
 
     network: Network
@@ -219,7 +219,11 @@ class CurrentTask:
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
-                    views = [extractor(images), extractor(images.flip(3))] if flips else [extractor.settled(images)]
+                    views = (
+                        [extractor(images), extractor(images.flip(3))]
+                        if flips
+                        else [extractor.averaged_over_flips(images)]
+                    )
                 for view in views:
                     self._check_finite(view)
                 yield rows, views
@@ -275,7 +279,7 @@ class CurrentTask:
 
 
 @dataclass
-class Upkeep:
+class ClassEdit:
     """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
 
     groups: Groups
@@ -285,7 +289,7 @@ class Upkeep:
     removed: CurrentTask | None = None
     """Images of the classes that are forgotten, if they are given again."""
 
-    def of_companion(self) -> Upkeep:
+    def of_companion(self) -> ClassEdit:
         """The same change for what is made of the features of the network's companion."""
         removed = None if self.removed is None else self.removed.of_companion()
         return replace(self, network=self.network.of_companion(), removed=removed)

@@ -13,7 +13,7 @@ from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOpti
 from adagauss.data.files import load_files, root_cache, switched_on, user_cache
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
-from adagauss.utils.files import irregular
+from adagauss.utils.files import file_kind_error
 
 PHOTO_SIZE = 224
 
@@ -100,7 +100,7 @@ def require(path: Path, dataset: str) -> Path:
     """The path itself, or a `DataError` that says what is missing and how to get the dataset."""
     if not path.exists():
         raise DataError(f"{dataset}: {path.name} is missing, expected at {path}. {how_to_get(dataset)}")
-    kind = irregular(path.stat().st_mode)
+    kind = file_kind_error(path.stat().st_mode)
     if kind not in (None, "a folder"):
         raise DataError(f"{dataset}: {path} is {kind}, neither a file nor a folder. {how_to_get(dataset)}")
     return path

@@ -89,7 +89,7 @@ class Subset:
         return self.images.batch(self.indices[indices])
 
 
-class Joined:
+class ConcatImages:
     """The images of several sources of one shape, one after another, without copying them."""
 
     def __init__(self, sources: Sequence[Images]) -> None:
@@ -128,7 +128,7 @@ class LabelledImages:
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
         """From one label per image; classes are sorted if possible, otherwise in order of first appearance."""
         plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
-        check_exact(plain)
+        check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
         try:
             classes.sort()
@@ -158,7 +158,7 @@ class LabelledImages:
         return torch.bincount(self.targets, minlength=len(self.classes))
 
 
-def check_exact(labels: Iterable[object]) -> None:
+def check_labels_exact(labels: Iterable[object]) -> None:
     """Refuse whole numbers beyond 2⁵³ among labels that are not whole: as floats, several of them are one."""
     large, floats = None, False
     for label in labels:
@@ -268,12 +268,12 @@ def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
     )
 
 
-def noticed_scale(before: PixelScale | None, images: Images) -> PixelScale:
+def update_pixel_range(before: PixelScale | None, images: Images) -> PixelScale:
     """The pixel range of all tasks, with the images of one more; a warning if these seem to be on another scale."""
-    return joined_scale(before, pixel_scale(images, NOTICED))
+    return merge_pixel_ranges(before, pixel_scale(images, NOTICED))
 
 
-def joined_scale(before: PixelScale | None, now: PixelScale) -> PixelScale:
+def merge_pixel_ranges(before: PixelScale | None, now: PixelScale) -> PixelScale:
     """The pixel range of all tasks, with that of one more; a warning if this one seems to be on another scale."""
     if before is None:
         return now

@@ -39,13 +39,12 @@ from PIL import Image
 from torch import Tensor
 
 from adagauss.data.decode import fitted, image_size, upright
-from adagauss.data.file_dataset import PHOTO_SIZE
 from adagauss.data.files import FileImages, some_named
+from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
 from adagauss.data.images import ArrayImages, Images, LabelledImages, evenly_spaced, to_uint8
-from adagauss.data.listing import folders_in, image_files
-from adagauss.data.regular import open_regular
 from adagauss.errors import DataError
-from adagauss.progress import Reporter
+from adagauss.utils.files import open_regular
+from adagauss.utils.progress import Reporter
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ _NEVER = {
 """Opcodes that make objects other than plain data."""
 
 
-def load_plain_pickle(path: Path) -> Any:
+def read_plain_pickle(path: Path) -> Any:
     """The content of a pickle of plain data; byte strings of Python 2 become text, arrays are read-only."""
     try:
         with open_regular(path) as stream:

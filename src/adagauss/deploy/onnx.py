@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adagauss.atomic import write_atomically
+from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.learner import Learner
 from adagauss.predictor import Predictor
+from adagauss.utils.files import write_atomically
 
 FORMAT = 1
 """Version of inputs, outputs and metadata; a reader refuses others."""
@@ -40,7 +40,7 @@ def export_onnx(learner: Learner, path: Path | str) -> None:
     typicality below which a picture shows no known class; the ``format``, and ``facts`` about the learner. The file is
     replaced atomically.
     """
-    learner.knowledge.scorer  # noqa: B018  # raises if nothing has been learned
+    learner.state.scorer  # noqa: B018  # raises if nothing has been learned
     with learner.runtime.reporter.progress("exporting", 3) as advance:
         onnx = _imported()
         advance("translating the network")
@@ -71,7 +71,7 @@ def metadata(learner: Learner) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "labels": learner.classes,
-        "unknown": {str(rate): learner.knowledge.evidence.least_typicality(rate) for rate in FALSE_ALARMS},
+        "unknown": {str(rate): learner.state.evidence.ood_threshold(rate) for rate in FALSE_ALARMS},
         "facts": {
             "adagauss": __version__,
             "backbone": learner.method.backbone.name,
@@ -90,7 +90,7 @@ class DeployedPredictor(nn.Module):
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
-        known = learner.knowledge
+        known = learner.state
         # A copy on the CPU, in the plain memory order: the learner itself is not touched.
         predictor: Predictor = copy.deepcopy(known.predictor).cpu().requires_grad_(False).eval()
         predictor.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
@@ -101,9 +101,9 @@ class DeployedPredictor(nn.Module):
         levels = pixels.permute(0, 3, 1, 2)
         levels = grey(levels) if self.channels == 1 else levels.float()
         images = centre(levels, self.height, self.width) / LEVELS
-        scores, typicality = self.predictor(images)
+        scores, margin_score = self.predictor(images)
         probabilities = torch.softmax(scores.double(), dim=1)
-        return probabilities.float(), probabilities.argmax(1), typicality.float()
+        return probabilities.float(), probabilities.argmax(1), margin_score.float()
 
 
 def grey(levels: Tensor) -> Tensor:

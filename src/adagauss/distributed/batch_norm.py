@@ -73,7 +73,7 @@ class _Normalised(torch.autograd.Function):
         if own:
             _, mean, inverse = torch.native_batch_norm(inputs, None, None, None, None, True, 0.0, eps)
             row[:width], row[width:-1], row[-1] = mean, inverse.double().pow(-2) - eps, own
-        mean, variance, number = merged_moments(processes.everyones(row))
+        mean, variance, number = merged_moments(processes.all_gather(row))
         mean, variance = mean.to(row.device, torch.float32), variance.float()
         if own:
             outputs = torch.native_batch_norm(inputs, weight, bias, mean, variance, False, 0.0, eps)[0]

@@ -62,9 +62,9 @@ class Processes:
         """Where what is sent must be."""
         return torch.device("cpu") if self.fabric is None else self.fabric.device
 
-    def divide(self, number: int) -> Division:
+    def divide(self, number: int) -> Sharding:
         """A batch of so many rows, of which every process has its share."""
-        return Division.turns(number, self)
+        return Sharding.turns(number, self)
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -72,7 +72,7 @@ class Processes:
             dist.all_reduce(tensor)
         return tensor
 
-    def everyones(self, tensor: Tensor) -> Tensor:
+    def all_gather(self, tensor: Tensor) -> Tensor:
         """(W, ...) the tensors of all processes, which have one shape."""
         return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
 
@@ -99,7 +99,7 @@ class Processes:
             name: found[0][name] if found else torch.empty(shape, dtype=getattr(torch, kind.rpartition(".")[2]))
             for name, (shape, kind) in shapes.items()
         }
-        self.equalise(tensors.values())
+        self.sync(tensors.values())
         return tensors, facts
 
     @contextmanager
@@ -117,7 +117,7 @@ class Processes:
             copied.write_bytes(content)
             yield copied
 
-    def equalise(self, tensors: Iterable[Tensor]) -> None:
+    def sync(self, tensors: Iterable[Tensor]) -> None:
         """Give all processes the numbers of the first: different processors round differently."""
         if self.alone:
             return
@@ -138,9 +138,9 @@ class Processes:
         other = {name: found[name].new_zeros(size) for name, size in sizes.items() if list(found[name].shape) != size}
         if other:
             module.load_state_dict({**found, **other})
-        self.equalise(module.state_dict().values())
+        self.sync(module.state_dict().values())
 
-    def require_same(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
+    def check_in_sync(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
         """Raise in every process unless all of them find the same ``facts`` about ``of``."""
         if self.alone:
             return
@@ -156,7 +156,7 @@ class Processes:
 
 
 @dataclass(frozen=True)
-class Division:
+class Sharding:
     """Every process knows how large a batch is and which process holds each of its rows; it has only its own.
 
     >>> from adagauss.distributed.processes import Processes
@@ -169,7 +169,7 @@ class Division:
     processes: Processes
 
     @classmethod
-    def turns(cls, number: int, processes: Processes) -> Division:
+    def turns(cls, number: int, processes: Processes) -> Sharding:
         """Processes take turns: their shares differ by one row at the most."""
         return cls(torch.arange(number) % processes.world, processes)
 
@@ -193,12 +193,12 @@ class Division:
         place = torch.argsort(torch.argsort(self.owners, stable=True))
         return rows.index_select(0, place.to(rows.device))
 
-    def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Division]:
+    def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Sharding]:
         """Some rows of the batch, as they are held: those of this process among them, and who holds each."""
         place = torch.full((len(self),), -1)
         place[self.rows] = torch.arange(len(self.rows))
         mine = place[positions]
-        return own[mine[mine >= 0].to(own.device)], Division(self.owners[positions], self.processes)
+        return own[mine[mine >= 0].to(own.device)], Sharding(self.owners[positions], self.processes)
 
 
 def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:

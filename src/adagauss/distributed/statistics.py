@@ -19,7 +19,7 @@ def add_shared(
         bank.add(features, [classes[target] for target in targets.tolist()])
         return
     rows = processes.divide(len(features)).rows
-    own = bank.emptied()
+    own = bank.empty_like()
     own.add(features[rows.to(features.device)], [classes[target] for target in targets.cpu()[rows].tolist()])
     for part in _of_all(own, classes, processes):
         bank.merge(part)
@@ -35,7 +35,7 @@ def _of_all(own: ClassGaussians, classes: Sequence[Label], processes: Processes)
     if own.covariance != "shared":  # one row for each class
         packed = own.packed.new_zeros(len(classes), own.form.width)
         packed[places] = own.packed
-    pairs = zip(processes.everyones(table), processes.everyones(packed), strict=True)
+    pairs = zip(processes.all_gather(table), processes.all_gather(packed), strict=True)
     return [_bank_of(one, rows, classes, own) for one, rows in pairs]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import affine_ridge, sample_covariance
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, mlp, train
 from adagauss.drift.affine import AffineMap
@@ -56,7 +56,7 @@ class Adapter(Drift):
     """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse, or if
     Gaussians collapse under ψ."""
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         old, new, _ = now.pairs(self.views)
         taught = self._taught(now).to(old.device)
         mapping = self.train_map(now, old[taught], new[taught])

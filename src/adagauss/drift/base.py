@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from adagauss.core.config import Need, Part
+from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 
 
@@ -14,7 +14,7 @@ class Moved(NamedTuple):
     """The old classes in the latent space of the new extractor, and the state that the drift needs in the next task."""
 
     memory: ClassGaussians
-    state: Learned | None = None
+    state: State | None = None
     warning: str | None = None
     """A sentence on what went wrong and how to mend it."""
 
@@ -29,10 +29,10 @@ class Drift(Part):
     role: ClassVar[str] = "drift"
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
-    def update(self, memory: ClassGaussians, now: CurrentTask, before: Learned | None) -> Moved:
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         """Called from the second task on; ``before`` is the state it returned after the last task."""
         return Moved(self.move(memory, now))
 
@@ -47,7 +47,7 @@ class NoDrift(Drift):
     kind = "none"
 
     @property
-    def requires(self) -> frozenset[Need]:
+    def requires(self) -> frozenset[Requirement]:
         return frozenset()
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:

@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import ridge
 from adagauss.core.task import CurrentTask
@@ -42,8 +42,8 @@ class DualProjection(Drift):
     """Augmented copies of the task from which P is estimated; 0: the plain images."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.COVARIANCES})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.COVARIANCES})
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)

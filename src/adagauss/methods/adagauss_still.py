@@ -18,7 +18,7 @@ from adagauss.backbones import BackboneConfig
 from adagauss.classifiers import Bayes
 from adagauss.classifiers.exact import ExactRidge
 from adagauss.classifiers.together import Together
-from adagauss.core.calibration import Assessment
+from adagauss.core.calibration import Holdout
 from adagauss.methods.adagauss import PAPER, REFERENCE, without
 from adagauss.methods.adagauss_plus import adagauss_plus
 from adagauss.methods.base import Method, register_method
@@ -40,5 +40,5 @@ def adagauss_still() -> Method:
     return adagauss_plus().with_changes(
         backbone=BackboneConfig(companion=patches),
         classifier=Together(moving=Bayes(tied=0.5, log_det=True), still=ExactRidge()),
-        evidence=Assessment(of_training=0.05),
+        evidence=Holdout(of_training=0.05),
     )

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
 from adagauss.classifiers import Classifier
-from adagauss.core.calibration import Assessment
-from adagauss.core.config import Config, Layer, Need, Part, Resolved, check_needs, part_of, resolve
+from adagauss.core.calibration import Holdout
+from adagauss.core.config import Config, Layer, Part, Requirement, Resolved, check_requirements, part_of, resolve
 from adagauss.data.augment import Augmentation
 from adagauss.drift import Drift
 from adagauss.errors import unknown_name
@@ -33,11 +33,11 @@ class Method(Config):
     memory: Annotated[Memory, part_of("memory")]
     drift: Annotated[Drift, part_of("drift")]
     classifier: Annotated[Classifier, part_of("classifier")]
-    evidence: Annotated[Assessment, part_of("evidence")] = Field(default_factory=Assessment)
+    evidence: Annotated[Holdout, part_of("evidence")] = Field(default_factory=Holdout)
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Method:
-        check_needs(self.acting(), self.given())
+        check_requirements(self.acting(), self.given())
         return self
 
     def acting(self) -> list[Part]:
@@ -46,9 +46,9 @@ class Method(Config):
         return [part for _, part in self.parts() if not (frozen and isinstance(part, Term))]
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         """Why a task may not bring more images of a class that is known already; None: it may."""
-        reasons = ((part, part.against_known_classes) for part in self.acting())
+        reasons = ((part, part.why_no_known_classes) for part in self.acting())
         return next((f"{part.role} {part.kind!r} {reason}" for part, reason in reasons if reason), None)
 
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -69,9 +69,9 @@ class Method(Config):
     @property
     def still(self) -> bool:
         """Whether features never change after the first task."""
-        return Need.STILL_FEATURES in self.representation.provides | self.given()
+        return Requirement.FROZEN_FEATURES in self.representation.provides | self.given()
 
-    def given(self) -> frozenset[Need]:
+    def given(self) -> frozenset[Requirement]:
         """What the network provides."""
         rectified = self.backbone.features is None and backbone_info(self.backbone.name).non_negative
         still = (
@@ -80,9 +80,9 @@ class Method(Config):
             and isinstance(self.representation.reparameterisation, NoReparameterisation)
         )
         found = {
-            Need.NON_NEGATIVE: rectified,
-            Need.STILL_FEATURES: still,
-            Need.COMPANION: self.backbone.companion is not None,
+            Requirement.NON_NEGATIVE: rectified,
+            Requirement.FROZEN_FEATURES: still,
+            Requirement.COMPANION: self.backbone.companion is not None,
         }
         return frozenset(need for need, is_there in found.items() if is_there)
 

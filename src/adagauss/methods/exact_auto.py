@@ -15,7 +15,7 @@ both can be weighed anew in each task from the same sums.
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
-from adagauss.backbones.frozen import StillOptions
+from adagauss.backbones.frozen import FrozenOptions
 from adagauss.backbones.registry import backbone_info
 from adagauss.classifiers.exact import ExactBest
 from adagauss.drift import NoDrift
@@ -40,7 +40,7 @@ STRENGTHS, SHRINKAGES = (100.0, 1000.0), (0.3, 0.85)
 def exact_auto() -> Method:
     """Both kinds of features, or patches alone where no pretrained network is installed."""
     installed = backbone_info("efficientnet_lite0").available
-    options = StillOptions() if installed else StillOptions(pretrained=None)
+    options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
     return Method(
         backbone=BackboneConfig(name="still", features=None, options=options),
         representation=untrained(),

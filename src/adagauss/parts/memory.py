@@ -9,10 +9,10 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
-from adagauss.core.config import Need, Part
+from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import RANK, ClassGaussians, new_bank
 from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
-from adagauss.core.state import Groups, Learned
+from adagauss.core.state import Groups, State
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.distributed.statistics import add_shared
@@ -23,7 +23,7 @@ class Remembered(NamedTuple):
     """A bank with the classes of one more task, and the state that the memory needs in the next task."""
 
     bank: ClassGaussians
-    state: Learned | None = None
+    state: State | None = None
 
 
 class Memory(Part):
@@ -42,7 +42,7 @@ class Memory(Part):
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
         """Refuse, before any training, a task whose classes could not be stored; ``known`` are stored already."""
 
-    def update(self, bank: ClassGaussians, now: CurrentTask, before: Learned | None) -> Remembered:
+    def update(self, bank: ClassGaussians, now: CurrentTask, before: State | None) -> Remembered:
         """A new bank with the current classes added; ``before`` is the state returned after the last task."""
         return Remembered(self.add(bank, now))
 
@@ -60,7 +60,7 @@ class Memory(Part):
         larger.merge(other)
         return larger
 
-    def regrouped(self, bank: ClassGaussians, groups: Groups) -> ClassGaussians:
+    def remap_classes(self, bank: ClassGaussians, groups: Groups) -> ClassGaussians:
         """A new bank after classes were forgotten or joined: by the law of total covariance, as if always one."""
         if not len(bank):
             return bank
@@ -91,15 +91,15 @@ class MeanMemory(Memory):
     """Compute statistics over one augmented copy of the images instead of the plain images (EFC)."""
 
     @property
-    def provides(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def provides(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
     def add(self, bank: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         return self.joined(bank, self.estimate(bank, now))
 
     def estimate(self, bank: ClassGaussians, now: CurrentTask, power: float | None = None) -> ClassGaussians:
         """Statistics of the current classes, from features raised to ``power`` if given."""
-        new = bank.emptied()
+        new = bank.empty_like()
         plain: str | int = 0 if self.augmented else "test"
         for view in (plain, "flip") if self.flips else (plain,):
             features = now.features(view)
@@ -137,13 +137,18 @@ class GaussianMemory(MeanMemory):
         return self
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.NON_NEGATIVE} if self.tukey is not None else ())
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.NON_NEGATIVE} if self.tukey is not None else ())
 
     @property
-    def provides(self) -> frozenset[Need]:
-        kinds = {"shared": {Need.SPREAD}, "low_rank": {Need.SPREAD, Need.COVARIANCES, Need.FACTORS}}
-        return frozenset({Need.MEANS} | kinds.get(self.covariance, {Need.SPREAD, Need.COVARIANCES}))
+    def provides(self) -> frozenset[Requirement]:
+        kinds = {
+            "shared": {Requirement.SPREAD},
+            "low_rank": {Requirement.SPREAD, Requirement.COVARIANCES, Requirement.FACTORS},
+        }
+        return frozenset(
+            {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.SPREAD, Requirement.COVARIANCES})
+        )
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         return new_bank(size, self.covariance, device, self.rank)

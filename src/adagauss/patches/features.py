@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.core.config import Config
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.errors import ConfigError, DataError
 from adagauss.patches.dictionary import CONTRAST_FLOOR, check_fits, windows
 
@@ -76,7 +76,7 @@ class PatchSettings(Config):
         return [self.filters // sizes + (index < self.filters % sizes) for index in range(sizes)]
 
 
-class PatchFeatures(Learned):
+class PatchFeatures(State):
     """Images in 0..1 to pooled answers of a dictionary: nothing in it is trained.
 
     For a patch p and direction d: s = zca(normalise_contrast(p))·d. A feature is the mean of max(0, s − α) or of

@@ -134,8 +134,8 @@ def _caution(runs: Sequence[Gathered]) -> str:
 
 
 def _kept(learner: Learner, method: str) -> Markup:
-    rows = [[one.place, f"{one.size:,}", one.words] for one in kept(learner.knowledge)]
-    alone = single_images(learner.knowledge)
+    rows = [[one.place, f"{one.size:,}", one.words] for one in kept(learner.state)]
+    alone = single_images(learner.state)
     warnings = []
     if method_info(method).joint:
         warnings.append("This method is an upper bound: it was trained on the images of all tasks together.")

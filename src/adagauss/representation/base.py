@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from adagauss.backbones import IncrementalHead, Network
 from adagauss.backbones.head import HeadKind
-from adagauss.core.config import Need, Part, part_of
+from adagauss.core.config import Part, Requirement, part_of
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import History, Recipe, train
 from adagauss.data.images import Label
@@ -84,12 +84,12 @@ class Representation(Part):
         return self
 
     @property
-    def provides(self) -> frozenset[Need]:
-        given = {Need.LINEAR_HEAD} if self.head == "linear" else set()
+    def provides(self) -> frozenset[Requirement]:
+        given = {Requirement.LINEAR_HEAD} if self.head == "linear" else set()
         if self.later is None:
-            given.add(Need.STILL_FEATURES)
+            given.add(Requirement.FROZEN_FEATURES)
         elif self.heads == "keep":
-            given.add(Need.KEPT_HEADS)
+            given.add(Requirement.KEPT_HEADS)
         return frozenset(given)
 
     def subparts(self) -> Iterator[tuple[str, Part]]:
@@ -99,7 +99,7 @@ class Representation(Part):
         for name, term in self.terms.items():
             yield f"terms/{name}", term
 
-    def shares(self, before: Mapping[str, Learned]) -> dict[str, Tensor]:
+    def shares(self, before: Mapping[str, State]) -> dict[str, Tensor]:
         """Tensors of earlier tasks that the terms let other parts read."""
         shared: dict[str, Tensor] = {}
         for name, term in self.terms.items():
@@ -120,7 +120,7 @@ class Representation(Part):
         classes = [task for task in tasks if task]
         return head.select([[row for row, label in enumerate(task) if label in kept] for task in classes])
 
-    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> Trained:
+    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> Trained:
         """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""
         recipe = self.first if now.first else self.later
         if recipe is None:
@@ -147,13 +147,13 @@ class Representation(Part):
             network.head.drop_auxiliary()
         return Trained(history, parts)
 
-    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, Learned]) -> LiveParts:
+    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> LiveParts:
         reparameterisation = self.reparameterisation.start(now, before.get("reparameterisation"))
         terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
         augmentation = self.label_augmentation.start(now, before.get("label_augmentation"))
         return now.runtime.place(LiveParts(terms, augmentation, reparameterisation))
 
-    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, Learned]:
+    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
         """Let the parts measure the finished task; returns their states for the next task by name."""
         live = {
             "label_augmentation": parts.label_augmentation,

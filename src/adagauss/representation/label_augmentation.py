@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core.config import Part
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.errors import DataError
 from adagauss.representation.live import Live
@@ -45,7 +45,7 @@ class LabelAugmentation(Part):
         """Number of auxiliary labels in a task with ``classes`` classes."""
         return 0
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveAugmentation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveAugmentation:
         """The augmentation for this task; ``before`` is the state it returned after the last task."""
         return _PureAugmentation(self, len(now.classes), now.first)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 
 
@@ -19,6 +19,6 @@ class Live(nn.Module):
     def begin_epoch(self) -> None:
         """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
 
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Learned | None:
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
         """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
         return None

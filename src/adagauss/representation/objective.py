@@ -12,7 +12,7 @@ from adagauss.backbones import Network
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Objective, Recipe
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.representation.label_augmentation import LiveAugmentation
 from adagauss.representation.reparameterisation import LiveReparameterisation
 from adagauss.representation.step import LiveTerm, Step
@@ -90,7 +90,7 @@ class TaskObjective(Objective):
                 losses[name] = self.weights[name] * value
         return losses
 
-    def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Division]:
+    def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Sharding]:
         """The batch after label augmentation, and who holds what of it.
 
         A label augmentation may mix any images, so it is given those of all processes.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.data.augment import to_float
 from adagauss.errors import ConfigError
@@ -26,7 +26,7 @@ class ParallelConvolutions(Reparameterisation):
 
     kind = "parallel_convolutions"
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
         extractor = now.network.extractor
         convolutions = adaptable(extractor)
         if not convolutions:

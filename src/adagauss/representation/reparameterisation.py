@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from adagauss.core.config import Part
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.representation.live import Live
 
@@ -22,7 +22,7 @@ class Reparameterisation(Part):
 
     role: ClassVar[str] = "reparameterisation"
 
-    def start(self, now: CurrentTask, before: Learned | None) -> LiveReparameterisation:
+    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
         """Prepare ``now.network``; ``before`` is the state returned after the last task."""
         return LiveReparameterisation()
 

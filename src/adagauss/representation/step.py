@@ -13,9 +13,9 @@ from torch import Tensor
 
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.representation.live import Live
 
 
@@ -38,7 +38,7 @@ class Step:
     detach: bool = False
     originals: int | None = None
     """Number of images before label augmentation; None without label augmentation."""
-    division: Division | None = None
+    division: Sharding | None = None
     """Which process holds each image; None if this one holds all."""
 
     @cached_property
@@ -95,7 +95,7 @@ class Term(Part):
     role: ClassVar[str] = "term"
     weight: NonNegativeFloat = 1.0
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         """The term for this task; ``before`` is the state it returned after the last task."""
         return _PureTerm(self)
 
@@ -103,7 +103,7 @@ class Term(Part):
         """The unweighted loss; None if the term does not apply."""
         raise TypeError(f"{type(self).__name__} must define loss or start")
 
-    def shares(self, before: Learned) -> dict[str, Tensor]:
+    def shares(self, before: State) -> dict[str, Tensor]:
         """Tensors of its state that other parts may read while a task is learned."""
         return {}
 

@@ -22,7 +22,7 @@ from adagauss.runs.rehearsal import Rehearsal
 from adagauss.runs.results import RunResult
 from adagauss.runs.runner import run
 from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
-from adagauss.utils.process import memory_is_full
+from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Reporter
 
 TRACEBACK = "error.txt"
@@ -91,7 +91,7 @@ def attempt(cell: Cell, dataset: Callable[[], Dataset], reporter: Reporter) -> O
     except OSError as error:
         return Outcome(failure=CheckpointError(f"{error.filename or cell.folder}: {error.strerror or error}"))
     except Exception as error:
-        if memory_is_full(error):
+        if is_out_of_memory(error):
             return Outcome(failure=WorkerError("the memory is full: run fewer cells at once, or a smaller network"))
         with suppress(OSError):
             cell.folder.mkdir(parents=True, exist_ok=True)

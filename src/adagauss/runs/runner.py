@@ -67,7 +67,7 @@ def run(
     wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
     dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
     stream = make_stream(config, dataset)
-    processes.require_same(lambda: fingerprints(dataset), "data")
+    processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
     runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
@@ -244,8 +244,8 @@ def _evaluate(
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         images_per_second=len(targets) / seconds,
-        bytes_per_class=learner.knowledge.bytes_per_class,
-        other_state_bytes=learner.knowledge.part_bytes,
+        bytes_per_class=learner.state.bytes_per_class,
+        other_state_bytes=learner.state.part_bytes,
         history=tuple(report.history),
     )
     if learner.runtime.processes.first:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from adagauss.core.config import existing
 from adagauss.data.folders import folders_in, image_files
 from adagauss.errors import DataError
-from adagauss.inputs.files import existing
 from adagauss.shards.example import MOST_BYTES, Example, ShardError
 from adagauss.shards.tables import array_examples, parquet_examples
 from adagauss.shards.tars import Bad, tar_examples

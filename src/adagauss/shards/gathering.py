@@ -82,7 +82,7 @@ def gather(
     in_model = finished_in(learner.about)
     with locked(folder):
         orders = Orders(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
-        nothing = nothing_gathered(learner.method, learner.knowledge, learner.runtime)
+        nothing = nothing_gathered(learner.method, learner.state, learner.runtime)
         found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
         assert found.stock is not None
         if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):

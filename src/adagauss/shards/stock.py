@@ -14,15 +14,15 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from adagauss.classifier import check_one_kind
 from adagauss.core.learner_state import UNFIT
 from adagauss.data.images import Label
 from adagauss.errors import CheckpointError, DataError
-from adagauss.estimator.labels import check_one_kind
 from adagauss.gathered import Gathered
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard
 from adagauss.utils.checkpoint import load_tensors, save_tensors
-from adagauss.utils.files import remove_lastingly
+from adagauss.utils.files import remove_durably
 
 KIND = "gathered"
 TOTAL, PART, FEATURES = "total.safetensors", "part-", "features.safetensors"
@@ -118,14 +118,14 @@ class Stock:
         if not self.finished:
             return
         save_tensors(self.folder / TOTAL, KIND, self.total.tensors(), {**self.total.facts(), NOTE: self.finished})
-        remove_lastingly(self.folder, self._written)
+        remove_durably(self.folder, self._written)
         self._written = []
 
     def clear(self, features: bool = True) -> None:
         """Remove all of it: it is in the model."""
-        remove_lastingly(self.folder, [self.folder / TOTAL, *self.folder.glob(f"{PART}*.safetensors")])
+        remove_durably(self.folder, [self.folder / TOTAL, *self.folder.glob(f"{PART}*.safetensors")])
         if features:
-            remove_lastingly(self.folder, [self.folder / FEATURES])
+            remove_durably(self.folder, [self.folder / FEATURES])
 
 
 def read(path: Path) -> tuple[Gathered, Finished]:

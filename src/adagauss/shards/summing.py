@@ -15,9 +15,9 @@ from adagauss.core.task import CurrentTask
 from adagauss.data.decode import Pixels, decode_image
 from adagauss.data.files import failures, some_named
 from adagauss.data.images import ArrayImages, LabelledImages, PixelScale
+from adagauss.data.inputs import of_shape
 from adagauss.errors import DataError
 from adagauss.gathered import KEY_BITS, Gathered, exact_classifier, nothing_gathered, occasion
-from adagauss.inputs.pictures import of_shape
 from adagauss.shards.example import Example, ShardError
 from adagauss.shards.finding import Shard
 from adagauss.shards.tars import Bad
@@ -50,7 +50,7 @@ def sum_shard(
         workers: threads that decode.
         reporter: is told of every batch.
     """
-    found = Summed(nothing_gathered(learner.method, learner.knowledge, learner.runtime))
+    found = Summed(nothing_gathered(learner.method, learner.state, learner.runtime))
     digest = hashlib.blake2b(digest_size=12)
     taking = _Taking(learner, found, workers)
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
@@ -82,7 +82,7 @@ class _Taking:
     def __post_init__(self) -> None:
         learner = self.learner
         self.flips = exact_classifier(learner.method).flips
-        self.expanded = exact_classifier(learner.method).begun(occasion(learner.knowledge, learner.runtime)).expanded
+        self.expanded = exact_classifier(learner.method).begun(occasion(learner.state, learner.runtime)).expanded
 
     def add(self, batch: list[Example], keys: list[bytes]) -> None:
         """Take in what can be decoded; note the rest."""

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from adagauss.data.images import to_uint8_nchw
+from adagauss.data.inputs import OPAQUE
 from adagauss.errors import DataError
-from adagauss.inputs.arrays import OPAQUE
 from adagauss.shards.example import MOST_BYTES, Example, ShardError, plain_label
 from adagauss.shards.tars import Bad
 from adagauss.utils.files import open_regular

@@ -16,7 +16,7 @@ from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard
 from adagauss.shards.stock import write_part
 from adagauss.shards.summing import sum_shard
-from adagauss.utils.process import memory_is_full
+from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
@@ -78,7 +78,7 @@ def work(
     except OSError as error:
         return Done(failure=f"{error.filename or shard.name}: {error.strerror or error}", damaged=True)
     except Exception as error:
-        if not memory_is_full(error):
+        if not is_out_of_memory(error):
             raise
         return Done(failure=f"{shard.name}: the memory is full: give fewer --jobs")
     example = next((f"{name}: {reason}" for name, reason in found.bad.items()), "")

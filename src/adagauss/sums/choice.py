@@ -10,8 +10,8 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from adagauss.core.calibration import TEMPERATURES, best_temperature, surprises
-from adagauss.core.state import Groups, Learned
+from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
+from adagauss.core.state import Groups, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.sums.discriminant import Discriminant
 from adagauss.sums.linear import Linear, Rule
@@ -45,7 +45,7 @@ class Strength(NamedTuple):
 Candidates = Sequence[Strength | Discriminant]
 
 
-class Choice(Learned):
+class Choice(State):
     """Candidates for how scores are solved from the sums, and how well each did on the images of all tasks so far.
 
     A candidate is a rule and a weight for each group of features; all features are at one deviation within classes
@@ -66,7 +66,7 @@ class Choice(Learned):
         "tried": "n",
         "images": "",
     }
-    keeps: ClassVar[str] = "how many images each rule got right, and how surprised it was, over all classes together"
+    contents: ClassVar[str] = "how many images each rule got right, and how surprised it was, over all classes together"
 
     def __init__(self, rules: Candidates, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
@@ -128,14 +128,14 @@ class Choice(Learned):
             )
         for index, scores in found.items():
             self.hits[index] += (scores.argmax(1) == targets.to(scores.device)).sum()
-            right, second = surprises(scores, targets)
+            right, second = nll(scores, targets)
             self.surprise[index] += right.sum(0).to(self.surprise)
             self.second[index] += second.sum(0).to(self.second)
         self.images += len(targets)
         self.tried &= self.hits >= self.hits[self.tried].max() - TRAILING * float(self.images) ** 0.5
         return found[self.best] / self.temperature, targets
 
-    def regrouped(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: Groups) -> Self:
         """What was found out is about all classes together."""
         return self
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Groups, Learned
+from adagauss.core.state import Groups, State
 from adagauss.errors import DataError
 from adagauss.sums.packed import (
     BLOCK,
@@ -39,7 +39,7 @@ NOISE = 16.0
 """How often the share that is left of a sum may be left of a sum of squares; both are sums of random signs."""
 
 
-class FeatureSums(Learned):
+class FeatureSums(State):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
     ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
@@ -50,7 +50,7 @@ class FeatureSums(Learned):
     """
 
     axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
-    keeps: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "the sum of the products of all features, over the images of all classes together; the number of images and "
         "the sum of the features of each class"
     )

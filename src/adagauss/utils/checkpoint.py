@@ -112,7 +112,7 @@ def load_tensors(
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
-def noted_digest(path: Path) -> str:
+def stored_digest(path: Path) -> str:
     """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
     with _opened(path) as file:
         header, _ = _header(file, path, "file")

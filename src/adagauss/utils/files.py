@@ -39,7 +39,7 @@ class IrregularFileError(DataError):
         self.kind = kind
 
 
-def irregular(mode: int) -> str | None:
+def file_kind_error(mode: int) -> str | None:
     """What kind of non-regular file an ``st_mode`` describes; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
@@ -60,7 +60,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def _require_regular(path: Path, mode: int) -> None:
-    kind = irregular(mode)
+    kind = file_kind_error(mode)
     if kind is not None:
         raise IrregularFileError(path, kind)
 
@@ -125,7 +125,7 @@ def move_atomically(source: Path, target: Path) -> None:
         _sync_folder(source.parent)
 
 
-def remove_lastingly(folder: Path, paths: Iterable[Path]) -> None:
+def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
     """Remove files of a folder, so that they do not come back after a power cut; missing ones are passed over."""
     for path in paths:
         path.unlink(missing_ok=True)

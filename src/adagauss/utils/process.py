@@ -39,7 +39,7 @@ def _on_glibc() -> bool:
         return False
 
 
-def memory_is_full(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that no memory was left: Python's own, or torch's for a CPU or a GPU.
 
     >>> memory_is_full(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"))
@@ -55,7 +55,7 @@ TURNS = "3000"
 OWN_SPIN_CHOICE = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
-def wait_shortly() -> bool:
+def limit_openmp_spin() -> bool:
     """Let threads of GNU's OpenMP, which torch uses on Linux, sleep soon; returns whether this was set.
 
     A thread that waits in a loop keeps its core from the one that it waits for, if other programs use the rest:

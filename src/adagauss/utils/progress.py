@@ -243,7 +243,7 @@ HARMLESS_FORMATS = frozenset("\u200c\u200d")
 """Joiners: part of Persian words and of composed emoji, without effect on the text around them."""
 
 
-def visible(name: object) -> str:
+def escape_control_chars(name: object) -> str:
     r"""Text in which whatever is no character to read is written as an escape.
 
     Control characters and escape sequences, line ends, marks that turn the direction of text, and bytes that are no
@@ -264,7 +264,7 @@ def clipped(name: object, width: int, *, keep_end: bool = False) -> str:
     """
     # A name of megabytes is cut before it is looked at, letter by letter; some letters take no column.
     text = str(name)
-    shown = visible(text[-4 * width :] if keep_end else text[: 4 * width])
+    shown = escape_control_chars(text[-4 * width :] if keep_end else text[: 4 * width])
     if len(text) <= 4 * width and columns(shown) <= width:
         return shown
     letters = list(reversed(shown)) if keep_end else list(shown)

@@ -18,7 +18,7 @@ from adagauss.deploy.serve.jobs import Job, JobReporter
 from adagauss.deploy.serve.limits import Limits
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Model
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 
 PICTURE = {"Content-Type": "image/png"}

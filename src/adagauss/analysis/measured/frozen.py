@@ -12,7 +12,7 @@ from adagauss.analysis.visits import task_mean
 from adagauss.backbones import Network
 from adagauss.backbones.extractor import folded
 from adagauss.classifiers.base import MemoryClassifier
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import by_rows
 from adagauss.data.stream import TaskStream
@@ -35,7 +35,7 @@ class Still:
 def measure_frozen(folder: RunFolder, config: RunConfig, stream: TaskStream, reporter: Reporter) -> Tables:
     """``frozen.accuracy`` (1,) over all finished tasks, and ``frozen.plane_*`` as of the last network."""
     classifier = config.method.classifier
-    if not isinstance(classifier, MemoryClassifier) or Need.COMPANION in classifier.requires:
+    if not isinstance(classifier, MemoryClassifier) or Requirement.COMPANION in classifier.requires:
         raise UnsupportedError(f"the classifier {classifier.kind} does not follow from Gaussians alone")
     runtime = Runtime(config.runtime, config.seed, reporter)
     last = folder.finished_tasks() - 1

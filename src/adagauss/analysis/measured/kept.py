@@ -18,7 +18,7 @@ from adagauss.analysis.measured.quantities import Quantity
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.runs.environment import DATA
 from adagauss.runs.folder import RunFolder
-from adagauss.utils.checkpoint import load_tensors, noted_digest, save_tensors
+from adagauss.utils.checkpoint import load_tensors, save_tensors, stored_digest
 
 VERSION = 2
 """Of the definitions: what was measured with other ones is measured again."""
@@ -61,5 +61,5 @@ def _source(folder: RunFolder) -> dict[str, Any]:
     return {
         "version": VERSION,
         "data": hashlib.sha256(data.encode()).hexdigest(),
-        "checkpoints": [noted_digest(path) if path.exists() else "" for path in files],
+        "checkpoints": [stored_digest(path) if path.exists() else "" for path in files],
     }

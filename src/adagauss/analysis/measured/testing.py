@@ -18,9 +18,9 @@ from adagauss.analysis.visits import task_mean
 from adagauss.classifiers.base import Classifier, MemoryClassifier
 from adagauss.classifiers.linear import SampledLinear
 from adagauss.core import linalg
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.task import Occasion
+from adagauss.core.task import FitContext
 
 HEAD = SampledLinear(recipe=SampledLinear().recipe.with_changes(batch_size=512))
 """The published code's linear head, 30 epochs of 10,000 samples, in larger batches: a quarter of the steps will do."""
@@ -44,11 +44,15 @@ def accuracies(
     features: Tensor,
     targets: Tensor,
     sizes: Sequence[int],
-    now: Occasion,
+    now: FitContext,
 ) -> Tensor:
     """(6,) accuracy of the run's classifier with each of `BANKS`; NaN if it does not follow from the memory alone."""
     found = torch.full((len(BANKS),), torch.nan, dtype=torch.float64)
-    if not isinstance(classifier, MemoryClassifier) or not classifier.cheap or Need.COMPANION in classifier.requires:
+    if (
+        not isinstance(classifier, MemoryClassifier)
+        or not classifier.cheap
+        or Requirement.COMPANION in classifier.requires
+    ):
         return found
     for place, name in enumerate(BANKS):
         if name in banks:
@@ -70,7 +74,7 @@ def squared_distances_by_class(bank: ClassGaussians, features: Tensor, *, publis
     return _mean_rows(lambda some: linalg.squared_distances(some, whitening), features)
 
 
-def logits_by_class(bank: ClassGaussians, features: Tensor, now: Occasion) -> Tensor:
+def logits_by_class(bank: ClassGaussians, features: Tensor, now: FitContext) -> Tensor:
     """(C,): mean over all images of the logits of a linear head trained on samples of the Gaussians."""
     scorer = HEAD.of_memory(bank, now)
     with torch.inference_mode():

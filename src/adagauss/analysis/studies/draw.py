@@ -15,7 +15,7 @@ from adagauss.errors import ConfigError
 from adagauss.runs.compare import comma_separated
 from adagauss.runs.folder import RunFolder
 from adagauss.utils.files import write_atomically
-from adagauss.utils.progress import Reporter, visible
+from adagauss.utils.progress import Reporter, escape_control_chars
 
 FIGURES = ("png", "svg")
 STUDY = "{study}"
@@ -122,7 +122,7 @@ def _told(reasons: Mapping[str, str]) -> str:
     """Reasons, each with the groups that it keeps away."""
     by_reason: dict[str, list[str]] = {}
     for label, reason in reasons.items():
-        by_reason.setdefault(reason, []).append(visible(label))
+        by_reason.setdefault(reason, []).append(escape_control_chars(label))
     return "; ".join(f"{', '.join(labels)} ({reason})" for reason, labels in by_reason.items())
 
 
@@ -142,4 +142,4 @@ def table(rows: Sequence[Row], protocol: str = "") -> str:
 
 
 def _text(value: str | float) -> str:
-    return visible(value) if isinstance(value, str) else f"{value:.10g}"
+    return escape_control_chars(value) if isinstance(value, str) else f"{value:.10g}"

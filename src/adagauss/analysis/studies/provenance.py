@@ -12,7 +12,7 @@ from adagauss.analysis.studies.base import Groups
 from adagauss.errors import ConfigError
 from adagauss.runs.environment import code_name
 from adagauss.runs.results import ProtocolFacts
-from adagauss.utils.progress import visible
+from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def summary(groups: Groups) -> str:
     first = all_runs(groups)[0]
     protocol = protocol_of(first)
     scale = "" if first.config.scale == "cpu" else f", {first.config.scale} scale"
-    return f"{visible(protocol.title)}{scale}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
+    return f"{escape_control_chars(protocol.title)}{scale}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
 
 
 def sign(figure: Figure, title: str, lines: Iterable[str], command: str) -> None:
@@ -107,7 +107,7 @@ def sign(figure: Figure, title: str, lines: Iterable[str], command: str) -> None
     width, height = figure.get_size_inches()
     wrapped = [part for line in lines if line for part in _wrapped(line, width)]
     if command:
-        wrapped += _wrapped(visible(command)[:LONGEST_COMMAND], width)
+        wrapped += _wrapped(escape_control_chars(command)[:LONGEST_COMMAND], width)
     strip = LINE * len(wrapped) + 0.1
     figure.set_size_inches(width, height + strip)
     share = strip / (height + strip)

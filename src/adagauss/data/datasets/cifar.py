@@ -14,7 +14,7 @@ import torch
 from adagauss.data.dataset import Dataset, ReadOptions, how_to_get, register_dataset
 from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.pickles import load_plain_pickle
+from adagauss.data.pickles import read_plain_pickle
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
@@ -108,7 +108,7 @@ def _load(file: Path, name: str) -> dict[str, Any]:
     with open_regular(require(file, name)) as stream:
         if hashlib.file_digest(stream, "md5").hexdigest() != _MD5[f"{file.parent.name}/{file.name}"]:
             logger.warning("%s: %s is not the official file (its MD5 differs)", name, file)
-    content = load_plain_pickle(file)
+    content = read_plain_pickle(file)
     if not isinstance(content, dict):
         raise _damaged(name, file, "it does not hold a dictionary")
     return {_text(key) if isinstance(key, bytes) else key: value for key, value in content.items()}

@@ -16,7 +16,7 @@ from adagauss.deploy.serve import changing, page, reading
 from adagauss.deploy.serve.guard import Guard
 from adagauss.deploy.serve.server import Server
 from adagauss.errors import AdagaussError, CheckpointError, UnsupportedError
-from adagauss.names import visible
+from adagauss.utils.progress import escape_control_chars
 
 DESCRIPTION = """\
 An image classifier that is taught class by class. Predictions come from the last saved state while another class is
@@ -59,7 +59,10 @@ def make_app(server: Server) -> FastAPI:
 async def _unfit(request: Request, error: Exception) -> JSONResponse:
     """What is wrong with a request, without repeating its values: some of them cannot be written as an answer."""
     problems = error.errors() if isinstance(error, RequestValidationError) else []
-    detail = [{"loc": [visible(place) for place in one["loc"]], "msg": visible(one["msg"])} for one in problems]
+    detail = [
+        {"loc": [escape_control_chars(place) for place in one["loc"]], "msg": escape_control_chars(one["msg"])}
+        for one in problems
+    ]
     return JSONResponse({"detail": detail}, 422)
 
 

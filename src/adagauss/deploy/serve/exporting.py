@@ -7,10 +7,10 @@ import sys
 from io import BufferedReader
 from pathlib import Path
 
-from adagauss.data.regular import open_regular
 from adagauss.deploy.serve.errors import Refusal
 from adagauss.deploy.serve.store import Store
 from adagauss.errors import AdagaussError
+from adagauss.utils.files import open_regular
 
 SECONDS = 600.0
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import open_regular, remove_lastingly
+from adagauss.utils.files import open_regular, remove_durably
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")
@@ -116,7 +116,7 @@ class History:
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := COPY.fullmatch(path.name))]
         wanted = sorted((number for number, _ in found if number in numbers), reverse=True)[:keep]
         unwanted = [path for number, path in found if number not in wanted]
-        remove_lastingly(self.folder, [*unwanted, self.next_file])
+        remove_durably(self.folder, [*unwanted, self.next_file])
 
     def finish(self, forgotten: Collection[str] = ()) -> None:
         """Delete all copies, after which no change of the list can be undone; some classes are not named any more."""

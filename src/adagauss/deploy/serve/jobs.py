@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from adagauss.deploy.serve.errors import Refusal
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.errors import AdagaussError
-from adagauss.progress import Advance, Reporter
+from adagauss.utils.progress import Advance, Reporter
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from adagauss.classifier import IncrementalClassifier, default_method
 from adagauss.data.decode import Pixels
-from adagauss.data.file_dataset import PHOTO_SIZE
+from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Label
 from adagauss.deploy.serve.limits import Limits
 from adagauss.errors import AdagaussError, DataError, UnsupportedError, unknown_name
-from adagauss.progress import Reporter
+from adagauss.utils.progress import Reporter
 
 TOP = 10
 """Most classes in an answer."""
@@ -160,7 +160,7 @@ class Model:
             return {action: reason for action, reason in self._reasons.items() if reason}
         found = {
             "forget": _reason(lambda: self._copy().forget(self._known(self.names[0]))),
-            "teach more": self.classifier.learner_.method.against_known_classes or "",
+            "teach more": self.classifier.learner_.method.why_no_known_classes or "",
             "onnx": "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'",
         }
         self._reasons.update(found)  # at once: others may be reading

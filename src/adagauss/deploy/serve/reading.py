@@ -14,13 +14,13 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 
 import adagauss
-from adagauss.data.regular import open_regular
 from adagauss.deploy.serve.errors import Refusal
 from adagauss.deploy.serve.history import Action
 from adagauss.deploy.serve.jobs import Job
 from adagauss.deploy.serve.model import TOP, KnownClass, Likely
 from adagauss.deploy.serve.server import Served
 from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
 
 router = APIRouter(prefix="/api")
 CHUNK = 2**20

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from adagauss.atomic import move_atomically, remove_lastingly
 from adagauss.deploy.serve.history import NO_MODEL, Action, Entry, History, digest_of, same_file
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError
+from adagauss.utils.files import move_atomically, remove_durably
 
 UNDO = 10
 
@@ -127,7 +127,7 @@ class Store:
         try:
             self._require_own()
             if entries[-1].after == NO_MODEL:
-                remove_lastingly(self.path.parent, [self.path])
+                remove_durably(self.path.parent, [self.path])
             else:
                 move_atomically(self.history.next_file, self.path)
         except Exception:

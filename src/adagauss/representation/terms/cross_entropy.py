@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.representation.step import Step, Term
 
 
@@ -24,11 +24,11 @@ class CrossEntropy(Term):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS} if self.over == "seen" else ())
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS} if self.over == "seen" else ())
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT if self.over == "seen" else None
 
     def loss(self, step: Step) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import mlp
 from adagauss.losses import Reduction, feature_norm, logit_distillation, squared_error
@@ -24,7 +24,7 @@ class ProjectedDistillation(Term):
     width: PositiveInt = 32
     """d: the projector's hidden layer is d·S wide."""
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return LiveTerm.without_effect() if now.previous is None else _Projected(self, now.network.extractor.size)
 
 
@@ -72,8 +72,8 @@ class LogitDistillation(Term):
     temperature: PositiveFloat = 2.0
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS})
 
     def loss(self, step: Step) -> Tensor | None:
         previous = step.now.previous

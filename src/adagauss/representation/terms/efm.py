@@ -9,9 +9,9 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.representation.step import LiveTerm, Step, Term
 
@@ -42,28 +42,28 @@ class FeatureMatrix(Term):
     """η."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def provides(self) -> frozenset[Need]:
-        return frozenset({Need.FEATURE_MATRIX})
+    def provides(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FEATURE_MATRIX})
 
     def empty_state(self) -> MeasuredMatrix:
         return MeasuredMatrix()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
-        return _InMetric(self, recalled(before, MeasuredMatrix))
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _InMetric(self, as_state(before, MeasuredMatrix))
 
-    def shares(self, before: Learned) -> dict[str, Tensor]:
+    def shares(self, before: State) -> dict[str, Tensor]:
         return {"feature_matrix": before.matrix} if isinstance(before, MeasuredMatrix) else {}
 
 
-class MeasuredMatrix(Common):
+class MeasuredMatrix(SharedState):
     """E as it was measured at the end of a task, over all outputs there were then."""
 
     axes: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
-    keeps: ClassVar[str] = "how much each direction of the features matters, over all classes together"
+    contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
 
     def __init__(self, matrix: Tensor | None = None) -> None:
         super().__init__()

@@ -13,9 +13,9 @@ from torch.func import functional_call
 
 from adagauss.backbones import Extractor
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask, ImageBatches
-from adagauss.distributed.processes import Division
+from adagauss.distributed.processes import Sharding
 from adagauss.representation.fisher import fisher_diagonal, quadratic_penalty
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.cross_entropy import seen_targets
@@ -49,8 +49,8 @@ class ElasticWeights(Term):
     def empty_state(self) -> Importance:
         return Importance()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
-        return _Elastic(self, recalled(before, Importance)) if self.weight else LiveTerm.without_effect()
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _Elastic(self, as_state(before, Importance)) if self.weight else LiveTerm.without_effect()
 
     def measure(self, now: CurrentTask) -> dict[str, Tensor]:
         """F of the current task by parameter name of the extractor."""
@@ -84,7 +84,7 @@ class ElasticWeights(Term):
             yield images, labels[division.rows.to(labels.device)]
 
     def _labels(
-        self, now: CurrentTask, division: Division, images: Tensor, targets: Tensor, generator: torch.Generator
+        self, now: CurrentTask, division: Sharding, images: Tensor, targets: Tensor, generator: torch.Generator
     ) -> Tensor:
         """y of every image of a batch, of which ``images`` are those of this process."""
         if self.labels == "true":
@@ -97,11 +97,11 @@ class ElasticWeights(Term):
         return drawn.flatten().to(images.device)
 
 
-class Importance(Common):
+class Importance(SharedState):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
     axes: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
-    keeps: ClassVar[str] = "how much each weight of the network matters, over all classes together"
+    contents: ClassVar[str] = "how much each weight of the network matters, over all classes together"
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be an importance of weights."""

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Sampler
 from adagauss.representation.step import LiveTerm, Step, Term
@@ -30,14 +30,14 @@ class PrototypeRehearsal(Term):
     """ε."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.SPREAD, Need.KEPT_HEADS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm.without_effect()
 
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Common, Learned, recalled
+from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.representation.step import LiveTerm, Step, Term
 
@@ -31,25 +31,25 @@ class PrototypeReplay(Term):
     """ρ, the noise in units of the radius; 0 replays the means without noise."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS, Need.KEPT_HEADS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.KEPT_HEADS})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
     def empty_state(self) -> Radius:
         return Radius()
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
-        return _Replay(self, recalled(before, Radius))
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _Replay(self, as_state(before, Radius))
 
 
-class Radius(Common):
+class Radius(SharedState):
     """r, one number."""
 
     axes: ClassVar[Mapping[str, str]] = {"radius": ""}
-    keeps: ClassVar[str] = "the mean deviation of the features of the first task, one number"
+    contents: ClassVar[str] = "the mean deviation of the features of the first task, one number"
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be a radius."""

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from adagauss.core.config import Need
+from adagauss.core.config import Requirement
 from adagauss.representation.step import Step, Term
 from adagauss.representation.terms.cross_entropy import CrossEntropy
 
@@ -20,8 +20,8 @@ class SelectiveCrossEntropy(CrossEntropy):
     """Treat s as a constant; off, as in the published code, gradients flow through it too."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return super().requires | frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return super().requires | frozenset({Requirement.MEANS})
 
     def loss(self, step: Step) -> Tensor:
         logits, targets = self.outputs(step)
@@ -37,8 +37,8 @@ class SelectiveDistillation(Term):
     detach: bool = False
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.MEANS})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
 
     def loss(self, step: Step) -> Tensor | None:
         if not len(step.memory):

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from adagauss.core.config import SECOND_OUTPUT, Need
+from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Learned
+from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.representation.step import LiveTerm, Step, Term
 from adagauss.representation.terms.prototypes import draw_classes
@@ -29,14 +29,14 @@ class SemanticAugmentation(Term):
     """Factor of the stored covariances; lower it if this term dominates the others."""
 
     @property
-    def requires(self) -> frozenset[Need]:
-        return frozenset({Need.SPREAD, Need.KEPT_HEADS, Need.LINEAR_HEAD})
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
 
     @property
-    def against_known_classes(self) -> str | None:
+    def why_no_known_classes(self) -> str | None:
         return SECOND_OUTPUT
 
-    def start(self, now: CurrentTask, memory: ClassGaussians, before: Learned | None) -> LiveTerm:
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return _Semantic(self, memory) if len(memory) else LiveTerm.without_effect()
 
 
