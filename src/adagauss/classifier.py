@@ -27,6 +27,7 @@ from adagauss.core.calibration import ClassSummary
 from adagauss.core.class_edits import on_device
 from adagauss.core.config import Layer
 from adagauss.core.learn import Learner, TaskReport
+from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.data.dataset import Trait
 from adagauss.data.folders import seeded_split
 from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset
@@ -39,13 +40,11 @@ from adagauss.data.inputs import (
     read_images,
 )
 from adagauss.deploy.onnx import export_onnx
-from adagauss.distributed.launch import processes_here, together
+from adagauss.distributed.launch import Layout, processes_here, together
 from adagauss.distributed.processes import Processes
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
 from adagauss.methods import Method, make_method
 from adagauss.methods.traits import trait_layers
-from adagauss.parallel.launching import Layout
-from adagauss.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.utils.progress import Reporter, reporter_for
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
@@ -60,6 +59,8 @@ PRETRAINED = "efficientnet_lite0"
 HELD_OUT = 0.2
 """Share of the images of the first task on which ``effort="best"`` compares methods."""
 MIN_HELD_OUT = 10
+DEPRECATED = {"unknownness": "ood_score", "predict_sets": "prediction_sets", "blank": "empty_like"}
+"""Old names of methods, which warn until 0.4."""
 
 
 class IncrementalClassifier:
@@ -412,22 +413,11 @@ class IncrementalClassifier:
         finally:
             learner.runtime.reporter = Reporter()
 
-    # ------------------------------------------------------------------------------------------------ deprecated names
-
-    def ood_score(self, images: ImagesLike) -> npt.NDArray[np.float64]:
-        """Deprecated: use `ood_score`."""
-        deprecated("unknownness", "ood_score")
-        return self.ood_score(images)
-
-    def prediction_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
-        """Deprecated: use `prediction_sets`."""
-        deprecated("predict_sets", "prediction_sets")
-        return self.prediction_sets(images, coverage)
-
-    def blank(self) -> Self:
-        """Deprecated: use `empty_like`."""
-        deprecated("blank", "empty_like")
-        return self.empty_like()
+    def __getattr__(self, name: str) -> Any:
+        if name in DEPRECATED:
+            deprecated(name, DEPRECATED[name])
+            return getattr(self, DEPRECATED[name])
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 # ---------------------------------------------------------------------------------------------------------------- methods

@@ -22,7 +22,7 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.predictor import Prediction
+    from adagauss.core.predictor import Prediction
 
 EXAMPLES = """**Examples:**
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.core.learn import Learner
+from adagauss.core.predictor import Predictor
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.predictor import Predictor
 from adagauss.utils.files import write_atomically
 
 FORMAT = 1

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from adagauss.core.config import existing
 from adagauss.data.folders import folders_in, image_files
+from adagauss.data.inputs import resolve_path
 from adagauss.errors import DataError
 from adagauss.shards.example import MOST_BYTES, Example, ShardError
 from adagauss.shards.tables import array_examples, parquet_examples
@@ -76,7 +76,7 @@ class Shard:
 
 def find_shards(paths: Iterable[Path | str]) -> list[Shard]:
     """The shards that are given: files, folders that hold such files, and folders of class folders."""
-    found = list(dict.fromkeys(shard for path in paths for shard in _below(existing(Path(path)).absolute())))
+    found = list(dict.fromkeys(shard for path in paths for shard in _below(resolve_path(Path(path)).absolute())))
     if not found:
         raise DataError("no shards were given")
     return found

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from adagauss import linalg
 from adagauss.backbones import Extractor
 from adagauss.classifiers import Scorer
+from adagauss.core import linalg
 from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, NumericalError
