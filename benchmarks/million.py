@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from adagauss.analytic.batches import Done, gather
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.shards import Shard
 from adagauss.methods import make_method
-from adagauss.shards import Shard, gather
-from adagauss.shards.work import Done
 from adagauss.utils.process import keep_freed_memory
 
 SIDE, CLASSES = 8, 100
@@ -88,7 +88,7 @@ def main() -> None:
     learner = Learner(make_method("exact", settings=SETTINGS), (1, SIDE, SIDE), (0.5,), (0.25,))
     pixels, labels = pictures(1000, -1)
     learner.learn(LabelledImages.from_labels(ArrayImages(pixels), labels.tolist()))
-    learner = learner.blank()
+    learner = learner.empty_like()
     shards = max(1, given.images // given.shard)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.distributed.launch import Layout, together
+from adagauss.distributed.launch import Layout, launch
 from adagauss.distributed.processes import Processes
 from adagauss.methods import make_method
 from adagauss.utils.runtime import Runtime, RuntimeConfig
@@ -105,7 +105,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         layout = Layout(devices=2, batch_norm=given.batch_norm)
-        together(compare, layout, CPU, given.images, given.network, Path(folder, "rows"))
+        launch(compare, layout, CPU, given.images, given.network, Path(folder, "rows"))
         rows = Path(folder, "rows").read_text(encoding="utf-8")
     print("| work | one process | two | speed-up | CPU time of one / of each of two | largest difference |")
     print("|---|---|---|---|---|---|")

@@ -12,10 +12,11 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "workers", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
+    ["errors", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
     ["core.state", "core.config", "core.linalg", "core.low_rank"],
     ["core.gaussians", "losses"],
     ["utils", "distributed", "data"],
+    ["inputs"],
     ["patches"],
     ["backbones"],
     ["core.train"],
@@ -24,14 +25,13 @@ LAYERS = [
     ["sums"],
     ["parts", "representation", "drift", "classifiers"],
     ["methods"],
-    ["core.predictor"],
-    ["core.learner_state", "kept", "core.class_edits", "gathered", "core.learn", "bayes"],
-    ["deploy", "classifier"],
-    ["runs"],
+    ["core.learner_state", "kept", "core.class_edits", "gathered", "core.learn", "bayes", "export", "estimator"],
+    ["experiments"],
     ["shards"],
     ["analysis"],
     ["report"],
-    ["reproduce"],
+    ["experiments"],
+    ["serve"],
     ["cli"],
     ["__main__"],
 ]

@@ -200,6 +200,6 @@ def test_summary_follows_the_classes(original: IncrementalClassifier) -> None:
 
 def test_upkeep_needs_something_learned() -> None:
     empty = IncrementalClassifier()
-    for act in (lambda: empty.forget(1), lambda: empty.rename(1, 2), empty.summary, empty.blank):
+    for act in (lambda: empty.forget(1), lambda: empty.rename(1, 2), empty.summary, empty.empty_like):
         with pytest.raises(NotFittedError, match="partial_fit"):
             act()

@@ -61,7 +61,7 @@ def test_chosen_rows_stay_where_they_are() -> None:
 def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     alone = Processes()
     rows = torch.ones(3, 2, requires_grad=True)
-    assert alone.divide(3).gathered(rows) is rows
+    assert alone.divide(3).all_gather(rows) is rows
     assert alone.saved(None) is None
     alone.check_in_sync(lambda: {"facts": "not even asked for"}, "data")
 
@@ -176,14 +176,14 @@ def test_an_end_is_told_as_the_process_itself_told_it(tmp_path: Path) -> None:
 
 
 def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
-    """Stands for `together`: the first process does all the work, which one process can."""
+    """Stands for `launch`: the first process does all the work, which one process can."""
     work(Processes(), *arguments)
     return False
 
 
 def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.together", in_this_process)
+    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
     digits = load_digits()
     images, labels = digits.images[:80] / 16, digits.target[:80]
     settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
@@ -202,7 +202,7 @@ def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.together", in_this_process)
+    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
     images = np.random.default_rng(0).random((8, 8, 8))
     classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
     classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")
@@ -221,7 +221,7 @@ def test_the_command_runs_in_processes_and_shows_their_result(
         return in_this_process(work, layout, config, *arguments)
 
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr(launching, "together", noted)
+    monkeypatch.setattr(launching, "launch", noted)
     short = ("run", "-d", "digits", "--classes", "2", "--tasks", "1", *SMALL, "--out", tmp_path / "run")
     outcome = adagauss(*short, "--devices", "2", "--batch-norm", "local")
     assert outcome.code == 0, outcome.err

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from adagauss.analytic.moments import FeatureSums
 from adagauss.classifiers.analytic import RidgeStream
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import LearnerState
 from adagauss.core.state import State
 from adagauss.data.images import Label
 from adagauss.methods import Method, methods
-from adagauss.sums import FeatureSums
 
 SIZES = {"c": "C", "s": "S", "e": "E", "w": "W", "q": "Q"}
 """Letters of `Learned.axes` as sizes in formulas: classes, features, expanded features, weights of the network, pairs
@@ -87,7 +87,7 @@ def formula(state: State) -> str:
     """Bytes of a state, from its axes; buffers that do not grow with a size are left out.
 
     >>> import torch
-    >>> from adagauss.classifiers.linear import LinearScorer
+    >>> from adagauss.parts.classifiers import LinearScorer
     >>> formula(LinearScorer(torch.zeros(0, 0), torch.zeros(0)))
     '4CS + 4C'
     """

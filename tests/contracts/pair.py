@@ -18,9 +18,10 @@ from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.data.stream import StreamConfig
 from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.runner import run
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
-from adagauss.runs import RunConfig, run
 from adagauss.utils.checkpoint import save_json, save_tensors
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 from tests.contracts.toy import NAMES, QUICK, STAND_INS, digits, state, toy_images
@@ -148,7 +149,7 @@ def _confusions(processes: Processes) -> list[list[int]]:
     """What processes know of confusions whose number differed."""
     found = Confusions()
     found.add(torch.tensor([0, 1, 1][processes.rank :]), torch.tensor([0, 0, 1][processes.rank :]))
-    processes.agree(found)
+    processes.sync_module(found)
     return [buffer.tolist() for buffer in found.buffers()]
 
 

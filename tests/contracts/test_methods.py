@@ -158,7 +158,7 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_pat
 @every_method
 def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught(name, tasks=1)
-    state, before = learner.state, state(learner)
+    known, before = learner.state, state(learner)
 
     def fail(*args: object) -> None:
         raise ZeroDivisionError
@@ -167,7 +167,7 @@ def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: 
     monkeypatch.setattr(type(learner.method.classifier), "update", fail)
     with pytest.raises(ZeroDivisionError):
         learner.learn(toy_tasks()[1])
-    assert learner.state is state
+    assert learner.state is known
     assert same(state(learner), before)
     assert not any(module._forward_hooks for module in learner.network.modules())
 
@@ -183,7 +183,7 @@ def test_a_first_task_of_one_class_and_no_images_to_predict(name: str) -> None:
     for classes in (("zero",), ("one",), ("two", "three")):
         learner.learn(data.of_classes(classes))
     assert torch.isfinite(scores(learner)).all()
-    assert learner.scores(torch.zeros(0, learner.network.extractor.prediction_size)).shape == (0, 4)
+    assert learner.scores(torch.zeros(0, learner.network.extractor.size)).shape == (0, 4)
 
 
 WITHOUT_BOTTLENECK = [name for name in LEARNING if make_method(name).backbone.features is None]

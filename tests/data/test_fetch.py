@@ -7,14 +7,16 @@ import sys
 import tarfile
 import types
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from adagauss.data import dataset
 from adagauss.data import download as fetching
-from adagauss.data.dataset import BY_HAND, SOURCES, Download, Source
+from adagauss.data.dataset import Download, Source, dataset_info, datasets
 from adagauss.data.download import extract, fetch
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import LineReporter
@@ -41,7 +43,8 @@ def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], folder: str = "
         Download(f"https://example.org/{file.name}", f"md5:{hashlib.md5(file.read_bytes()).hexdigest()}")
         for file in files
     )
-    monkeypatch.setitem(SOURCES, "toy", Source(folder, downloads, unpack))
+    toy = replace(dataset_info("cifar100"), name="toy", source=Source(folder, downloads, unpack))
+    monkeypatch.setitem(dataset._DATASETS._things, "toy", toy)
 
 
 class LocalRetriever:
@@ -171,9 +174,9 @@ def test_names_that_cannot_be_fetched(tmp_path: Path) -> None:
 
 
 def test_the_table_of_sources_is_sound() -> None:
-    assert not SOURCES.keys() & BY_HAND.keys()
-    for source in SOURCES.values():
-        for download in source.downloads:
+    for info in datasets().values():
+        assert not (info.source and info.manual), info.name
+        for download in info.source.downloads if info.source else ():
             algorithm, _, digest = download.checksum.partition(":")
             assert len(bytes.fromhex(digest)) == hashlib.new(algorithm).digest_size
             assert download.url.startswith("http")

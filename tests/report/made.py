@@ -10,10 +10,9 @@ import torch
 
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import RunConfig, RunFolder, RunResult, make_config
-from adagauss.runs.environment import ENVIRONMENT
-from adagauss.runs.metrics import Evaluation, summary
-from adagauss.runs.results import Cost, Details, ProtocolFacts, TaskFacts
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.metrics import Evaluation
+from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, Run, RunFolder, TaskFacts
 
 
 def config_of(
@@ -68,24 +67,6 @@ def _conclude(
     folder: RunFolder, config: RunConfig, kept: Sequence[tuple[Evaluation, TaskFacts]], names: Sequence[str]
 ) -> None:
     evaluations, facts = zip(*kept, strict=True)
-    sizes = evaluations[-1].sizes
-    starts = [sum(sizes[:task]) for task in range(len(sizes))]
-    folder.write_result(
-        RunResult(
-            method=config.method_name,
-            preset=config.preset,
-            seed=config.seed,
-            config=config.digest(),
-            protocol=ProtocolFacts(
-                dataset=config.stream.dataset,
-                scale=config.scale,
-                tasks=sizes,
-                classes=tuple(tuple(names[start : start + size]) for start, size in zip(starts, sizes, strict=True)),
-                test_images=len(evaluations[-1].true),
-            ),
-            metrics=summary(evaluations),
-            # The report reads the predictions; a matrix of a thousand classes would be a file of megabytes.
-            details=Details.of(evaluations[:1]),
-            cost=Cost.of(facts),
-        )
-    )
+    # The report reads the predictions; a matrix of a thousand classes would be a file of megabytes.
+    stored = Run.of(folder.path, config, evaluations, facts, names).stored_metrics()
+    folder.write_json(METRICS_FILE, {**stored, "details": {}})

@@ -5,6 +5,15 @@ from adagauss.backbones.head import IncrementalHead, Network
 from adagauss.backbones.registry import Backbone, BackboneSpec, backbones, families, register_backbone, register_family
 
 __all__ = [
-    "BackboneConfig", "Extractor", "IncrementalHead", "Network", "Trunk", "TrunkSpec", "backbones", "build_extractor",
-    "families", "register_backbone", "register_family",
+    "Backbone",
+    "BackboneConfig",
+    "BackboneSpec",
+    "Extractor",
+    "IncrementalHead",
+    "Network",
+    "backbones",
+    "build_extractor",
+    "families",
+    "register_backbone",
+    "register_family",
 ]  # fmt: skip

@@ -59,14 +59,16 @@ class BackboneConfig(Config):
     """Predict from the mean of the features of an image and of its mirror image; exact methods learn from it, too."""
     options: Config | None = None
     """Settings specific to this backbone, if it has any."""
-    companion: BackboneConfig | None = None
-    """A second network beside this one that is never trained: predictions see the features of both."""
 
     @model_validator(mode="before")
     @classmethod
     def _own_options(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
+        if "companion" in data:  # a setting of files of version 0.2.0
+            if data["companion"] is not None:
+                raise ConfigError("companion networks were removed in version 0.3: set backbone.companion=null")
+            data = {key: value for key, value in data.items() if key != "companion"}
         name = data.get("name", cls.model_fields["name"].default)
         if not isinstance(name, str):
             return data
@@ -78,13 +80,6 @@ class BackboneConfig(Config):
         elif not isinstance(given, info.options):
             data = {**data, "options": info.options.of(given or {}, "backbone.options.")}
         return data
-
-    @field_validator("companion")
-    @classmethod
-    def _one_companion(cls, companion: BackboneConfig | None) -> BackboneConfig | None:
-        if companion is not None and companion.companion is not None:
-            raise ValueError("a companion has no companion of its own: set backbone.companion.companion=null")
-        return companion
 
     @field_validator("weights")
     @classmethod
@@ -162,8 +157,6 @@ class Extractor(nn.Module):
         self.size = features if features is not None else trunk.width
         self.input_size = input_size
         self.mirror = mirror
-        self.companion: Extractor | None = None
-        """A second extractor, which is never trained and has no part in `forward`."""
         self.train_blocks = train_blocks
         """How many of the last blocks learn; None for the whole trunk."""
         if train_blocks is not None:
@@ -177,11 +170,6 @@ class Extractor(nn.Module):
         self.mean: Tensor
         self.std: Tensor
 
-    def accompany(self, companion: Extractor) -> None:
-        """Let predictions see the features of a second extractor as well."""
-        self.companion = companion.requires_grad_(False).eval()
-        companion.trunk.where = f"{self.trunk.where}.companion"
-
     def input_facts(self) -> dict[str, Any]:
         """How images are prepared, for a checkpoint: the files that define it may change later."""
         return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
@@ -193,20 +181,13 @@ class Extractor(nn.Module):
         self.input_size = facts["size"]
 
     @property
-    def prediction_size(self) -> int:
-        """Number of features used for prediction: with a companion, those of both."""
-        return self.size + (0 if self.companion is None else self.companion.prediction_size)
-
-    @property
     def groups(self) -> tuple[int, ...]:
         """Sizes of the groups of features that belong together."""
         return (self.size,) if isinstance(self.bottleneck, nn.Linear) else self.trunk.groups
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Let the trunk, and the companion, learn without labels from the images of the first task."""
+        """Let the backbone learn without labels from the images of the first task."""
         self.trunk.prepare(ResizedImages(images, self.input_size), generator)
-        if self.companion is not None:
-            self.companion.prepare(images, generator)
 
     def forward(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Images to features; groups of features that are not ``read`` may be zeros."""
@@ -215,16 +196,11 @@ class Extractor(nn.Module):
         features: Tensor = self.bottleneck(self.trunk(pixels) if read is None else self.trunk.some(pixels, read))
         return features
 
-    def for_prediction(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Features used for prediction: its own, and those of a companion by the companion's rule.
+    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
+        """Features used for prediction: with ``mirror``, the mean over an image and its horizontal flip.
 
         Groups of features that are not ``read`` may be zeros.
         """
-        features = self.averaged_over_flips(images, read)
-        return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
-
-    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Its own features of images as they are: with ``mirror``, the mean over an image and its mirror image."""
         features: Tensor = self(images, read)
         return (features + self(images.flip(3), read)) / 2 if self.mirror else features
 
@@ -238,8 +214,6 @@ class Extractor(nn.Module):
 
     def train(self, mode: bool = True) -> Extractor:
         super().train(mode)
-        if self.companion is not None:
-            self.companion.eval()
         if self.train_blocks is not None:
             # Frozen modules stay in evaluation mode: neither statistics nor dropout change their output.
             self.trunk.eval()
@@ -276,7 +250,6 @@ def build_extractor(
     """
     info = backbone_info(config.name)
     channels, height, width = shape
-    of_dataset = mean, std
     if channels == 1 and info.carries_weights:
         channels = COLOUR
     file = _check_weights(config, info)
@@ -315,8 +288,6 @@ def build_extractor(
     )
     if config.initialization == "torch":
         _initialize_as_torch(extractor if _starts_random(config, info, initial_weights) else extractor.bottleneck)
-    if config.companion is not None:
-        extractor.accompany(build_extractor(config.companion, shape, *of_dataset, initial_weights))
     return extractor
 
 

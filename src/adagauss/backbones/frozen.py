@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR
 from adagauss.backbones.extractor import resized
-from adagauss.backbones.patches import PatchBackbone, patch_backbone
+from adagauss.backbones.patches import PatchBackbone, PatchSettings, patch_backbone
 from adagauss.backbones.registry import Backbone, BackboneSpec, backbone_info, register_backbone
 from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
-from adagauss.patches import PatchSettings
 
 
 class FrozenOptions(Config):
@@ -60,9 +59,9 @@ class FrozenFeatures(Backbone):
     def smaller_setting_hint(self, width: int) -> str:
         own = width - (self.width - self.dictionary.width)
         if own > 0:
-            return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
+            return f"backbone.options.patches.filters={self.dictionary.filters_within(own)}"
         alone = self.dictionary.filters_within(width)
-        return f"{self.where}.options.pretrained=null with {self.where}.options.patches.filters={alone}"
+        return f"backbone.options.pretrained=null with backbone.options.patches.filters={alone}"
 
     def blocks(self) -> list[nn.Module]:
         return []

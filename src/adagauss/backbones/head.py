@@ -122,11 +122,6 @@ class Network(nn.Module):
         self.extractor = extractor
         self.head = head
 
-    def of_companion(self) -> Network:
-        """The extractor's companion in the place of the extractor."""
-        assert self.extractor.companion is not None, "a method that needs a companion is refused without one"
-        return Network(self.extractor.companion, self.head)
-
     def frozen_copy(self) -> Network:
         """A copy in evaluation mode that takes no gradients: F_{t−1} of the next task."""
         return copy.deepcopy(self).eval().requires_grad_(False)

@@ -27,8 +27,6 @@ class Backbone(nn.Module):
     std: Sequence[float] | None = None
     input_size: int | None = None
     """Side in pixels the weights were trained at; None takes images as they are."""
-    where: str = "backbone"
-    """Where the settings of the trunk are found in those of a method."""
     heads: tuple[str, ...] = ("fc.",)
     """Prefixes of the classifier's parameter names in a weight file: these are not loaded."""
 
@@ -43,7 +41,7 @@ class Backbone(nn.Module):
 
     def smaller_setting_hint(self, width: int) -> str:
         """What to set for at most ``width`` features."""
-        return f"a network with at most {width} features ({self.where}.name)"
+        return f"a network with at most {width} features (backbone.name)"
 
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""

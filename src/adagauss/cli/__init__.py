@@ -20,10 +20,9 @@ from adagauss.cli import (
     gathering,
     informing,
     listing,
+    paper,
     predicting,
     replaying,
-    reporting,
-    reproducing,
     running,
     stopping,
     teaching,
@@ -79,7 +78,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, gathering, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, tuning, replaying, analysing, reporting, reproducing, listing),
+    RESEARCH: (demo, running, comparing, tuning, replaying, analysing, paper, listing),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

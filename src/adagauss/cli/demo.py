@@ -32,13 +32,15 @@ def demo(
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
-    from adagauss.runs import RunFolder, RunResult, make_config, run
+    from adagauss.experiments.config import make_config
+    from adagauss.experiments.run import Run, RunFolder
+    from adagauss.experiments.runner import run
 
     dataset = load_dataset("digits")
     stream = StreamConfig(dataset="digits", tasks=5)
     reporter = make_reporter(quiet)
     reporter.message("Ten digits in five tasks of two; no image of an earlier task is ever seen again.")
-    results: dict[str, list[RunResult]] = {}
+    results: dict[str, list[Run]] = {}
     folders: list[Path] = []
     with stoppable(f"finished tasks and runs are kept in {out}: the same command goes on from there"):
         for method, seed in product(DEMO_METHODS, parse_numbers(seeds, "--seeds")):

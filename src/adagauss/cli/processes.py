@@ -17,7 +17,8 @@ from adagauss.utils.process import keep_freed_memory
 if TYPE_CHECKING:
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
-    from adagauss.runs import RunConfig, RunResult
+    from adagauss.experiments.config import RunConfig
+    from adagauss.experiments.run import Run
 
 Devices = Annotated[
     int,
@@ -54,19 +55,18 @@ class Order:
     trackers: Sequence[str] = ()
 
 
-def run_together(layout: Layout, order: Order) -> RunResult | None:
+def run_together(layout: Layout, order: Order) -> Run | None:
     """Run in all processes; None where another process tells the result."""
-    from adagauss.distributed.launch import first_here, together
-    from adagauss.runs import RunFolder
+    from adagauss.distributed.launch import first_here, launch
 
-    together(_run, layout, order.config.runtime, order)
-    return RunFolder(order.out).result() if first_here() else None
+    launch(_run, layout, order.config.runtime, order)
+    return Run.open(order.out) if first_here() else None
 
 
 def _run(processes: Processes, order: Order) -> None:
     """What each process does; it reads its own data."""
     from adagauss import cli
-    from adagauss.runs import run
+    from adagauss.experiments.runner import run
 
     keep_freed_memory()
     warnings.showwarning = cli.warn

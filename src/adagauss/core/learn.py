@@ -17,10 +17,10 @@ from torch import Tensor
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.core.calibration import ClassSummary, Trial
 from adagauss.core.class_edits import (
-    blank,
     check_alike,
     check_known,
     check_still,
+    empty_like,
     forgotten,
     joined,
     merged,
@@ -30,7 +30,6 @@ from adagauss.core.class_edits import (
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import UNFIT, LearnerFacts, LearnerState, check_labels, check_size
-from adagauss.core.predictor import PredictionBatch
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import History
@@ -41,15 +40,12 @@ from adagauss.data.images import (
     LabelledImages,
     PixelScale,
     check_labels_exact,
-    merge_pixel_ranges,
     update_pixel_range,
 )
-from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
-from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
+from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
-from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
 
@@ -146,7 +142,7 @@ def learn_task(
 
     kept = {name: state for name, state in states.items() if state is not None}
     after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
-    runtime.processes.agree(after)
+    runtime.processes.sync_module(after)
     return after, report
 
 
@@ -264,27 +260,13 @@ class Learner:
         theirs = on_device(other.state, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
 
-    def gather(self, part: Gathered) -> None:
-        """Learn images that were summed elsewhere with the features of this learner (`adagauss.shards`), as one task.
-
-        The same as `learn` with all these images, up to rounding and to which of many images judge.
-        """
-        if not part.images:
-            raise DataError("nothing was gathered: there are no images")
-        before = self.state
-        check_labels_exact([*before.classes, *part.labels])
-        exact_classifier(self.method).check(before.network, len({*before.classes, *part.labels}), self.runtime)
-        self._change(lambda known: with_gathered(self.method, known, part, self.runtime))
-        if part.scale is not None:
-            self.scale = merge_pixel_ranges(self.scale, part.scale)
-
-    def blank(self) -> Learner:
+    def empty_like(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
         if not self.tasks:
             raise DataError("there are no features yet: they are prepared or trained with the first task")
         other = copy.copy(self)
         other.about = {}
-        other._change(lambda before: blank(self.method, before, self.runtime))
+        other._change(lambda before: empty_like(self.method, before, self.runtime))
         return other
 
     def _change(self, change: Callable[[LearnerState], LearnerState]) -> None:
@@ -309,27 +291,27 @@ class Learner:
         """(N, C) scores of features, columns in the order of `classes`."""
         return self.state.scores(features)
 
-    def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
-        """Predict images: labels, probabilities, prediction sets and out-of-distribution scores from the same scores."""
-        runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
-        return self.state.predict(self.of_shape(images), runtime)
-
     def predict(self, images: Images) -> list[Label]:
-        """Return the most probable class of each image."""
-        found = self.predictions(images)
-        return [found.columns[column] for column in found.scores.argmax(1).tolist()]
+        """The most likely class of each image."""
+        known = self.state
+        winners = known.scores(known.asked(self.of_shape(images), self.runtime)).argmax(1)
+        return [known.classes[index] for index in winners.tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
-        return torch.softmax(self.predictions(images).scores.double(), dim=1)
+        known = self.state
+        scores = known.scores(known.asked(self.of_shape(images), self.runtime))
+        return torch.softmax(scores.double(), dim=1)
 
     def prediction_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
-        """For each image, the classes that contain the right one with this probability, most probable first."""
-        return self.predictions(images).prediction_sets(coverage)
+        """For each image, the classes among which the right one is with this probability, likeliest first."""
+        known = self.state
+        return known.sets(known.asked(self.of_shape(images), self.runtime), coverage)
 
     def ood_score(self, images: Images) -> Tensor:
-        """(N,) the share of images of known classes with a higher margin: near 1 for images of no known class."""
-        return self.predictions(images).ood_score()
+        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
+        known = self.state
+        return known.ood_score(known.asked(self.of_shape(images), self.runtime))
 
     def summary(self) -> list[ClassSummary]:
         """What is known about the answers for each class."""
@@ -383,7 +365,7 @@ class Learner:
         learner.state.network.extractor.restore_input(facts["input"])
         if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
             with torch.inference_mode():
-                learner.network.extractor.for_prediction(torch.zeros(1, *shape, device=runtime.device))
+                learner.network.extractor.averaged_over_flips(torch.zeros(1, *shape, device=runtime.device))
         learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner

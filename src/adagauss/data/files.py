@@ -117,7 +117,7 @@ class FileImages:
                 check_header(self.paths[index], self._max_pixels)
 
             with reporter.progress("checking images", len(self.paths)) as advance:
-                bad = failures(check, len(self.paths), 1, advance)
+                bad = map_collecting_errors(check, len(self.paths), 1, advance)
             return self._usable(bad)
         known = cache.load_kept() if cache else None
         if known is not None:
@@ -127,7 +127,7 @@ class FileImages:
             return decode_image(self.paths[index], self._size, self._channels, self._max_pixels)
 
         with reporter.progress("checking images", len(self.paths)) as advance:
-            kept = self._usable(failures(decodes, len(self.paths), self._workers, advance))
+            kept = self._usable(map_collecting_errors(decodes, len(self.paths), self._workers, advance))
         if cache:
             cache.store_kept(kept)
         return kept
@@ -139,7 +139,7 @@ class FileImages:
         def fill(row: int) -> None:
             pixels[row] = decode_image(paths[row], self._size, self._channels, self._max_pixels)
 
-        return pixels, failures(fill, len(paths), self._workers, advance)
+        return pixels, map_collecting_errors(fill, len(paths), self._workers, advance)
 
     def _undecodable(self, bad: dict[int, str], paths: Sequence[Path]) -> DataError:
         return DataError(
@@ -325,7 +325,9 @@ def _fingerprint(paths: Sequence[Path], size: int, channels: int, limit: int) ->
 _TASK = 16
 
 
-def failures(work: Callable[[int], object], count: int, workers: int, advance: Advance = ignore) -> dict[int, str]:
+def map_collecting_errors(
+    work: Callable[[int], object], count: int, workers: int, advance: Advance = ignore
+) -> dict[int, str]:
     """Do the work for every index below ``count``; returns the reason of each failure by index."""
 
     def attempt(indices: range) -> dict[int, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, how_to_get
+from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, dataset_error
 from adagauss.data.files import load_files, root_cache, switched_on, user_cache
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
@@ -99,10 +99,10 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".
 def require(path: Path, dataset: str) -> Path:
     """The path itself, or a `DataError` that says what is missing and how to get the dataset."""
     if not path.exists():
-        raise DataError(f"{dataset}: {path.name} is missing, expected at {path}. {how_to_get(dataset)}")
+        raise dataset_error(dataset, f"{path.name} is missing, expected at {path}")
     kind = file_kind_error(path.stat().st_mode)
     if kind not in (None, "a folder"):
-        raise DataError(f"{dataset}: {path} is {kind}, neither a file nor a folder. {how_to_get(dataset)}")
+        raise dataset_error(dataset, f"{path} is {kind}, neither a file nor a folder")
     return path
 
 
@@ -110,9 +110,10 @@ def require_files(paths: Sequence[Path], dataset: str) -> None:
     """Raise if files that a dataset's own list names are missing: it was only partly extracted."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
-        raise DataError(
-            f"{dataset}: {len(missing)} of {len(paths)} listed images are missing, the first expected at "
-            f"{missing[0]}: the dataset seems to be only partly extracted. {how_to_get(dataset)}"
+        raise dataset_error(
+            dataset,
+            f"{len(missing)} of {len(paths)} listed images are missing, the first expected at "
+            f"{missing[0]}: the dataset seems to be only partly extracted",
         )
 
 
@@ -121,7 +122,7 @@ def text_of(path: Path, dataset: str) -> str:
     try:
         return require(path, dataset).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{dataset}: {path} cannot be read ({error}). {how_to_get(dataset)}") from error
+        raise dataset_error(dataset, f"{path} cannot be read ({error})") from error
 
 
 def table(path: Path, dataset: str) -> list[tuple[str, str]]:
@@ -129,7 +130,7 @@ def table(path: Path, dataset: str) -> list[tuple[str, str]]:
     lines = text_of(path, dataset).splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):
-        raise DataError(f"{dataset}: {path} is empty or damaged. {how_to_get(dataset)}")
+        raise dataset_error(dataset, f"{path} is empty or damaged")
     return [(row[0], row[1].strip()) for row in rows]
 
 

@@ -2,4 +2,4 @@
 
 from adagauss.distributed.processes import Processes, Sharding
 
-__all__ = ["Division", "Processes"]
+__all__ = ["Processes", "Sharding"]

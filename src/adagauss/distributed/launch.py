@@ -120,7 +120,7 @@ def first_here() -> bool:
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0 or processes_here() is None
 
 
-def together(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
+def launch(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
     """Let every process do ``work(processes, *arguments)``; returns whether this one was one of them.
 
     Where torchrun or Slurm started this process, it takes part itself. Otherwise it starts the others, waits for them

@@ -38,7 +38,7 @@ class Processes:
             share only, which sends less and gives other numbers than one process.
 
     >>> alone = Processes()
-    >>> alone.world, alone.first, alone.told(lambda: 3)
+    >>> alone.world, alone.first, alone.broadcast(lambda: 3)
     (1, True, 3)
     """
 
@@ -76,7 +76,7 @@ class Processes:
         """(W, ...) the tensors of all processes, which have one shape."""
         return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
 
-    def told(self, value: Callable[[], Any]) -> Any:
+    def broadcast(self, value: Callable[[], Any]) -> Any:
         """What the first process finds; plain data, which the others do not compute."""
         if self.alone:
             return value()
@@ -91,7 +91,7 @@ class Processes:
         if self.first and found is not None:
             shapes = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in found[0].items()}
             layout = shapes, found[1]
-        said = self.told(lambda: layout)
+        said = self.broadcast(lambda: layout)
         if said is None:
             return None
         shapes, facts = said
@@ -126,7 +126,7 @@ class Processes:
             dist.broadcast(sent, 0)
             tensor.detach().copy_(sent)
 
-    def agree(self, module: nn.Module) -> None:
+    def sync_module(self, module: nn.Module) -> None:
         """`equalise` a module whose buffers may have other sizes here: where one process rounds up, a class is another.
 
         Sizes are adopted by loading, so that those of a `Learned` may differ.
@@ -134,7 +134,7 @@ class Processes:
         if self.alone:
             return
         found = module.state_dict()
-        sizes = self.told(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
+        sizes = self.broadcast(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
         other = {name: found[name].new_zeros(size) for name, size in sizes.items() if list(found[name].shape) != size}
         if other:
             module.load_state_dict({**found, **other})
@@ -181,7 +181,7 @@ class Sharding:
         """Positions in the batch of the rows of this process."""
         return torch.nonzero(self.owners == self.processes.rank).flatten()
 
-    def gathered(self, own: Tensor) -> Tensor:
+    def all_gather(self, own: Tensor) -> Tensor:
         """All rows in the order of the batch, from the ``own`` of each process.
 
         Gradients are right for a loss that every process computes alike from all rows, see `SharedRows`.

@@ -13,10 +13,9 @@ import numpy.typing as npt
 from adagauss.core.learn import Learner
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.runs import RunConfig, RunFolder, stored_config
-from adagauss.runs.environment import DATA, ENVIRONMENT
-from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean, summary
-from adagauss.runs.results import Cost, TaskFacts
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean, summary
+from adagauss.experiments.run import DATA, ENVIRONMENT, Cost, Run, RunFolder, TaskFacts, stored_config
 
 Counts = npt.NDArray[np.int64]
 
@@ -158,21 +157,7 @@ def _check_growth(path: Path, evaluations: Sequence[Evaluation]) -> None:
 
 def _labels(folder: RunFolder, last: Evaluation) -> Sequence[Label]:
     """Class names in the order of learning: from the results if the run is finished, else from its newest learner."""
-    count = sum(last.sizes)
-    try:
-        classes = folder.result().protocol.classes
-        labels: list[Label] = [label for task in classes for label in task]
-        if len(labels) == count:
-            return labels
-    except AdagaussError:
-        pass  # an unfinished run has no results
-    try:
-        labels = list(Learner.load(folder.last_checkpoint()).classes)
-        if len(labels) == count:
-            return labels
-    except AdagaussError:
-        pass  # a removed or damaged learner: the page is about the answers, which are there
-    return [f"class {number + 1}" for number in range(count)]
+    return Run.open(folder.path, tasks=len(last.sizes)).labels
 
 
 def _texts(content: Mapping[str, object]) -> dict[str, str]:

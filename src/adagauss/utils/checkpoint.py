@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 
-__all__ = [
-    "load_tensors",
-    "noted_digest",
-    "require_finite",
-    "require_shapes",
-    "save_json",
-    "save_tensors",
-    "write_atomically",
-]
-
 VERSION = 2
 MAX_HEADER = 16 * 2**20
 MOST_LISTS = 2**18

@@ -10,8 +10,8 @@ from adagauss.analysis.measured import Measured
 from adagauss.analysis.plotting import shown
 from adagauss.analysis.studies.base import Groups
 from adagauss.errors import ConfigError
-from adagauss.runs.environment import code_name
-from adagauss.runs.results import ProtocolFacts
+from adagauss.experiments.environment import code_name
+from adagauss.experiments.run import ProtocolFacts
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def summary(groups: Groups) -> str:
     first = all_runs(groups)[0]
     protocol = protocol_of(first)
     scale = "" if first.config.scale == "cpu" else f", {first.config.scale} scale"
-    return f"{escape_control_chars(protocol.title)}{scale}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
+    title = escape_control_chars(protocol.title)
+    return f"{title}{scale}; {sum(protocol.tasks)} classes; {seeds_of(groups)}; {code_of(groups)}"
 
 
 def sign(figure: Figure, title: str, lines: Iterable[str], command: str) -> None:

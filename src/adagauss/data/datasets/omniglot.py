@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
+from adagauss.data.dataset import Dataset, Download, ReadOptions, Source, Trait, register_dataset
 from adagauss.data.folders import FileList, class_folders, file_dataset, images_below, seeded_split
 from adagauss.errors import DataError
 
 FOLDER = "omniglot"
+_ADDRESS = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 SIZE = 32
 TEST_SHARE = 0.25
 SPLIT_SEED = 0
@@ -19,6 +20,13 @@ SPLIT_SEED = 0
     images="24,345 training, 8,115 test: 15 and 5 of each character's drawings",
     licence="MIT",
     folder=FOLDER,
+    source=Source(
+        FOLDER,
+        (
+            Download(f"{_ADDRESS}/images_background.zip", "md5:68d2efa1b9178cc56df9314c21c6e718"),
+            Download(f"{_ADDRESS}/images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
+        ),
+    ),
     markers=("images_background", "images_evaluation"),
     traits=(Trait.GREY, Trait.MIRRORING_HARMS),
     settings={"augmentation.crop_padding": 2},

@@ -1,0 +1,473 @@
+"""A fixed random expansion of features."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from torch import Tensor
+
+from adagauss.analytic.lda import Discriminant
+from adagauss.analytic.moments import FeatureSums, Linear, check_fits, diagonal
+from adagauss.analytic.selection import STRENGTHS, Candidates, Choice, Strength, Weighing
+from adagauss.backbones import Network
+from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
+from adagauss.core.config import Requirement
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import Scorer, State, as_state
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext, divided_batches, feature_batches
+from adagauss.data.images import Label
+from adagauss.distributed.processes import Sharding
+from adagauss.errors import ConfigError, DataError
+from adagauss.parts.classifiers import Classifier
+from adagauss.sums.grouped import GroupSums
+from adagauss.utils.runtime import Runtime
+
+
+class RandomFeatures(State):
+    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved.
+
+    A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
+    contents: ClassVar[str] = "the seed of a random matrix"
+
+    def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("drawn", torch.tensor([seed, features, size]))
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("matrix", torch.zeros(0, 0), persistent=False)
+        self.drawn: Tensor
+        self.total: Tensor
+        self.matrix: Tensor
+        self._draw()
+        self.total = self.matrix.double().sum()
+
+    def forward(self, features: Tensor) -> Tensor:
+        return (features @ self.matrix).relu()
+
+    def _draw(self) -> None:
+        seed, features, size = self.drawn.tolist()
+        generator = torch.Generator().manual_seed(seed)
+        self.matrix = torch.randn(features, size, generator=generator).to(self.drawn.device)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._draw()
+        if not torch.isclose(self.matrix.double().sum(), self.total, atol=1e-6):
+            errors: list[str] = args[-1]
+            errors.append("this torch draws other random features from the seed than the one that saved the learner")
+
+
+Sums = TypeVar("Sums", FeatureSums, GroupSums)
+logger = logging.getLogger(__name__)
+
+SAME_EACH, SAME_ALL = 1e-4, 0.1
+"""Two sums are over the same images if they differ by less than this share of each image, or of one image."""
+LOST = 1e-3
+"""Share of the squared length of an image that rounding may take from a direction, or `SAME_EACH` of every image taken
+out if that is more. Of 150 photographs, 15 taken out took less than 1e-6; one that was never added takes 0.16."""
+TELLING = 2
+"""Images for each feature up to which foreign ones show themselves."""
+MOST_NAMED = 5
+"""Classes that a warning names."""
+Expansion = Callable[[Tensor], Tensor]
+"""Makes what the sums are over from features."""
+
+
+def as_they_are(features: Tensor) -> Tensor:
+    """Sums over the features themselves."""
+    return features
+
+
+def take_in(
+    sums: Sums,
+    now: CurrentTask,
+    flips: bool,
+    judged: int,
+    expanded: Expansion = as_they_are,
+) -> tuple[Tensor, Tensor]:
+    """Add the current images to the sums, with their mirror images if ``flips``.
+
+    Several processes sum over their share of the images each, and then add the sums up. Returned are the features of
+    every view of ``judged`` random images, (V, N, width), and the columns of their classes: these images may judge,
+    each left out in turn.
+    """
+    columns, classes = torch.tensor(now.columns), len(now.all_classes)
+    before = (sums.cross.clone(), sums.counts.clone())
+    judges = torch.zeros(len(now.data), dtype=torch.bool)
+    order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
+    judges[order[:judged]] = True
+    processes = now.runtime.processes
+    own = sums if processes.alone else sums.empty_like(classes)
+    waiting = [torch.zeros(0, 2 if flips else 1, sums.width, device=now.runtime.device)]
+    for rows, views in now.blocks(flips, divided=True):
+        targets, chosen = columns[now.data.targets[rows]], judges[rows]
+        summed = torch.stack([expanded(view) for view in views])
+        for view in summed:
+            own.add_(view, targets, classes)
+        waiting.append(summed[:, chosen].transpose(0, 1))
+    if own is not sums:
+        for buffer in own.buffers():
+            processes.sum_(buffer)
+        sums.merge_(own)
+    _warn_of_repeats(sums, now, *before)
+    division = divided_batches(feature_batches(now.data.images), now.runtime)
+    held = Sharding(division.owners[judges], processes)
+    return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
+
+
+def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:
+    """Remove images that were added; those of a class that were all added several times go as often.
+
+    Of a class whose images are all given, nothing must be left in its sum. Where only some are given, what is left must
+    still be a sum of squares, which it is not without a direction that only other images have; among many more images
+    than features there is none, and this is not looked at. Otherwise these are other images, and the sums would be
+    wrong from then on.
+    """
+    columns, given, views_each = torch.tensor(now.columns), now.data.counts(), 2 if flips else 1
+    there = sums.counts[columns.to(sums.counts.device)].cpu() // views_each
+    for label, number, known in zip(now.classes, given.tolist(), there.tolist(), strict=True):
+        if number > known:
+            raise DataError(
+                f"class {label!r} was learned from {known} images, and {number} are to be taken out again: give "
+                "only images that it was learned from"
+            )
+    size, before = _typical(sums), sums.cross[:, columns].clone()
+    squares = [(int(part.images), diagonal(part.strips()).double()) for part in _parts(sums)]
+    _remove(sums, now, flips, expanded, torch.ones_like(given))
+    again = torch.zeros_like(given)
+    for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
+        left = sums.cross[:, column]
+        times = known // max(number, 1) - 1
+        if known == (times + 1) * number and _is_rounding(left - times * (before[:, row] - left), size, known):
+            again[row] = times
+    _remove(sums, now, flips, expanded, again)
+    remaining = sums.counts[columns.to(sums.counts.device)].tolist()
+    for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
+        if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row]) * views_each):
+            raise _others(label)
+    some = [row for row, number in enumerate(remaining) if number]
+    amount = max(LOST, SAME_EACH * int(given.sum()) * views_each) * size**2
+    if some and not all(part.holds(amount) for part in _parts(sums) if part.images <= TELLING * part.width):
+        raise _others(*(now.classes[row] for row in some))
+    for part, (images, all_squares) in zip(_parts(sums), squares, strict=True):
+        part.clear_(all_squares, images)
+    for row in some:
+        logger.warning(
+            "class %r was learned from %d images, and %d are given: of the others, the scatter about their mean "
+            "stays in the sums",
+            now.classes[row],
+            there[row],
+            given[row],
+        )
+
+
+def _others(*labels: Label) -> DataError:
+    return DataError(
+        f"these are not the images that class {' or '.join(map(repr, labels))} was learned from, so they cannot be "
+        "taken out again: give the same files, or none, and their mean and number go without them"
+    )
+
+
+def _remove(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion, times: Tensor) -> None:
+    """Remove the images of each class so many times."""
+    if not times.any():
+        return
+    columns = torch.tensor(now.columns)
+    for rows, views in now.blocks(flips):
+        targets = now.data.targets[rows]
+        often = torch.arange(len(rows)).repeat_interleave(times[targets])
+        for view in views:
+            sums.remove_(expanded(view[often.to(view.device)]), columns[targets[often]])
+
+
+def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
+    """Say so if known classes were given the very images that they were learned from."""
+    repeated, size = [], _typical(sums)
+    for label, column in zip(now.classes, now.columns, strict=True):
+        number = int(counts[column]) if column < len(counts) else 0
+        times, rest = divmod(number, max(1, int(sums.counts[column]) - number))
+        if times and not rest:
+            difference = cross[:, column] - times * (sums.cross[:, column] - cross[:, column])
+            repeated += [label] if _is_rounding(difference, size, number) else []
+    if repeated and len(repeated) == int((sums.counts > 0).sum()):
+        logger.warning(
+            "all these images seem to have been learned before: each counts again now. If that is a mistake, "
+            "make the learner anew: delete its file, and teach it once"
+        )
+    elif repeated:
+        logger.warning(
+            "the images of class %s%s seem to be those learned before: each counts again now. If that is a mistake, "
+            "forget these classes in one go, with their images, which takes out all of it, and teach them once",
+            ", ".join(map(repr, repeated[:MOST_NAMED])),
+            f" and {len(repeated) - MOST_NAMED} more" if len(repeated) > MOST_NAMED else "",
+        )
+
+
+def _typical(sums: FeatureSums | GroupSums) -> float:
+    """Length of the features of an image: the root of the mean of its square."""
+    return math.sqrt(sum(float(part.mean_square().sum()) for part in _parts(sums)))
+
+
+def _parts(sums: FeatureSums | GroupSums) -> Sequence[FeatureSums]:
+    return sums.each() if isinstance(sums, GroupSums) else [sums]
+
+
+def _is_rounding(difference: Tensor, size: float, number: int) -> bool:
+    """Whether two sums over the very same ``number`` images of such length, added in two ways, differ by that only."""
+    return float(difference.norm()) <= size * SAME_EACH * number
+
+
+def _vanishes(difference: Tensor, size: float, number: int) -> bool:
+    """Whether two sums over ``number`` images of such length differ by rounding only."""
+    return float(difference.norm()) <= size * max(SAME_ALL, SAME_EACH * number)
+
+
+MOST_FEATURES = 2**16
+"""Largest number of features of a network that a file may name."""
+Weights = tuple[NonNegativeFloat, ...]
+Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
+SHRINKAGES = (None, 0.3, 0.6, 0.85)
+"""Oracle approximating shrinkage shrinks too little for the few images per feature that photographs give."""
+
+
+class ExactScorer(Scorer):
+    """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
+
+    axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
+    contents: ClassVar[str] = "the weights of each class"
+
+    def check(self) -> None:
+        """Raise a `DataError` if the weights do not belong to the sums."""
+        super().check()
+        shape = (self.sums.width, self.sums.classes)
+        self.require(tuple(self.weight.shape) == shape, f"its weights are not those of {shape[1]} classes in its sums")
+
+    def __init__(
+        self, sums: FeatureSums, random: RandomFeatures | None, choice: Choice, solution: Linear | None = None
+    ) -> None:
+        super().__init__()
+        weight, bias = solution or (torch.zeros(0, 0), torch.zeros(0))
+        self.sums = sums
+        self.random = random
+        self.choice = choice
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.weight: Tensor
+        self.bias: Tensor
+
+    def expanded(self, features: Tensor) -> Tensor:
+        """What the sums are over."""
+        return features if self.random is None else self.random(features)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        drawn, total = state_dict.get(f"{prefix}random.drawn"), state_dict.get(f"{prefix}sums.total")
+        if drawn is not None and total is not None:
+            # Before the random matrix is drawn, whose size is only a number in the file.
+            sound = drawn.shape == (3,) and int(drawn[2]) == len(total) and 0 < int(drawn[1]) <= MOST_FEATURES
+            self.require(sound, "its random features are not those of its sums")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    @property
+    def width(self) -> int:
+        """How many features it takes."""
+        return len(self.weight) if self.random is None else len(self.random.matrix)
+
+    def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
+        if self.random is not None or sum(groups) != len(self.weight):
+            return None
+        return tuple(bool(part.any()) for part in torch.split(self.weight, list(groups)))
+
+    @property
+    def class_sums(self) -> Tensor:
+        return self.sums.cross
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
+
+
+class Portion(NamedTuple):
+    """Images that were summed elsewhere, and the features of some of them that judge."""
+
+    sums: FeatureSums
+    columns: Sequence[int]
+    """Where its classes are among all."""
+    views: Tensor
+    """(V, N, width) features of those that judge."""
+    targets: Tensor
+    """The columns of their classes."""
+
+
+class ExactClassifier(Classifier):
+    """A linear classifier solved from sums over the images of all classes."""
+
+    flips: bool = False
+    """Count the mirror image of an image as another image of its class. Their mean, which ``backbone.mirror`` alone
+    takes, needs half the sums and is about as good, with many filters better (docs/exact.md)."""
+    random_features: PositiveInt | None = None
+    """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
+    judged: PositiveInt = 1000
+    """Images per task that judge rules and temperatures, each left out in turn; their features wait in memory."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FROZEN_FEATURES})
+
+    @property
+    def rules(self) -> Candidates:
+        """What is compared."""
+        raise TypeError(f"{type(self).__name__} must define rules")
+
+    def empty_state(self) -> ExactScorer:
+        random = RandomFeatures() if self.random_features is not None else None
+        return ExactScorer(FeatureSums(0), random, Choice(self.rules))
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
+        return self.update(memory, now, before).scorer
+
+    def update(
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
+    ) -> Fitted:
+        known = as_state(before, ExactScorer) or self.begun(now)
+        sums = known.sums.copy()
+        views, targets = take_in(sums, now, self.flips, self.judged, known.expanded)
+        return self._fitted(known, sums, views, targets, now.network)
+
+    def gathered(self, now: FitContext, before: State | None, part: Portion) -> Fitted:
+        """As `update`, of images that were summed elsewhere."""
+        known = as_state(before, ExactScorer) or self.begun(now)
+        sums = known.sums.copy().merge_(part.sums, part.columns)
+        return self._fitted(known, sums, part.views.to(now.runtime.device), part.targets, now.network)
+
+    def _fitted(
+        self, known: ExactScorer, sums: FeatureSums, views: Tensor, targets: Tensor, network: Network
+    ) -> Fitted:
+        choice, weighing = copy.deepcopy(known.choice), Weighing(sums, self._groups(network))
+        left_out = LeftOut(*choice.observe(weighing, views, targets))
+        return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        width = self.random_features or network.extractor.size
+
+        def setting(most: int) -> str:
+            if self.random_features is not None:
+                return f"classifier.random_features={most}"
+            return network.extractor.trunk.smaller_setting_hint(most)
+
+        check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
+
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> ExactScorer:
+        assert isinstance(before, ExactScorer)
+        sums, choice = before.sums.copy(), before.choice.remap_classes(now.groups)
+        if now.removed is not None:
+            take_out(sums, now.removed, self.flips, before.expanded)
+        sums.regroup_(now.groups)
+        return ExactScorer(sums, before.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
+
+    def merged(
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> ExactScorer:
+        assert isinstance(one, ExactScorer)
+        assert isinstance(other, ExactScorer)
+        if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
+            raise DataError("these learners have different random features: make both with the same seed")
+        sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
+        return ExactScorer(sums, one.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
+
+    def _groups(self, network: Network) -> tuple[int, ...]:
+        """Sizes of the groups of features that the sums are over."""
+        return network.extractor.groups if self.random_features is None else (self.random_features,)
+
+    def begun(self, now: FitContext) -> ExactScorer:
+        """What is known before the first task."""
+        size, random = now.network.extractor.size, None
+        if self.random_features is not None:
+            # 63 bits of a seed fit a tensor of whole numbers.
+            random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
+        choice = self._choice(self._groups(now.network))
+        return ExactScorer(FeatureSums(self.random_features or size), random, choice).to(now.runtime.device)
+
+    def _choice(self, groups: Sequence[int]) -> Choice:
+        return Choice(self.rules)
+
+
+class ExactLDA(ExactClassifier):
+    """Linear discriminant analysis: one mean per class, one covariance for all, shrunk as far as the data ask for."""
+
+    kind = "exact_lda"
+    shrinkages: Annotated[tuple[Shrinkage, ...], Field(min_length=1)] = SHRINKAGES
+    """τ of (1 − τ)Σ + τ·diag Σ that are compared; None: oracle approximating shrinkage, from the sums alone.
+
+    Features come at one deviation within classes, so that diag Σ is the mean(diag Σ)·I of `Discriminant`.
+    """
+    priors: bool = False
+    """Weigh classes by their number of training images; off: all alike."""
+
+    @property
+    def rules(self) -> Candidates:
+        return [Discriminant(shrinkage, self.priors) for shrinkage in self.shrinkages]
+
+
+class ExactRidge(ExactClassifier):
+    """Ridge regression of one-hot labels on the features of all images ever seen.
+
+    How strong the ridge is, is chosen on arriving images that are left out in turn; what was found in earlier tasks
+    counts as well.
+    """
+
+    kind = "exact_ridge"
+    strengths: tuple[Annotated[PositiveFloat, Field(allow_inf_nan=False)], ...] = STRENGTHS
+    """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
+    intercept: bool = False
+    """Regress centred labels on centred features, so that a constant in the features does not count."""
+
+    @field_validator("strengths")
+    @classmethod
+    def _some_strengths(cls, strengths: tuple[float, ...]) -> tuple[float, ...]:
+        if not strengths:
+            raise ValueError("name one strength at least")
+        return strengths
+
+    @property
+    def rules(self) -> Candidates:
+        return [Strength(images, self.intercept) for images in sorted(self.strengths)]
+
+
+class ExactBest(ExactRidge):
+    """Ridge regressions and discriminant analysis of groups of features: whichever answers best for images left out."""
+
+    kind = "exact_best"
+    intercept: bool = True
+    shrinkages: tuple[Shrinkage, ...] = (None, 0.3, 0.85)
+    """Shrinkages of discriminant analyses that are compared with the ridge regressions."""
+    group_weights: tuple[Weights, ...] | None = None
+    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
+    where there is one group."""
+
+    @field_validator("group_weights")
+    @classmethod
+    def _as_many_each(cls, weights: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
+        if weights is not None and (not weights or len({len(one) for one in weights}) != 1):
+            raise ValueError("give as many weights in each choice as there are groups of features")
+        return weights
+
+    @property
+    def rules(self) -> Candidates:
+        return [*super().rules, *(Discriminant(shrinkage) for shrinkage in self.shrinkages)]
+
+    def _choice(self, groups: Sequence[int]) -> Choice:
+        if len(groups) == 1 or self.group_weights is None:
+            return Choice(self.rules)
+        if len(groups) != len(self.group_weights[0]):
+            raise ConfigError(
+                f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
+                f"{len(self.group_weights[0])}: give one weight for each group"
+            )
+        return Choice(self.rules, self.group_weights)

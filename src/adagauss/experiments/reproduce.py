@@ -1,0 +1,966 @@
+"""Reproduce tables and figures of the paper: run what is missing, then write tables, figures and verdicts.
+
+An item of `adagauss.experiments.paper` expands to rows, benchmarks and seeds. Each distinct configuration and seed is
+one run folder, however many items use it. Rows that differ only in memory, drift or classifier are scored on the
+networks of another run. Failures are values: a table shows them, and the next call tries again.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from jinja2 import Environment, PackageLoader
+
+from adagauss.analysis.plotting import new_figure, save_figure, set_title, shown
+from adagauss.analysis.replay import Curve
+from adagauss.analysis.studies.base import find_study
+from adagauss.analysis.studies.draw import analyse
+from adagauss.analysis.studies.provenance import sign
+from adagauss.analysis.visits import Followed, followed, task_mean, visits
+from adagauss.backbones.registry import backbone_info
+from adagauss.core.config import Layer, plain, resolve
+from adagauss.core.linalg import by_rows
+from adagauss.core.state import Scorer
+from adagauss.core.task import CurrentTask, extract_features
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.experiments.cells import Cell as RunSpec
+from adagauss.experiments.cells import Outcome as RunOutcome
+from adagauss.experiments.compare import FORMATS, Spread, markdown
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.environment import code_name
+from adagauss.experiments.grid import recipe_of
+from adagauss.experiments.paper import (
+    BEYOND,
+    SCALES,
+    Benchmark,
+    Claim,
+    Item,
+    Row,
+    Scale,
+    TableValue,
+    Value,
+)
+from adagauss.experiments.published import paper_row
+from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder, stored_config
+from adagauss.experiments.runner import make_stream
+from adagauss.experiments.scheduling import run_cells
+from adagauss.methods import Method
+from adagauss.utils.checkpoint import save_json
+from adagauss.utils.files import IrregularFileError, read_text, write_atomically
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, RuntimeConfig
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}
+TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}
+RESCORED = ("memory", "drift", "classifier")
+"""Parts that a row may change without training."""
+NOTHING = "–"
+ROUNDING = 1e-6
+"""A number that reaches a bound satisfies the claim, whatever the last digit of the file."""
+
+BySeed = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class ReproductionConfig:
+    """Scale, folders, data and seeds of a reproduction."""
+
+    scale: Scale
+    out: Path
+    options: ReadOptions = field(default_factory=ReadOptions)
+    seeds: tuple[int, ...] | None = None
+    """Seeds of every row; None takes those of the scale and its benchmarks."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    weights: Path | None = None
+    """Weights of ResNet-18 for the protocols that start from them."""
+
+    @property
+    def runs(self) -> Path:
+        """Folder of the runs of all scales, named as `adagauss compare` names them."""
+        return self.out / "cells"
+
+    def folder(self, item: Item) -> Path:
+        """Folder of the tables and figures of an item."""
+        return self.out / self.scale.name / item.name
+
+    def figure(self, item: Item, benchmark: Benchmark, ending: str = "csv") -> Path:
+        """A file of the figure of an item on one benchmark."""
+        return self.folder(item) / benchmark.protocol / f"{item.study or item.name}.{ending}"
+
+    def failure(self, name: str) -> Path:
+        """File with the reason why a run or a rescoring failed."""
+        return self.out / "failures" / f"{name}.json"
+
+
+class Problem(NamedTuple):
+    """Why there is no number."""
+
+    kind: Literal["unavailable", "missing", "failed"]
+    reason: str
+
+
+# The plan: which runs the items need.
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """One row of an item on one benchmark with one seed, and the run that it needs."""
+
+    item: Item
+    benchmark: Benchmark
+    row: Row
+    seed: int
+    run: RunSpec | Problem
+
+
+def plan(items: Iterable[Item], config: ReproductionConfig) -> list[PlannedRow]:
+    """Expand items to rows, benchmarks and seeds."""
+    configured: dict[str, RunConfig | Problem] = {}
+    planned = []
+    for item in items:
+        for benchmark in item.benchmarks[config.scale.size]:
+            for row in item.rows:
+                if benchmark.only and row.label not in benchmark.only:
+                    continue
+                # Many items share a row, and settings take longer to resolve than to compare.
+                key = f"{benchmark.protocol} {row.method} {sorted(row.settings.items())}"
+                if key not in configured:
+                    configured[key] = run_config(row, benchmark.protocol, config)
+                seeds = config.seeds if config.seeds is not None else config.scale.seeds[: benchmark.seeds]
+                for seed in seeds:
+                    planned.append(PlannedRow(item, benchmark, row, seed, _spec(configured[key], seed, config)))
+    return planned
+
+
+def run_config(row: Row, protocol_name: str, config: ReproductionConfig) -> RunConfig | Problem:
+    """The configuration of a row, or why it cannot be run here: data, weights or a package are missing."""
+    protocol = config.scale.find(protocol_name)
+    dataset = dataset_info(protocol.stream.dataset)
+    if not dataset.present(config.options.root):
+        return Problem("unavailable", f"{dataset.title} is not in {config.options.root / dataset.folder}")
+    settings = dict(row.settings)
+    if protocol.needs_weights and "backbone.name" not in settings:
+        if config.weights is None:
+            return Problem("unavailable", "needs torchvision's weights of ResNet-18: --weights resnet18-f37072fd.pth")
+        settings["backbone.weights"] = str(config.weights)
+    try:
+        made = make_config(
+            row.method,
+            protocol.stream,
+            settings=settings,
+            recipe=recipe_of(row.method, config.scale.recipe),
+            runtime=config.runtime,
+            protocol=protocol,
+        )
+        protocol.check_weights(made.method)
+    except AdagaussError as error:
+        return Problem("unavailable", str(error))
+    backbone = backbone_info(made.method.backbone.name)
+    if not backbone.available:
+        return Problem("unavailable", f"backbone {backbone.name} needs the package {backbone.modules[0]}")
+    return made
+
+
+def _spec(made: RunConfig | Problem, seed: int, config: ReproductionConfig) -> RunSpec | Problem:
+    if isinstance(made, Problem):
+        return made
+    name = f"{made.method_name}-{made.digest()}-seed{seed}"
+    return RunSpec(name, made.model_copy(update={"seed": seed}), config.runs / name)
+
+
+def distinct_runs(planned: Sequence[PlannedRow]) -> list[RunSpec]:
+    """The runs of planned rows, each once: one seed of everything before the next, short runs first.
+
+    Most tables and figures are thus complete for one seed long before all runs are.
+    """
+    runs: dict[Path, tuple[int, int, float, RunSpec]] = {}
+    datasets: dict[str, int] = {}
+    ranks = {seed: rank for rank, seed in enumerate(dict.fromkeys(one.seed for one in planned))}
+    for one in planned:
+        if isinstance(one.run, RunSpec):
+            # Runs on one dataset follow each other, so that it is read once.
+            place = datasets.setdefault(one.run.config.stream.dataset, len(datasets))
+            order = ranks[one.seed], place, training_images(one.run.config)
+            runs.setdefault(one.run.folder, (*order, one.run))
+    return [spec for *_, spec in sorted(runs.values(), key=lambda entry: entry[:3])]
+
+
+def finished_run(spec: RunSpec, config: ReproductionConfig) -> Run | Problem:
+    """The numbers of a run, if it is finished."""
+    folder, file = RunFolder(spec.folder), spec.folder / METRICS_FILE
+    try:
+        return _read_result(spec.folder, file.stat().st_mtime_ns if file.exists() else 0)
+    except CheckpointError as error:
+        if reason := failure_reason(config, spec.name):
+            return Problem("failed", reason)
+        if file.exists():
+            return Problem("missing", str(error))
+        done = folder.finished_tasks()
+        return Problem("missing", f"{done} of {spec.config.stream.tasks} tasks are done" if done else "not run yet")
+
+
+@lru_cache(maxsize=1024)
+def _read_result(folder: Path, written: int) -> Run:
+    """Many items use a run; it is read again only after it was written again."""
+    return Run.open(folder)
+
+
+def failure_reason(config: ReproductionConfig, name: str) -> str | None:
+    """Why a run or a rescoring failed; None if it did not, or if the file is damaged."""
+    try:
+        return str(json.loads(read_text(config.failure(name)))["reason"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, IrregularFileError):
+        return None
+
+
+# Estimates of the time, before anything is run.
+
+IMAGES_PER_CLASS = {"cifar100": 500, "tiny": 500, "imagenet-subset-seed1993": 1300, "cub": 30, "aircraft": 67}
+CLASSES = {"tiny": 200, "cub": 200}
+"""The others have a hundred."""
+SECONDS = {"resnet18": 0.0005, "resnet_thin": 0.001, "resnet32": 0.002, "convnet": 0.001, "efficientnet_lite0": 0.024}
+"""Training seconds per image and epoch: ResNet-18 on the paper's GPU (86 minutes for ten tasks of CIFAR-100), the
+others on one core."""
+OTHER_SECONDS = 0.002
+RESCORING_SHARE = 0.1
+"""Share of a run's time that one rescoring takes."""
+
+
+class Workload(NamedTuple):
+    """The runs of one item, or of several together, and the time that is left."""
+
+    runs: int
+    finished: int
+    rescored: int
+    """Rows and seeds that are scored on the networks of these runs."""
+    minutes: float
+
+
+class Overview(NamedTuple):
+    """The workload of every item, and of all together: shared runs count once."""
+
+    items: dict[str, Workload]
+    together: Workload
+    unavailable: dict[str, list[str]]
+    """Reasons why runs are impossible here, and the items concerned, with the number of their runs."""
+
+
+def training_images(config: RunConfig) -> float:
+    """Images times epochs of a run, counting rotated and mixed copies.
+
+    Adapters and classifiers learn from features and are not counted: finished runs show their share.
+    """
+    stream, representation = config.stream, config.method.representation
+    images = IMAGES_PER_CLASS.get(stream.dataset, 100)
+    classes = stream.classes or CLASSES.get(stream.dataset, 100)
+    first = stream.sizes[0] if stream.sizes else stream.first or classes / stream.tasks
+    copies = [representation.label_augmentation.copies(is_first) for is_first in (True, False)]
+    epochs = [recipe.epochs if recipe else 0 for recipe in (representation.first, representation.later)]
+    return images * (first * epochs[0] * copies[0] + (classes - first) * epochs[1] * copies[1])
+
+
+def overview(items: Sequence[Item], config: ReproductionConfig) -> Overview:
+    """Count finished and missing runs, and estimate the time; nothing is run."""
+    planned = plan(items, config)
+    seconds = _seconds_per_image(distinct_runs(planned), config)
+    own = {item.name: [one for one in planned if one.item is item] for item in items}
+    unavailable: dict[str, list[str]] = {}
+    for name, rows in own.items():
+        for reason, count in Counter(one.run.reason for one in rows if isinstance(one.run, Problem)).items():
+            unavailable.setdefault(reason, []).append(f"{name} ({count} of {len(rows)})")
+    workloads = {name: _workload(rows, config, seconds) for name, rows in own.items()}
+    return Overview(workloads, _workload(planned, config, seconds), unavailable)
+
+
+def _seconds_per_image(runs: Iterable[RunSpec], config: ReproductionConfig) -> Callable[[RunConfig], float]:
+    """Measured on finished runs with the same network and dataset; elsewhere the typical value of the network."""
+    spent: dict[tuple[str, str], tuple[float, float]] = {}
+    for spec in runs:
+        result = finished_run(spec, config)
+        if isinstance(result, Run):
+            key = spec.config.method.backbone.name, spec.config.stream.dataset
+            seconds, images = spent.get(key, (0.0, 0.0))
+            spent[key] = seconds + sum(result.cost.seconds.values()), images + training_images(spec.config)
+
+    def estimate(run: RunConfig) -> float:
+        network = run.method.backbone.name
+        if (network, run.stream.dataset) not in spent:
+            return SECONDS.get(network, OTHER_SECONDS)
+        seconds, images = spent[network, run.stream.dataset]
+        return seconds / max(1.0, images)
+
+    return estimate
+
+
+def _workload(
+    planned: Sequence[PlannedRow], config: ReproductionConfig, seconds: Callable[[RunConfig], float]
+) -> Workload:
+    def minutes(spec: RunSpec) -> float:
+        return training_images(spec.config) * seconds(spec.config) / 60
+
+    runs = distinct_runs(planned)
+    waiting = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
+    left = sum(
+        minutes(spec) * (1 - RunFolder(spec.folder).finished_tasks() / max(1, spec.config.stream.tasks))
+        for spec in waiting
+    )
+    scored = [one for one in planned if one.row.rescore is not None and isinstance(one.run, RunSpec)]
+    undone = [one.run for one in scored if isinstance(_outcome(one, config), Problem)]
+    # The mean over all rescored rows: equal rows of several items are scored once.
+    if undone:
+        each = statistics.fmean(minutes(one.run) for one in scored if isinstance(one.run, RunSpec))
+        left += RESCORING_SHARE * each * len(undone)
+    return Workload(len(runs), len(runs) - len(waiting), len(scored), left)
+
+
+# Running and rescoring.
+
+
+def dataset_reader(options: ReadOptions) -> Callable[[StreamConfig], Dataset]:
+    """A function that reads the dataset of a stream and keeps the last one: runs on one dataset follow each other."""
+    last: dict[tuple[str, int | None, bool], Dataset] = {}
+
+    def read(stream: StreamConfig) -> Dataset:
+        key = stream.dataset, stream.image_size, stream.skip_bad_images
+        if key not in last:
+            last.clear()  # so that two are never in memory
+            sized = replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
+            last[key] = load_dataset(stream.dataset, sized)
+        return last[key]
+
+    return read
+
+
+def run_missing(
+    runs: Sequence[RunSpec],
+    config: ReproductionConfig,
+    read: Callable[[StreamConfig], Dataset],
+    reporter: Reporter,
+    executor: Executor | None = None,
+    most: int | None = None,
+) -> None:
+    """Run or resume what is not finished, here or through an executor, at most ``most`` at a time.
+
+    A run that another process works on is left to it: the same command may be started several times.
+    """
+    missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
+
+    def note(spec: RunSpec, outcome: RunOutcome) -> None:
+        if isinstance(outcome.failure, InUseError):
+            reporter.message(f"{spec.name}: another process runs it")
+        elif outcome.failure is not None:
+            save_json(config.failure(spec.name), {"reason": str(outcome.failure)})
+        else:
+            config.failure(spec.name).unlink(missing_ok=True)
+
+    if missing:
+        run_cells(
+            missing,
+            config.runs,
+            then=note,
+            executor=executor,
+            most=most,
+            options=config.options,
+            reader=read,
+            reporter=reporter,
+        )
+
+
+class Rescored(Curve):
+    """Accuracy of changed parts on the networks of a run."""
+
+    run: str
+    """Name of the run's folder."""
+    changes: dict[str, Any]
+
+
+def changed_method(method: Method, changes: Mapping[str, Any]) -> Method:
+    """A method with another memory, drift or classifier."""
+    return resolve(method, [Layer("row", changes)], "run").config
+
+
+def rescored_file(config: ReproductionConfig, spec: RunSpec, changes: Mapping[str, Any]) -> Path:
+    """File of the accuracies of changed parts: named by the parts, so that equal ones are scored once."""
+    method = changed_method(spec.config.method, changes)
+    parts = {role: plain(getattr(method, role)) for role in RESCORED}
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
+    return config.out / "rescored" / f"{spec.name}-{digest}.json"
+
+
+def read_rescored(path: Path, config: ReproductionConfig) -> Rescored | Problem:
+    """Stored accuracies of changed parts."""
+    try:
+        return Rescored.read(path, "run the command again")
+    except CheckpointError as error:
+        if reason := failure_reason(config, path.stem):
+            return Problem("failed", reason)
+        return Problem("missing", str(error) if path.exists() else "not scored yet")
+
+
+def rescore_missing(
+    planned: Sequence[PlannedRow],
+    config: ReproductionConfig,
+    read: Callable[[StreamConfig], Dataset],
+    reporter: Reporter,
+) -> None:
+    """Score changed parts that are not scored yet, for each run in one pass over its networks."""
+    wanted: dict[Path, tuple[RunSpec, dict[Path, Mapping[str, Any]]]] = {}
+    for one in planned:
+        spec, changes = one.run, one.row.rescore
+        if changes is None or isinstance(spec, Problem) or isinstance(finished_run(spec, config), Problem):
+            continue
+        try:
+            file = rescored_file(config, spec, changes)
+        except AdagaussError:  # the results show the reason
+            continue
+        if isinstance(read_rescored(file, config), Problem):
+            wanted.setdefault(spec.folder, (spec, {}))[1][file] = changes
+    with reporter.progress("rescoring finished runs", len(wanted)) as advance:
+        for spec, files in wanted.values():
+            _rescore(spec, files, config, read(spec.config.stream), reporter)
+            advance(spec.name)
+
+
+def _rescore(
+    spec: RunSpec,
+    files: Mapping[Path, Mapping[str, Any]],
+    config: ReproductionConfig,
+    dataset: Dataset,
+    reporter: Reporter,
+) -> None:
+    """Update one memory per changed method through the tasks of a run; all share the features of a task."""
+    folder = RunFolder(spec.folder)
+    stored = stored_config(folder)
+    methods = {file: changed_method(stored.method, changes) for file, changes in files.items()}
+    runtime = Runtime(stored.runtime, stored.seed, reporter)
+    stream = make_stream(stored, dataset)
+    memories: dict[Path, Followed] = {}
+    scorers: dict[Path, Scorer] = {}
+    curves: dict[Path, list[float]] = {file: [] for file in files}
+    with reporter.progress(f"{len(files)} variants of {spec.name}", folder.finished_tasks()) as advance:
+        for visit in visits(folder, stored, stream, runtime):
+            test = dataset.test.of_classes(stream.seen(visit.index))
+            features = extract_features(visit.now.network.extractor, test.images, runtime)
+            sizes = [len(classes) for classes in stream.task_classes[: visit.index + 1]]
+            for file in list(curves):
+                method, now = methods[file], visit.now
+                try:
+                    memories[file] = _followed(memories.get(file), method, now)
+                    scorers[file] = method.classifier.fit(memories[file].bank, now, scorers.get(file))
+                except AdagaussError as error:
+                    save_json(config.failure(file.stem), {"reason": f"task {visit.index + 1}: {error}"})
+                    del curves[file]
+                    continue
+                with torch.inference_mode():
+                    curves[file].append(task_mean(by_rows(scorers[file], features), test.targets, sizes))
+            advance("")
+    for file, accuracies in curves.items():
+        Rescored(run=spec.name, changes=dict(files[file]), accuracy=tuple(accuracies)).write(file)
+        config.failure(file.stem).unlink(missing_ok=True)
+
+
+def _followed(known: Followed | None, method: Method, now: CurrentTask) -> Followed:
+    return followed(known, lambda bank, state: method.drift.update(bank, now, state), method.memory, method, now)
+
+
+# Results of an item.
+
+
+@dataclass(frozen=True)
+class Score:
+    """The numbers of one row with one seed, by their names in the paper's tables; accuracies in percent."""
+
+    seed: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ItemResults:
+    """The numbers of an item on one benchmark."""
+
+    item: Item
+    benchmark: Benchmark
+    protocol: str
+    """Name of the protocol at this scale."""
+    dataset: str
+    tasks: int
+    """T of the paper's benchmark, which does not count a first task with half of the classes."""
+    outcomes: Mapping[str, Sequence[Score | Problem]]
+    """Of every seed, by row."""
+    runs: Mapping[str, Sequence[RunSpec]]
+    """Finished runs of rows without rescoring."""
+    drawn: Sequence[Mapping[str, str]] = ()
+    """Rows of the CSV file of the figure."""
+
+    def scores(self, row: str) -> list[Score]:
+        return [outcome for outcome in self.outcomes.get(row, ()) if isinstance(outcome, Score)]
+
+    def problems(self) -> dict[str, Problem]:
+        """The first problem of every row that has one."""
+        return {
+            row: next(outcome for outcome in outcomes if isinstance(outcome, Problem))
+            for row, outcomes in self.outcomes.items()
+            if len(self.scores(row)) < len(outcomes)
+        }
+
+    def by_seed(self, value: Value) -> dict[int, float]:
+        """A number of the table or the figure by seed; empty if it was not measured."""
+        if isinstance(value, TableValue):
+            scores = self.scores(value.row)
+            return {score.seed: score.values[value.quantity] for score in scores if value.quantity in score.values}
+        numbers: dict[int, list[float]] = {}
+        for row in self.drawn:
+            if row.get("seed") and all(row.get(key) == wanted for key, wanted in value.columns.items()):
+                numbers.setdefault(int(row["seed"]), []).append(float(row[value.value]))
+        return {seed: SUMMARIES[value.summary](values) for seed, values in numbers.items()}
+
+    @property
+    def features(self) -> float | None:
+        """S, the number of features of the networks; None without finished runs."""
+        return next((spec.config.method.backbone.features for runs in self.runs.values() for spec in runs), None)
+
+    @property
+    def code(self) -> str:
+        """Version and digest of the code of the runs."""
+        specs = [spec for runs in self.runs.values() for spec in runs]
+        codes = {code_name(RunFolder(spec.folder).read_json_or_nothing(ENVIRONMENT)) for spec in specs}
+        return "; ".join(f"adagauss {code}" for code in sorted(codes)) or "no finished runs"
+
+    def paper_values(self, label: str) -> dict[str, Any]:
+        """The row of the paper's table; empty if it has none."""
+        row = next(row for row in self.item.rows if row.label == label)
+        return paper_row(self.item.tables, self.dataset, self.tasks, row.paper) or {}
+
+
+SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.fmean,
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "min": min,
+    "max/min": lambda values: max(values) / max(min(values), 1e-12),
+}
+
+
+def results(planned: Iterable[PlannedRow], config: ReproductionConfig) -> list[ItemResults]:
+    """Read the numbers of items from finished runs, benchmark by benchmark; nothing is run."""
+    groups: dict[tuple[str, str], list[PlannedRow]] = {}
+    for one in planned:
+        groups.setdefault((one.item.name, one.benchmark.protocol), []).append(one)
+    return [_results(group, config) for group in groups.values()]
+
+
+def _results(group: Sequence[PlannedRow], config: ReproductionConfig) -> ItemResults:
+    item, benchmark = group[0].item, group[0].benchmark
+    outcomes: dict[str, list[Score | Problem]] = {}
+    runs: dict[str, list[RunSpec]] = {}
+    for one in group:
+        outcome = _outcome(one, config)
+        outcomes.setdefault(one.row.label, []).append(outcome)
+        if isinstance(one.run, RunSpec) and one.row.rescore is None and isinstance(outcome, Score):
+            runs.setdefault(one.row.label, []).append(one.run)
+    stream = SCALES["paper"].find(benchmark.protocol).stream
+    file = config.figure(item, benchmark)
+    return ItemResults(
+        item,
+        benchmark,
+        config.scale.find(benchmark.protocol).name,
+        stream.dataset,
+        stream.tasks - 1 if stream.first else stream.tasks,
+        outcomes,
+        runs,
+        list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else (),
+    )
+
+
+def _outcome(one: PlannedRow, config: ReproductionConfig) -> Score | Problem:
+    if isinstance(one.run, Problem):
+        return one.run
+    run = finished_run(one.run, config)
+    if isinstance(run, Problem):
+        return run
+    if one.row.rescore is None:
+        values = {name: 100 * run.metrics[name] for name in ACCURACY}
+        times = {"training_min": run.cost.training_seconds / 60, "inference_sec": run.cost.seconds["evaluation"]}
+        return Score(one.seed, {**values, **times})
+    try:
+        scored = read_rescored(rescored_file(config, one.run, one.row.rescore), config)
+    except AdagaussError as error:
+        return Problem("failed", str(error))
+    if isinstance(scored, Problem):
+        return scored
+    return Score(one.seed, {"a_last": 100 * scored.a_last, "a_inc": 100 * scored.a_inc})
+
+
+# Verdicts on claims.
+
+
+class Verdict(NamedTuple):
+    """Whether a claim holds, the numbers, and the agreement of the seeds."""
+
+    word: Literal["holds", "does not hold", "inconclusive", "not measured"]
+    numbers: str = ""
+    seeds: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.numbers}; {self.seeds}: {self.word}" if self.numbers else self.word
+
+
+def check_claim(claim: Claim, found: ItemResults) -> Verdict:
+    """Compare seed by seed: a claim holds if it is true in every seed, and there are at least two."""
+    form = ".1f" if isinstance(claim.values[0], TableValue) else ".3g"
+    first, *others = (value.name for value in claim.values)
+    measured = {value.name: numbers for value in claim.values if (numbers := found.by_seed(value))}
+    missing = [name for name in others if name not in measured]
+    seeds = sorted(set.intersection(*map(set, measured.values()))) if measured else []
+    means = {name: statistics.fmean(numbers[seed] for seed in seeds) for name, numbers in measured.items() if seeds}
+    amounts = {name: f"{name} {mean:{form}}" for name, mean in means.items()}
+    others = [name for name in others if name in means]
+    if first not in means:
+        return Verdict("not measured")
+    if claim.relation == "at least":
+        bound, name = (found.features, "features") if claim.bound == "features" else (claim.bound, "bound")
+        if bound is None:
+            return Verdict("not measured")
+        differences = {seed: number - bound + ROUNDING for seed, number in measured[first].items()}
+        return verdict(differences, f"{amounts[first]}, {name} {bound:{form}}")
+    if not others or (missing and claim.relation == "decreasing"):
+        return Verdict("not measured")
+    if claim.relation == "decreasing":
+        order = list(measured.values())
+        steps = {seed: min(one[seed] - two[seed] for one, two in pairwise(order)) for seed in seeds}
+        return verdict(steps, f"claimed order: {', '.join(amounts.values())}")
+    extreme, sign = (max, 1) if claim.relation == "highest" else (min, -1)
+    gaps = {seed: sign * (measured[first][seed] - extreme(measured[name][seed] for name in others)) for seed in seeds}
+    nearest = extreme(others, key=lambda name: means[name])
+    facts = f"{amounts[first]}, {amounts[nearest]}"
+    if claim.relative:
+        facts += f" ({means[nearest] / means[first] - 1:+.0%})"
+    if missing:
+        facts += f" (without {', '.join(missing)})"
+    if isinstance(claim.values[0], TableValue):
+        quoted = [found.paper_values(row).get(claim.values[0].quantity) for row in (first, nearest)]
+        facts += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
+    return verdict(gaps, facts)
+
+
+def verdict(differences: BySeed, numbers: str) -> Verdict:
+    """The verdict on a claim that a difference is positive.
+
+    >>> verdict({0: 1.0, 1: 0.5}, "A 2.0, B 1.2").word
+    'holds'
+    >>> str(verdict({0: 1.0, 1: -0.5}, "A 2.0, B 1.8"))
+    'A 2.0, B 1.8; the 2 seeds disagree: inconclusive'
+    >>> str(verdict({0: 1.0}, "A 2.0, B 1.0"))
+    'A 2.0, B 1.0; one seed, where it is true: inconclusive'
+    """
+    signs = {difference > 0 for difference in differences.values()}
+    truth = "true" if signs == {True} else "false"
+    if len(differences) == 1:
+        return Verdict("inconclusive", numbers, f"one seed, where it is {truth}")
+    if len(signs) > 1:
+        return Verdict("inconclusive", numbers, f"the {len(differences)} seeds disagree")
+    return Verdict(
+        "holds" if signs == {True} else "does not hold", numbers, f"{truth} in each of {len(differences)} seeds"
+    )
+
+
+# Tables, figures and the page.
+
+
+def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
+    """One line per benchmark and row; the paper's number follows every quantity."""
+    rows = [_table_row(one, label) for one in found for label in one.outcomes]
+    if not any(row["note"] for row in rows):
+        return [{key: value for key, value in row.items() if key != "note"} for row in rows]
+    return rows
+
+
+def _table_row(found: ItemResults, label: str) -> dict[str, str]:
+    count, paper = len(found.scores(label)), found.paper_values(label)
+    line = {"benchmark": found.protocol, "row": label, "seeds": str(count)}
+    for name, title in (TIMES if found.item.times else ACCURACY).items():
+        values = list(found.by_seed(TableValue(label, name)).values())
+        line[title] = str(Spread.of(values, percent=False)) if values else NOTHING
+        deviation = f" ± {paper[f'{name}_std']}" if paper.get(f"{name}_std") is not None else ""
+        line[f"paper {title}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else NOTHING
+    problem, absent = found.problems().get(label), len(found.outcomes[label]) - count
+    some = f"{absent} seed{'s' * (absent > 1)} " if count else ""
+    line["note"] = f"{some}{problem.kind}: {problem.reason}" if problem else ""
+    return line
+
+
+def comparison_figure(found: ItemResults) -> Figure | None:
+    """Bars of a table by row, here left and the paper's right; None if nothing was measured.
+
+    The scales differ, so the two do not share an axis: only the order can be compared.
+    """
+    labels = [label for label in found.outcomes if found.scores(label)]
+    if not labels:
+        return None
+    panels = [{name: title} for name, title in TIMES.items()] if found.item.times else [ACCURACY]
+    in_paper = any(
+        found.paper_values(label).get(name) is not None for label in labels for one in panels for name in one
+    )
+    figure = new_figure(3.0 + 3.0 * len(panels) * (1 + in_paper), 1.4 + 0.34 * len(labels))
+    axes = figure.subplots(1, len(panels) * (1 + in_paper), sharey=True, squeeze=False)[0]
+    for place, quantities in enumerate(panels):
+        _bars(axes[place], [[_here(found, label, name) for label in labels] for name in quantities], quantities)
+        if in_paper:
+            theirs = axes[place + len(panels)]
+            _bars(theirs, [[_printed(found, label, name) for label in labels] for name in quantities], quantities)
+            set_title(theirs, "paper")
+    seeds = max(len(found.scores(label)) for label in labels)
+    set_title(axes[0], f"{found.protocol}, {seeds} seed{'s' * (seeds > 1)}")
+    axes[0].set_yticks(range(len(labels)), [shown(label, 44) for label in labels], fontsize=8)
+    axes[0].invert_yaxis()
+    if len(panels) == 1:
+        figure.legend(*axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
+    return figure
+
+
+def _here(found: ItemResults, label: str, name: str) -> Spread | None:
+    values = list(found.by_seed(TableValue(label, name)).values())
+    return Spread.of(values, percent=False) if values else None
+
+
+def _printed(found: ItemResults, label: str, name: str) -> Spread | None:
+    row = found.paper_values(label)
+    return None if row.get(name) is None else Spread(row[name], row.get(f"{name}_std"))
+
+
+def _bars(axes: Axes, bars: Sequence[Sequence[Spread | None]], quantities: Mapping[str, str]) -> None:
+    height = 0.76 / len(bars)
+    for place, (row, title) in enumerate(zip(bars, quantities.values(), strict=True)):
+        for number, spread in enumerate(row):
+            if spread is not None:
+                axes.barh(
+                    number + (place - (len(bars) - 1) / 2) * height,
+                    spread.mean,
+                    height,
+                    xerr=spread.deviation,  # one seed has none
+                    label=title if not number else None,
+                    color=f"C{place}",
+                    error_kw={"elinewidth": 0.8},
+                )
+    axes.set_xlabel(next(iter(quantities.values())) if len(quantities) == 1 else "accuracy, %", fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.grid(alpha=0.3, axis="x")
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """An item as far as it could be reproduced."""
+
+    item: Item
+    results: Sequence[ItemResults]
+    files: Sequence[Path]
+    notes: Sequence[str]
+    """Figures that could not be drawn, and why."""
+
+    def failures(self) -> Iterator[tuple[str, Problem]]:
+        """Rows that failed, named by benchmark and label."""
+        for one in self.results:
+            for label, problem in one.problems().items():
+                if problem.kind == "failed":
+                    yield f"{one.protocol}, {label}", problem
+
+
+def reproduce(
+    items: Sequence[Item],
+    config: ReproductionConfig,
+    reporter: Reporter | None = None,
+    executor: Executor | None = None,
+    most: int | None = None,
+    *,
+    run: bool = True,
+) -> list[Reproduced]:
+    """Make the tables and figures of items, and resume an earlier call that was stopped.
+
+    Args:
+        items: tables and figures, see `adagauss.experiments.paper.find_items`.
+        config: scale, folders, data and seeds.
+        reporter: shows progress.
+        executor: makes the runs; None makes them here, one after another.
+        most: how many runs an executor has at a time.
+        run: whether missing runs are made; without it the finished ones are used.
+    """
+    reporter = reporter or Reporter()
+    read = dataset_reader(config.options)
+    planned = plan(items, config)
+    if run:
+        run_missing(distinct_runs(planned), config, read, reporter, executor, most)
+    rescore_missing(planned, config, read, reporter)
+    made = []
+    with reporter.progress("tables and figures", len(items)) as advance:
+        for item in items:
+            made.append(_reproduced(item, [one for one in planned if one.item is item], config, read, reporter))
+            advance(item.name)
+    return made
+
+
+def _reproduced(
+    item: Item,
+    planned: Sequence[PlannedRow],
+    config: ReproductionConfig,
+    read: Callable[[StreamConfig], Dataset],
+    reporter: Reporter,
+) -> Reproduced:
+    command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
+    found = results(planned, config)
+    files, notes = _write_table(item, found, config, command), []
+    for one in found:
+        try:
+            if item.study is None:
+                files += _write_comparison(one, config, command)
+            elif one.runs:
+                groups = {label: [RunFolder(spec.folder) for spec in specs] for label, specs in one.runs.items()}
+                (drawn,) = analyse(
+                    groups,
+                    config.figure(item, one.benchmark).parent,
+                    names=[item.study],
+                    dataset=read(config.scale.find(one.benchmark.protocol).stream),
+                    reporter=reporter,
+                    command=command,
+                )
+                files += drawn.files.values()
+                notes += [f"{one.protocol}: no figure ({drawn.missing})"] if drawn.missing else []
+        except AdagaussError as error:
+            notes.append(f"{one.protocol}: no figure ({error})")
+    # The claims use the figures that were drawn just now.
+    return Reproduced(item, results(planned, config), files, notes)
+
+
+def _write_table(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, command: str) -> list[Path]:
+    rows, files = table_rows(found), []
+    if rows:
+        codes = "; ".join(dict.fromkeys(one.code for one in found))
+        for ending, text in FORMATS.items():
+            path = config.folder(item) / f"table.{ending}"
+            caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
+            write_atomically(path, text(rows, caption).encode("utf-8", "backslashreplace"))
+            files.append(path)
+    return files
+
+
+def _write_comparison(found: ItemResults, config: ReproductionConfig, command: str) -> list[Path]:
+    figure = comparison_figure(found)
+    if figure is None:
+        return []
+    sign(figure, found.item.title, [f"{config.scale.note}; {found.code}"], command)
+    path = config.figure(found.item, found.benchmark, "png")
+    save_figure(figure, path)
+    return [path]
+
+
+def write_page(items: Sequence[Item], config: ReproductionConfig, path: Path) -> None:
+    """Write a Markdown page on all claims from finished runs, and copy its figures and tables next to it.
+
+    The copies are in the folders ``images/paper`` and ``tables/paper``.
+    """
+    planned = plan(items, config)
+    runs = distinct_runs(planned)
+    done = [run for spec in runs if isinstance(run := finished_run(spec, config), Run)]
+    found = results(planned, config)
+    sections = [_section(item, [one for one in found if one.item is item], config, path.parent) for item in items]
+    template = Environment(
+        loader=PackageLoader("adagauss.analysis"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    ).get_template("paper.md.jinja")
+    text = template.render(
+        scale=config.scale,
+        seeds=config.seeds or config.scale.seeds,
+        runs=len(runs),
+        finished=len(done),
+        hours=sum(sum(run.cost.seconds.values()) for run in done) / 3600,
+        summaries={
+            title: _summary([section for section in sections if (section["item"].paper == BEYOND) == beyond])
+            for title, beyond in (("## All claims", False), ("### Beyond the paper", True))
+        },
+        sections=sections,
+    )
+    write_atomically(path, text.encode("utf-8"))
+
+
+def _section(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, place: Path) -> dict[str, Any]:
+    """An item with its verdicts, its table, and copies of its files below ``place``."""
+    verdicts: dict[str, list[tuple[ItemResults, Verdict]]] = {claim.text: [] for claim in item.claims}
+    for claim in item.claims:
+        for one in found:
+            if (checked := check_claim(claim, one)).word != "not measured":
+                verdicts[claim.text].append((one, checked))
+    measured = [one for one in found if any(map(one.scores, one.outcomes))]
+    pictures = {
+        f"{item.title}, {one.protocol}": _copied(
+            picture, place, f"images/paper/{item.name}-{one.benchmark.protocol}.png"
+        )
+        for one in found
+        if (picture := config.figure(item, one.benchmark, "png")).exists()
+    }
+    files = {name: config.folder(item) / f"table.{ending}" for name, ending in (("LaTeX", "tex"), ("CSV", "csv"))}
+    return {
+        "item": item,
+        "study": find_study(item.study) if item.study else None,
+        "beyond": item.paper == BEYOND,
+        "deviation": item.deviations.get(config.scale.size),
+        "is_run": bool(item.benchmarks[config.scale.size]),
+        "verdicts": verdicts,
+        "pictures": pictures,
+        "table": markdown(table_rows(measured)).rstrip() if measured else "",
+        "files": {
+            name: _copied(file, place, f"tables/paper/{item.name}{file.suffix}")
+            for name, file in files.items()
+            if measured and item.tables and file.exists()
+        },
+    }
+
+
+def _copied(file: Path, place: Path, name: str) -> str:
+    (place / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(file, place / name)
+    return name
+
+
+def _summary(sections: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """How many claims have which verdict, and all of them as a Markdown table; empty if nothing was measured."""
+    checked = [
+        (section["item"], text, found, one)
+        for section in sections
+        for text, verdicts in section["verdicts"].items()
+        for found, one in verdicts
+    ]
+    rows = [
+        {
+            "item": f"[{item.title}](#{_anchor(item.title)})",
+            "claim": text,
+            "benchmark": found.protocol,
+            "verdict": f"{one.word} ({one.seeds})",
+        }
+        for item, text, found, one in checked
+    ]
+    words = Counter(one.word for *_, one in checked).most_common()
+    counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in words)}."
+    return (counts, markdown(rows).rstrip()) if rows else ("", "")
+
+
+def _anchor(title: str) -> str:
+    """The name that Markdown gives to a heading."""
+    return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")

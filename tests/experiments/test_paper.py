@@ -1,0 +1,124 @@
+"""The paper's items: every row is a valid configuration, runs are shared, and every row is found in the paper."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from adagauss.analysis.studies.base import studies
+from adagauss.data.dataset import DatasetInfo
+from adagauss.errors import ConfigError
+from adagauss.experiments.cells import Cell as RunSpec
+from adagauss.experiments.paper import ITEMS, SCALES, TableValue, find_items
+from adagauss.experiments.reproduce import (
+    RESCORED,
+    PlannedRow,
+    Problem,
+    ReproductionConfig,
+    distinct_runs,
+    plan,
+    rescored_file,
+    results,
+)
+
+
+def config_at(scale: str) -> ReproductionConfig:
+    return ReproductionConfig(SCALES[scale], Path("nowhere"), weights=Path("resnet18.pth"))
+
+
+@pytest.fixture(scope="module")
+def planned() -> dict[str, list[PlannedRow]]:
+    """Everything at every scale, as if all data were there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatasetInfo, "present", lambda self, root: True)
+        return {scale: plan(ITEMS.values(), config_at(scale)) for scale in SCALES}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_row_is_a_configuration_that_can_be_run(scale: str, planned: dict[str, list[PlannedRow]]) -> None:
+    for one in planned[scale]:
+        if isinstance(one.run, Problem):
+            assert "needs the package timm" in one.run.reason, f"{one.item.name}, {one.row.label}"
+        elif one.row.rescore is not None and one.seed == 0:
+            rescored_file(config_at(scale), one.run, one.row.rescore)
+
+
+def test_rows_of_several_items_share_one_run(planned: dict[str, list[PlannedRow]]) -> None:
+    rows = {
+        ("table1", "AdaGauss"),
+        ("ablation", "8 AdaGauss"),
+        ("ablation", "3 Bayes, diagonal covariances"),
+        ("batchnorm", "normal"),
+        ("distillation", "projected distillation"),
+        ("beta", "β = 1"),
+        ("shift", "AdaGauss"),
+    }
+    found = [
+        one.run
+        for one in planned["cpu"]
+        if (one.item.name, one.row.label) in rows and one.benchmark.protocol == "cifar100-10" and one.seed == 1
+    ]
+    assert len(found) == len(rows)
+    assert len({spec.name for spec in found if isinstance(spec, RunSpec)}) == 1
+
+
+def test_one_seed_of_everything_comes_before_the_next(planned: dict[str, list[PlannedRow]]) -> None:
+    runs = distinct_runs(planned["cpu"])
+    seeds = [spec.config.seed for spec in runs]
+    assert seeds == sorted(seeds)
+    assert len({spec.folder for spec in runs}) == len(runs)
+    datasets = [spec.config.stream.dataset for spec in runs if spec.config.seed == 0]
+    assert [name for name, _ in groupby(datasets)] == ["cifar100", "tiny"]
+
+
+def test_only_memory_drift_and_classifier_are_rescored() -> None:
+    keys = {key for item in ITEMS.values() for row in item.rows for key in row.rescore or {}}
+    assert keys
+    assert {key.partition(".")[0] for key in keys} <= set(RESCORED)
+
+
+def test_every_study_of_an_item_exists() -> None:
+    assert {item.study for item in ITEMS.values() if item.study} <= studies().keys()
+
+
+def test_every_row_of_a_table_is_found_in_the_paper(planned: dict[str, list[PlannedRow]]) -> None:
+    tables = [one for one in planned["paper"] if one.item.tables and "imagenet" not in one.benchmark.protocol]
+    for found in results(tables, config_at("paper")):
+        for label in found.outcomes:
+            assert found.paper_values(label), f"{found.item.name}, {found.protocol}, {label}"
+
+
+def test_the_papers_numbers_are_those_of_the_row(planned: dict[str, list[PlannedRow]]) -> None:
+    (found,) = results([one for one in planned["cpu"] if one.item.name == "ablation"], config_at("cpu"))
+    accuracies = [found.paper_values(label)["a_last"] for label in found.outcomes]
+    assert accuracies == [36.4, 37.6, 41.1, 22.9, 24.6, 42.9, 40.2, 46.1]
+
+
+def test_items_are_found_by_name_and_number_and_an_unknown_name_gets_a_suggestion() -> None:
+    assert [item.name for item in find_items(["fig3", "ablation", "ranks"])] == ["ranks", "ablation"]
+    assert find_items(["all"]) == list(ITEMS.values())
+    with pytest.raises(ConfigError, match="did you mean 'ablation'"):
+        find_items(["ablations"])
+
+
+def test_missing_data_is_a_reason_and_not_a_run(tmp_path: Path) -> None:
+    config = ReproductionConfig(SCALES["paper"], tmp_path)
+    planned = plan(find_items(["table1"]), config)
+    reasons = {one.run.reason for one in planned if isinstance(one.run, Problem)}
+    assert any(reason.startswith("ImageNet-Subset") and "is not in " in reason for reason in reasons)
+    assert distinct_runs(planned) == []
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_labels_are_unique_and_benchmarks_and_claims_name_rows(name: str) -> None:
+    item = ITEMS[name]
+    labels = [row.label for row in item.rows]
+    assert len(set(labels)) == len(labels)
+    named = {label for places in item.benchmarks.values() for one in places for label in one.only}
+    named |= {value.row for claim in item.claims for value in claim.values if isinstance(value, TableValue)}
+    assert named <= set(labels)
+    for claim in item.claims:
+        names = [value.name for value in claim.values]
+        assert len(set(names)) == len(names), claim.text
