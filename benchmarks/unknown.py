@@ -93,7 +93,7 @@ def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], MarginSc
     directions = torch.pca_lowrank(rows, DIRECTIONS, niter=4)[2]
     names = list(range(int(targets.max()) + 1))
     bank = ClassGaussians.from_features(rows @ directions, targets.tolist()).select(names)
-    bayes, typical = Bayes(tied=0.5, shrinkage=0.1).scorer(bank), MarginScore.of(bank)
+    bayes, typical = Bayes(pooled_shrinkage=0.5, shrinkage=0.1).scorer(bank), MarginScore.of(bank)
     placed = MarginScore(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
     return {
         "discriminant analysis": (Discriminant().solve(sums).__call__, MarginScore()),

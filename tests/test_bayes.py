@@ -43,7 +43,7 @@ def unbiased_qda(X: Array, y: Array) -> QuadraticDiscriminantAnalysis:
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         GaussianBayes(),
-        GaussianBayes(covariance="diagonal", shrinkage=0.1, tied=0.5),
+        GaussianBayes(covariance="diagonal", shrinkage=0.1, pooled_shrinkage=0.5),
         GaussianBayes(covariance="none", priors=False),
         GaussianBayes(log_det=False, shrinkage=3.0, correlation=True),
     ]
@@ -163,9 +163,9 @@ def test_settings_may_change_after_fitting(blobs: Blobs) -> None:
     X, y = blobs
     rule = GaussianBayes().fit(X, y)
     before = rule.predict_proba(X)
-    changed = rule.set_params(tied=0.7, shrinkage=0.2).predict_proba(X)
+    changed = rule.set_params(pooled_shrinkage=0.7, shrinkage=0.2).predict_proba(X)
     assert not np.allclose(before, changed)
-    np.testing.assert_allclose(changed, GaussianBayes(tied=0.7, shrinkage=0.2).fit(X, y).predict_proba(X))
+    np.testing.assert_allclose(changed, GaussianBayes(pooled_shrinkage=0.7, shrinkage=0.2).fit(X, y).predict_proba(X))
 
 
 def test_normalised_rule_ignores_length() -> None:
@@ -176,7 +176,7 @@ def test_normalised_rule_ignores_length() -> None:
 
 def test_pickle_and_clone(blobs: Blobs) -> None:
     X, y = blobs
-    rule = GaussianBayes(tied=0.2).fit(X, y)
+    rule = GaussianBayes(pooled_shrinkage=0.2).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(rule)).predict_proba(X), rule.predict_proba(X))
     fresh = clone(rule)
     assert fresh.get_params() == rule.get_params()
@@ -188,7 +188,7 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(ConfigError, match="covariance"):
         GaussianBayes(covariance="round").fit([[0.0], [1.0]], [0, 1])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="tied"):
-        GaussianBayes(tied=2.0).fit([[0.0], [1.0]], [0, 1])
+        GaussianBayes(pooled_shrinkage=2.0).fit([[0.0], [1.0]], [0, 1])
     rule = GaussianBayes().fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(DataError, match="one kind"):
         rule.partial_fit([[2.0]], ["two"])

@@ -8,15 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from adagauss.estimator.choices import Words
 from sklearn.datasets import load_digits
 
 from adagauss.backbones.registry import BackboneInfo
+from adagauss.classifier import IncrementalClassifier, best_method
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import AdagaussError, ConfigError
-from adagauss.estimator import IncrementalClassifier
-from adagauss.estimator.choices import Words
-from adagauss.estimator.trials import best_method
 from adagauss.methods import Method, make_method
 from adagauss.utils.progress import Reporter
 

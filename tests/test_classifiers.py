@@ -119,19 +119,19 @@ def test_full_rule_over_a_memory_of_means_says_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("tied", [0.3, 1.0])
-def test_tied_covariances_by_brute_force(tied: float) -> None:
+def test_tied_covariances_by_brute_force(pooled_shrinkage: float) -> None:
     points, _ = data(seed=1)
     bank = memory()
     covariances = bank.covariances.numpy()
-    mixed = (1 - tied) * covariances + tied * covariances.mean(0)
+    mixed = (1 - pooled_shrinkage) * covariances + pooled_shrinkage * covariances.mean(0)
     expected = direct_scores(points.numpy(), bank.means.numpy(), mixed, log_det=True)
-    scores = bayes(bank, tied=tied)(points)
+    scores = bayes(bank, pooled_shrinkage=pooled_shrinkage)(points)
     np.testing.assert_allclose(between(scores), between(expected), rtol=1e-3, atol=1e-3)
 
 
 def test_fully_tied_scores_are_linear_in_the_point() -> None:
     points, _ = data(seed=1)
-    scores = between(bayes(memory(), tied=1.0)(points))
+    scores = between(bayes(memory(), pooled_shrinkage=1.0)(points))
     design = np.hstack([points.numpy(), np.ones((len(points), 1))])
     residual = scores - design @ np.linalg.lstsq(design, scores, rcond=None)[0]
     assert np.abs(residual).max() < 1e-3

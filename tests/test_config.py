@@ -118,7 +118,7 @@ def test_parts_are_exchanged_by_kind_and_forget_the_fields_of_the_old_one() -> N
 def test_naming_the_kind_that_is_there_keeps_its_fields() -> None:
     method = changed(classifier__kind="bayes", classifier__tied=0.5)
     assert isinstance(method.classifier, Bayes)
-    assert (method.classifier.shrinkage, method.classifier.tied) == (3.0, 0.5)
+    assert (method.classifier.shrinkage, method.classifier.pooled_shrinkage) == (3.0, 0.5)
 
 
 def test_a_part_can_be_given_whole() -> None:

@@ -56,7 +56,7 @@ def test_an_adapter_of_one_step_is_warned_of_with_remedies() -> None:
 
 
 def test_enough_steps_leave_nothing_to_warn_of() -> None:
-    trained = hasty(least_steps=600, recipe=FEW.with_changes(learning_rate=0.05), anti_collapse=0.0)
+    trained = hasty(min_steps=600, recipe=FEW.with_changes(learning_rate=0.05), anti_collapse=0.0)
     assert trained.update(memory(), task_of(), None).warning is None
 
 

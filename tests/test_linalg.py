@@ -114,8 +114,8 @@ def test_shrinkages_follow_their_formulas() -> None:
         np.testing.assert_allclose(linalg.shrink_to_identity(matrix, 3)[index], towards_identity)
         second = one + 2 * one[off == 1].mean() * off
         np.testing.assert_allclose(linalg.shrink_off_diagonal(matrix, 2)[index], second)
-        tied = 0.75 * one + 0.25 * numbers.mean(0)
-        np.testing.assert_allclose(linalg.shrink_to_mean(matrix, 0.25)[index], tied)
+        pooled_shrinkage = 0.75 * one + 0.25 * numbers.mean(0)
+        np.testing.assert_allclose(linalg.shrink_to_mean(matrix, 0.25)[index], pooled_shrinkage)
 
 
 def test_off_diagonal_shrinkage_of_one_feature_changes_nothing() -> None:

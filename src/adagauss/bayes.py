@@ -65,7 +65,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         log_det: bool = True,
         priors: bool = True,
         shrinkage: float = 0.0,
-        tied: float = 0.0,
+        pooled_shrinkage: float = 0.0,
         correlation: bool = False,
         normalize: bool = False,
     ) -> None:
@@ -73,7 +73,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.log_det = log_det
         self.priors = priors
         self.shrinkage = shrinkage
-        self.tied = tied
+        self.pooled_shrinkage = pooled_shrinkage
         self.correlation = correlation
         self.normalize = normalize
 

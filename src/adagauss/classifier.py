@@ -300,7 +300,7 @@ class IncrementalClassifier:
     def empty_like(self) -> Self:
         """Return a classifier with the same features and no classes: to teach elsewhere, and merge."""
         other = type(self)(**self.get_params())
-        other.learner_ = self._fitted().blank()
+        other.learner_ = self._fitted().empty_like()
         return other
 
     # ----------------------------------------------------------------------------------------------------------- files

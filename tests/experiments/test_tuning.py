@@ -156,10 +156,10 @@ class FakeRun:
         self.calls.append((folder.name, until))
         if len(self.calls) > self.dies:
             raise KeyboardInterrupt
-        tied = config.method.classifier.spec()["tied"]
-        if tied > self.fails:
+        pooled_shrinkage = config.method.classifier.spec()["tied"]
+        if pooled_shrinkage > self.fails:
             raise NumericalError("lower the learning rate")
-        return _Result([1.0, 1 - abs(tied - 0.3)][:until])
+        return _Result([1.0, 1 - abs(pooled_shrinkage - 0.3)][:until])
 
 
 class _Result:

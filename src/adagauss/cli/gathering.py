@@ -16,8 +16,8 @@ from adagauss.errors import ConfigError
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
+    from adagauss.analytic.batches import Gathering
     from adagauss.classifier import IncrementalClassifier
-    from adagauss.shards import Gathering
 
 EXAMPLES = """**Examples:**
 
@@ -98,10 +98,9 @@ def gather(
 
 def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> IncrementalClassifier:
     """The model in the file, one that an earlier command has begun, or a new one."""
+    from adagauss.analytic.batches import FEATURES, first_pictures
     from adagauss.classifier import IncrementalClassifier, default_method
-    from adagauss.shards import find_shards
-    from adagauss.shards.beginning import first_pictures
-    from adagauss.shards.stock import FEATURES
+    from adagauss.data.shards import find_shards
 
     given = context.params
     if begun:

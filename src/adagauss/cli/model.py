@@ -27,7 +27,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
     from adagauss.classifier import (
         IncrementalClassifier,  # torch takes seconds: what is wrong with the path is said before
     )
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
 
     model = IncrementalClassifier.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
     model.skip_bad, model.verbose = skip_bad, not quiet

@@ -296,5 +296,5 @@ def _settings_file(path: Path | None) -> dict[str, Any]:
     except (OSError, YamlError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{tied: 0.5}}'")
+        raise ConfigError(f"--config {path} must hold settings, such as 'classifier: {{pooled_shrinkage: 0.5}}'")
     return flatten(data)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
-from adagauss.classifiers import Scorer
 from adagauss.core import linalg
 from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
+from adagauss.core.state import Scorer
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, NumericalError
 
@@ -53,7 +53,7 @@ class Predictor(nn.Module):
         self.read = scorer.reads(extractor.groups) if self.margin.weight is None else None
 
     def forward(self, images: Tensor) -> Scores:
-        return self.from_features(self.extractor.for_prediction(images, self.read))
+        return self.from_features(self.extractor.averaged_over_flips(images, self.read))
 
     def from_features(self, features: Tensor) -> Scores:
         """Score features with one call of the scorer."""

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.core.config import existing
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
+from adagauss.data.inputs import OPAQUE
 from adagauss.errors import DataError
-from adagauss.inputs.arrays import OPAQUE
-from adagauss.inputs.files import existing
 from adagauss.utils.files import open_regular
 from adagauss.utils.registry import import_extra
 

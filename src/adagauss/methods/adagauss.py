@@ -160,4 +160,6 @@ def adagauss_linear() -> Method:
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""
     # Law of total covariance: Cov F_t = Cov E[F_t | F_{t−1}] + E Cov[F_t | F_{t−1}], and ψ gives only the first term.
-    return adagauss().with_changes(drift=AffineMap(residual_covariance=1.0), classifier=Bayes(tied=0.5, log_det=True))
+    return adagauss().with_changes(
+        drift=AffineMap(residual_covariance=1.0), classifier=Bayes(pooled_shrinkage=0.5, log_det=True)
+    )

@@ -174,7 +174,7 @@ class TrainedLDC(Drift):
         )
     )
 
-    least_steps: NonNegativeInt = 500
+    min_steps: NonNegativeInt = 500
     """Steps of the training at the least: a small task is passed over several times per epoch."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
@@ -182,7 +182,7 @@ class TrainedLDC(Drift):
         size = old.shape[1]
         with now.runtime.seeded(now.name, "linear map initialisation"):
             layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
-        batches = ViewBatches(old, new, self.views, self.adam, self.least_steps)
+        batches = ViewBatches(old, new, self.views, self.adam, self.min_steps)
         train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
         return _transported(memory, layer.weight.detach().T.double())
 

@@ -258,7 +258,7 @@ class Bayes(MemoryClassifier):
     """γ of Σ + γ·mean(diag Σ)·I."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry."""
-    tied: Annotated[float, Field(ge=0, le=1)] = 0.0
+    pooled_shrinkage: Annotated[float, Field(ge=0, le=1)] = 0.0
     """τ: fraction of the mean covariance of all classes in each (regularised discriminant analysis)."""
     correlation: bool = False
     """Replace each covariance by its correlation matrix."""
@@ -269,7 +269,7 @@ class Bayes(MemoryClassifier):
 
     @model_validator(mode="after")
     def _within_the_form(self) -> Bayes:
-        if self.covariance == "low_rank" and (self.tied or self.off_diagonal_shrinkage):
+        if self.covariance == "low_rank" and (self.pooled_shrinkage or self.off_diagonal_shrinkage):
             raise ValueError(
                 "covariances of few factors and a diagonal cannot be shrunk to their mean or in the off-diagonal, "
                 "which would need S × S numbers again: leave out tied and off_diagonal_shrinkage; shrinkage works"
@@ -318,7 +318,7 @@ class Bayes(MemoryClassifier):
             means.new_empty(classes, size, dtype=dtype),
             means.new_empty(classes, dtype=dtype),
         )
-        mean = memory.mean_covariance if self.tied and self.covariance != "none" else None
+        mean = memory.mean_covariance if self.pooled_shrinkage and self.covariance != "none" else None
         start = 0
         for some in memory.blocks():
             rows = slice(start, start + len(some))
@@ -345,8 +345,8 @@ class Bayes(MemoryClassifier):
         if self.covariance == "low_rank":
             return low_rank.dense(low_rank.floored(self.factored(memory)))
         matrices = memory.covariances
-        if self.tied:
-            matrices = linalg.shrink_to_mean(matrices, self.tied, mean)
+        if self.pooled_shrinkage:
+            matrices = linalg.shrink_to_mean(matrices, self.pooled_shrinkage, mean)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
         return self.altered(matrices)
