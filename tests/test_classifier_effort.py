@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from adagauss.estimator.choices import Words
 from sklearn.datasets import load_digits
 
 from adagauss.backbones.registry import BackboneInfo
@@ -25,27 +24,26 @@ PIXELS: Array = np.rint(DIGITS.images * (255 / 16)).astype(np.uint8)
 SETTINGS = {"backbone.options.filters": 20}
 
 
-def words(effort: str = "good", method: str | None = None, backbone: str | None = None) -> Words:
-    return Words(method, None, effort, None, None, backbone)
+def methods(effort: str = "good", **given: Any) -> list[Method]:
+    return list(IncrementalClassifier(effort=effort, **given)._methods(photographs=False).values())
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_no_effort_trains_a_network(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_effort_trains_and_best_also_tries_a_larger_setting(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(BackboneInfo, "available", installed)
-    for effort, trains in {"quick": [False], "good": [False], "best": [False, False]}.items():
-        assert [method.trains for method in words(effort).methods(photographs=False).values()] == trains
-    usual, *_ = words("best").methods(photographs=False).values()
-    assert usual == next(iter(words("good").methods(photographs=False).values())), (
-        "the usual method is among those tried"
-    )
+    for effort, number in {"quick": 1, "good": 1, "best": 2}.items():
+        assert [method.trains for method in methods(effort)] == [False] * number
+    assert methods("best")[0] == methods("good")[0], "the default method is one of those compared"
 
 
-def test_effort_speaks_for_itself() -> None:
+def test_effort_chooses_the_method_itself() -> None:
     with pytest.raises(ConfigError, match="did you mean 'quick'"):
-        words("quik").methods(photographs=False)
-    for wrong in (words("best", method="adagauss"), words("quick", backbone="convnet")):
+        methods("quik")
+    for effort, given in (("best", {"method": "adagauss"}), ("quick", {"backbone": "convnet"})):
         with pytest.raises(ConfigError, match="chooses the method itself"):
-            wrong.methods(photographs=False)
+            methods(effort, **given)
 
 
 def test_quick_learns_without_a_pretrained_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +75,7 @@ def test_the_method_that_recognises_most_held_out_images_is_kept() -> None:
     reporter = Telling()
     for candidates in ({"sound": sound, "blind": blind}, {"blind": blind, "sound": sound}):
         assert best_method(candidates, digits(300), learner_of, reporter) == sound
-    assert all(text.startswith("sound is kept; of 6") for text in reporter.said)
+    assert all(text.startswith("sound is used; accuracy on 6") for text in reporter.said)
 
 
 def small(method: str, epochs: int) -> Method:
@@ -122,7 +120,7 @@ def test_a_method_that_cannot_learn_such_images_is_left_out() -> None:
     impossible = make_method("exact", settings={**SETTINGS, "backbone.options.patch_sizes": (30,)})
     reporter = Telling()
     assert best_method({"sound": sound, "impossible": impossible}, digits(200), learner_of, reporter) == sound
-    assert any(text.startswith("impossible cannot be tried") for text in reporter.said)
+    assert any(text.startswith("impossible cannot learn these images") for text in reporter.said)
     with pytest.raises(AdagaussError):
         best_method({"impossible": impossible, "sound": sound}, digits(200), learner_of, Reporter())
 

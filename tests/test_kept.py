@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.analytic.moments import packed_numbers
+from adagauss.analytic.moments import packed_size_strips
 from adagauss.core.state import State
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.kept import formula, kept, single_images, table
@@ -55,7 +55,7 @@ def test_the_formulas_give_the_bytes_of_every_state(name: str) -> None:
 
 
 def test_a_large_symmetric_matrix_takes_about_half_of_its_square() -> None:
-    assert packed_numbers(20_000) == pytest.approx(20_000**2 / 2, rel=0.06)
+    assert packed_size_strips(20_000) == pytest.approx(20_000**2 / 2, rel=0.06)
 
 
 @pytest.mark.parametrize("name", LEARNING)

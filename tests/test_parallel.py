@@ -183,7 +183,7 @@ def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig,
 
 def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     digits = load_digits()
     images, labels = digits.images[:80] / 16, digits.target[:80]
     settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
@@ -202,7 +202,7 @@ def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     images = np.random.default_rng(0).random((8, 8, 8))
     classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
     classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")

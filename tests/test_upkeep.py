@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagauss.analytic.moments import FeatureSums, check_fits, check_groups_fit, needed_bytes, widest
+from adagauss.analytic.moments import MomentSums, check_fits, needed_bytes, widest
 from adagauss.backbones import IncrementalHead
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import summed_columns
@@ -27,7 +27,7 @@ def points(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def assert_same_sums(one: FeatureSums, other: FeatureSums) -> None:
+def assert_same_sums(one: MomentSums, other: MomentSums) -> None:
     for name, tensor in other.state_dict().items():
         torch.testing.assert_close(one.get_buffer(name), tensor)
 
@@ -41,20 +41,20 @@ def test_columns_of_a_group_add_up_and_a_column_alone_stays_to_the_bit() -> None
 
 def test_sums_of_joined_classes_are_those_of_one_class() -> None:
     rows, targets = points(30), torch.arange(30) % 3
-    sums = FeatureSums(WIDTH).add_(rows, targets).regroup_(((1,), (0, 2)))
-    assert_same_sums(sums, FeatureSums(WIDTH).add_(rows, (targets != 1).long()))
+    sums = MomentSums(WIDTH).add_(rows, targets).regroup_(((1,), (0, 2)))
+    assert_same_sums(sums, MomentSums(WIDTH).add_(rows, (targets != 1).long()))
 
 
 def test_sums_of_a_class_in_no_group_are_dropped() -> None:
     rows, targets = points(30), torch.arange(30) % 3
-    sums = FeatureSums(WIDTH).add_(rows, targets)
+    sums = MomentSums(WIDTH).add_(rows, targets)
     assert_same_sums(sums.copy().regroup_(((2,), (0,))).regroup_(((1,), (0,))), sums.drop_(1))
 
 
 def test_sums_of_others_are_added_to_their_columns() -> None:
     rows, targets = points(20), torch.arange(20) % 2
-    merged = FeatureSums(WIDTH).add_(rows, targets).merge_(FeatureSums(WIDTH).add_(rows, targets), (2, 0))
-    expected = FeatureSums(WIDTH).add_(rows, targets).add_(rows, torch.tensor([2, 0])[targets])
+    merged = MomentSums(WIDTH).add_(rows, targets).merge_(MomentSums(WIDTH).add_(rows, targets), (2, 0))
+    expected = MomentSums(WIDTH).add_(rows, targets).add_(rows, torch.tensor([2, 0])[targets])
     assert_same_sums(merged, expected)
 
 
@@ -90,7 +90,7 @@ def test_the_widest_features_that_fit_do_and_one_more_would_not(classes: int, av
 
 
 def test_sums_take_at_least_what_their_tensors_take() -> None:
-    sums = FeatureSums(3000, 7)
+    sums = MomentSums(3000, 7)
     assert needed_bytes(3000, 7) > 2 * sum(tensor.nbytes for tensor in sums.state_dict().values())
 
 
@@ -99,13 +99,6 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
     check_fits(1000, 10, needed_bytes(1000, 10), str)
     with pytest.raises(ConfigError, match=r"1000 features and 10 classes take .* MiB.* filters=999 would fit"):
         check_fits(1000, 10, needed_bytes(999, 10), lambda most: f"filters={most}")
-
-
-def test_groups_that_do_not_fit_are_refused_with_how_many_would() -> None:
-    each = needed_bytes(100, 10)
-    check_groups_fit([100] * 3, 10, 3 * each, str)
-    with pytest.raises(ConfigError, match=r"3 groups of 100 features.* at most 200 would fit"):
-        check_groups_fit([100] * 3, 10, 3 * each - 1, lambda most: f"at most {most}")
 
 
 def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:

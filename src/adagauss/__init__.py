@@ -28,7 +28,7 @@ _HOMES = {
     "CurrentTask": "adagauss.core.task",
     "Drift": "adagauss.drift",
     "GaussianBayes": "adagauss.bayes",
-    "IncrementalClassifier": "adagauss.estimator",
+    "IncrementalClassifier": "adagauss.classifier",
     "Learner": "adagauss.core.learn",
     "Method": "adagauss.methods",
     "make_method": "adagauss.methods",

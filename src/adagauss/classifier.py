@@ -40,7 +40,7 @@ from adagauss.data.inputs import (
     read_images,
 )
 from adagauss.deploy.onnx import export_onnx
-from adagauss.distributed.launch import Layout, processes_here, together
+from adagauss.distributed.launch import Layout, launch, processes_here
 from adagauss.distributed.processes import Processes
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
 from adagauss.methods import Method, make_method
@@ -511,13 +511,13 @@ def learn_in_processes(devices: int, learner: Learner, data: LabelledImages) -> 
     layout.check(config)
     if processes_here() is not None:  # torchrun started this process as one of them
         reports: list[TaskReport] = []
-        together(_learn_in_group, layout, config, learner, data, reports)
+        launch(_learn_in_group, layout, config, learner, data, reports)
         return reports[0]
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
         learner.save(before)
         shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be pickled
-        together(_learn_from_file, layout, config, before, after, config, data, shown)
+        launch(_learn_from_file, layout, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
     learner.state, learner.scale = taught.state, taught.scale

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adagauss.analytic.moments import FeatureSums
-from adagauss.classifiers.analytic import RidgeStream
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.ridge import RidgeStream
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import LearnerState
 from adagauss.core.state import State
@@ -42,7 +42,7 @@ def single_images(known: LearnerState) -> list[Label]:
 
     Images are counted as they were given: a mirror image that is learned beside an image does not hide it.
     """
-    sums = (module for module in known.parts.modules() if isinstance(module, FeatureSums | RidgeStream))
+    sums = (module for module in known.parts.modules() if isinstance(module, MomentSums | RidgeStream))
     if not len(known.memory) and next(sums, None) is None:
         return []
     learned = known.evidence.learned.tolist()

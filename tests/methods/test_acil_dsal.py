@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from adagauss.classifiers import analytic
-from adagauss.classifiers.analytic import Analytic, AnalyticScorer
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
+from adagauss.methods import acil as analytic
 from adagauss.methods import make_method
+from adagauss.methods.acil import Analytic, AnalyticScorer
 from adagauss.methods.dsal import DualStream
 from adagauss.methods.traits import dataset_layers
 

@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from adagauss.analytic.classifier import ExactClassifier, Portion
-from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.moments import MomentSums
 from adagauss.classifier import check_one_kind
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
@@ -61,7 +61,7 @@ class Gathered:
     the smallest keys of a whole are among the smallest of its pieces. Memory does not grow with the number of images.
     """
 
-    sums: FeatureSums
+    sums: MomentSums
     views: int
     """Features of each image: 2 with those of its mirror image."""
     most: int
@@ -122,7 +122,7 @@ class Gathered:
     @classmethod
     def restored(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
         """What `tensors` and `facts` describe, checked."""
-        sums = FeatureSums(0)
+        sums = MomentSums(0)
         sums.load_state_dict({name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")})
         sums.check()
         keys, shown, targets = (tensors[name] for name in ("keys", "shown", "targets"))
@@ -155,7 +155,7 @@ class Gathered:
         self.targets = torch.cat([self.targets, targets])[order]
 
 
-def exact_classifier(method: Method) -> ExactClassifier:
+def analytic_classifier(method: Method) -> ExactClassifier:
     """The classifier of a method that learns from sums alone; an error that says so for another method."""
     classifier = method.classifier
     if not isinstance(classifier, ExactClassifier) or method.trains or method.memory.kind != "none":
@@ -167,11 +167,11 @@ def exact_classifier(method: Method) -> ExactClassifier:
     return classifier
 
 
-def nothing_gathered(method: Method, known: LearnerState, runtime: Runtime) -> Gathered:
+def empty_batch(method: Method, known: LearnerState, runtime: Runtime) -> Gathered:
     """Sums over no images, of the features that are known."""
-    classifier = exact_classifier(method)
+    classifier = analytic_classifier(method)
     width = classifier.begun(occasion(known, runtime)).sums.width
-    return Gathered(FeatureSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.judged)
+    return Gathered(MomentSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.judged)
 
 
 def occasion(known: LearnerState, runtime: Runtime) -> ClassEdit:
@@ -188,15 +188,15 @@ def teach_batch(learner: Learner, part: Gathered) -> None:
         raise DataError("the batch holds no images: add some before teaching it")
     before = learner.state
     check_labels_exact([*before.classes, *part.labels])
-    exact_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
-    learner._change(lambda known: with_gathered(learner.method, known, part, learner.runtime))
+    analytic_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
+    learner._change(lambda known: after_batch(learner.method, known, part, learner.runtime))
     if part.scale is not None:
         learner.scale = merge_pixel_ranges(learner.scale, part.scale)
 
 
-def with_gathered(method: Method, known: LearnerState, part: Gathered, runtime: Runtime) -> LearnerState:
+def after_batch(method: Method, known: LearnerState, part: Gathered, runtime: Runtime) -> LearnerState:
     """What is known after gathered images were learned as one task; nothing is extracted."""
-    classifier = exact_classifier(method)
+    classifier = analytic_classifier(method)
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
     position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
     columns = [position[label] for label in part.labels]
@@ -238,7 +238,7 @@ def sum_shard(
         workers: threads that decode.
         reporter: is told of every batch.
     """
-    found = Summed(nothing_gathered(learner.method, learner.state, learner.runtime))
+    found = Summed(empty_batch(learner.method, learner.state, learner.runtime))
     digest = hashlib.blake2b(digest_size=12)
     taking = _Taking(learner, found, workers)
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
@@ -269,8 +269,8 @@ class _Taking:
 
     def __post_init__(self) -> None:
         learner = self.learner
-        self.flips = exact_classifier(learner.method).flips
-        self.expanded = exact_classifier(learner.method).begun(occasion(learner.state, learner.runtime)).expanded
+        self.flips = analytic_classifier(learner.method).flips
+        self.expanded = analytic_classifier(learner.method).begun(occasion(learner.state, learner.runtime)).expanded
 
     def add(self, batch: list[Example], keys: list[bytes]) -> None:
         """Take in what can be decoded; note the rest."""
@@ -621,13 +621,13 @@ def gather(
         reporter: shows progress.
         then: called after each shard.
     """
-    exact_classifier(learner.method)  # before anything is written
+    analytic_classifier(learner.method)  # before anything is written
     reporter = reporter or Reporter()
     shards = find_shards(paths)
     in_model = finished_in(learner.about)
     with locked(folder):
         orders = Orders(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
-        nothing = nothing_gathered(learner.method, learner.state, learner.runtime)
+        nothing = empty_batch(learner.method, learner.state, learner.runtime)
         found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
         assert found.stock is not None
         if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):

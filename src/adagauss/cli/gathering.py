@@ -71,8 +71,8 @@ def gather(
     The result is that of `teach` with all images at once. Finished shards are kept in the folder MODEL.gather until
     MODEL is replaced in the end: the same command goes on after an interruption, and takes in each shard once.
     """
+    from adagauss.analytic.batches import gather as gather_shards
     from adagauss.cli.stopping import stoppable
-    from adagauss.shards import gather as gather_shards
 
     folder, begun = model.with_name(f"{model.name}.gather"), signature(model)
     reporter, started = make_reporter(quiet), perf_counter()

@@ -19,13 +19,13 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from adagauss.analytic.ridge import RidgeStream
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers.analytic import Analytic, AnalyticScorer, RidgeStream, random_expansion
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Groups, Scorer
 from adagauss.core.task import FitContext
 from adagauss.errors import UnsupportedError
-from adagauss.methods.acil import base_training
+from adagauss.methods.acil import Analytic, AnalyticScorer, base_training, random_expansion
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
