@@ -420,7 +420,7 @@ class IncrementalClassifier:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-# ---------------------------------------------------------------------------------------------------------------- methods
+# ------------------------------------------------------------------------------------------------------------ methods
 
 
 def default_method() -> str:
@@ -552,7 +552,7 @@ def progress_reporter(verbose: bool) -> Reporter:
     return reporter_for(Console(stderr=True))
 
 
-# ----------------------------------------------------------------------------------------------------------------- labels
+# ------------------------------------------------------------------------------------------------------------ labels
 
 
 def labelled_images(images: ImagesLike, labels: LabelsLike | None, spec: ImageSpec) -> LabelledImages:

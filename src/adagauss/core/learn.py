@@ -294,7 +294,7 @@ class Learner:
         return self.state.scores(features)
 
     def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
-        """Predict images: labels, probabilities, prediction sets and out-of-distribution scores from the same scores."""
+        """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
         runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
         return self.state.predict(self.of_shape(images), runtime)
 
