@@ -21,8 +21,8 @@ from adagauss.analytic.batches import gather
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
+from adagauss.experiments.engines import WorkerProcesses
 from adagauss.experiments.grid import run_grid
-from adagauss.experiments.workers import WorkerProcesses
 from adagauss.methods import make_method
 
 METHODS, SEEDS = "adagauss,lwf", (0, 1)

@@ -41,7 +41,7 @@ def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "honest"),
+    ("name", "settings", "held_out"),
     [
         ("exact", {}, [True, True]),
         ("fecam", {}, [False, True]),  # the first task trains the network

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.core.calibration import CalibrationStats, Confusions
-from adagauss.core.state import Groups
+from adagauss.core.state import ClassMap
 from adagauss.errors import DataError
 
 CLASSES = 5
@@ -39,7 +39,7 @@ def dense(found: Confusions, classes: int = CLASSES) -> Tensor:
 
 
 @st.composite
-def some_groups(draw: st.DrawFn) -> Groups:
+def some_groups(draw: st.DrawFn) -> ClassMap:
     """Classes in any order, some forgotten and some joined."""
     homes = draw(st.lists(st.one_of(st.none(), COLUMNS), min_size=CLASSES, max_size=CLASSES))
     groups = [tuple(column for column, home in enumerate(homes) if home == place) for place in range(CLASSES)]
@@ -67,7 +67,7 @@ def test_rows_and_old_tables_say_the_same(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(PAIRS, some_groups())
-def test_forgetting_and_joining_are_sums_of_the_table(pairs: list[tuple[int, int]], groups: Groups) -> None:
+def test_forgetting_and_joining_are_sums_of_the_table(pairs: list[tuple[int, int]], groups: ClassMap) -> None:
     found, table = counted(pairs)
     members = torch.zeros(CLASSES, len(groups), dtype=torch.int32)
     for place, group in enumerate(groups):

@@ -42,15 +42,15 @@ def test_the_formulas_give_the_bytes_of_every_state(name: str) -> None:
     for state in states:
         sizes = {"C": len(known.classes), "S": known.memory.size}
         sizes["W"] = sum(parameter.numel() for parameter in known.network.extractor.parameters())
-        for buffer, letters in state.axes.items():
+        for buffer, letters in state.dims.items():
             for letter, size in zip(letters, state.get_buffer(buffer).shape, strict=True):
                 sizes.update({"E": size} if letter == "e" else {"Q": size} if letter == "q" else {})
         counted = sum(
             state.get_buffer(buffer).numel() * state.get_buffer(buffer).element_size()
-            for buffer, letters in state.axes.items()
+            for buffer, letters in state.dims.items()
             if set(letters) & set("csewq")
         )
-        halves = 4 * sizes["E"] ** 2 if "p" in state.axes.values() else 0
+        halves = 4 * sizes["E"] ** 2 if "p" in state.dims.values() else 0
         assert evaluated(formula(state), sizes) == counted + halves
 
 

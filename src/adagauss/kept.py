@@ -67,7 +67,7 @@ def _rows(method: Method) -> Iterator[tuple[str, str]]:
     for _, part in method.parts():
         state = part.empty_state()
         for module in state.modules() if state is not None else ():
-            if isinstance(module, State) and module.axes:
+            if isinstance(module, State) and module.dims:
                 yield formula(module), module.contents
 
 
@@ -97,7 +97,7 @@ def formula(state: State) -> str:
 def _terms(state: State) -> dict[str, int]:
     """Bytes of a state by the product of sizes that they grow with."""
     terms: dict[str, int] = {}
-    for name, letters in state.axes.items():
+    for name, letters in state.dims.items():
         buffer = state.get_buffer(name)
         if letters == "p":  # the upper half of an E × E matrix
             sizes, number = "E²", buffer.element_size() // 2
@@ -113,4 +113,4 @@ def _terms(state: State) -> dict[str, int]:
 
 def _bytes(state: State) -> int:
     """Bytes of the saved buffers of one state, without those of the states within."""
-    return sum(state.get_buffer(name).numel() * state.get_buffer(name).element_size() for name in state.axes)
+    return sum(state.get_buffer(name).numel() * state.get_buffer(name).element_size() for name in state.dims)

@@ -85,7 +85,7 @@ def test_a_path_that_is_no_folder_is_said(adagauss: Command, here: Path) -> None
     for name in ("./birds", "photos/birds"):
         refused = adagauss("run", "-d", name)
         assert refused.code == 2
-        assert "there is no such folder" in refused.said
+        assert "the folder does not exist" in refused.said
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("a font is broken")])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adagauss.classifier import IncrementalClassifier
+from adagauss.cli.classifier import Model
 from tests.cli.conftest import SMALL, Command
 from tests.interrupts import interruptible
 
@@ -27,9 +27,9 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
         ("adagauss.experiments.runner.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
         ("adagauss.experiments.runner.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
         ("adagauss.experiments.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
-        ("adagauss.data.download.fetch", ["datasets", "fetch", "mnist"], "the same command begins again"),
-        ("adagauss.deploy.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
-        ("adagauss.methods.methods", ["methods"], "nothing was changed"),
+        ("adagauss.data.download.fetch", ["list", "datasets", "--fetch", "mnist"], "starts the download again"),
+        ("adagauss.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
+        ("adagauss.methods.methods", ["list", "methods"], "nothing was changed"),
     ],
 )
 def test_commands_say_what_is_kept(
@@ -64,7 +64,7 @@ def test_a_model_is_whole_after_it(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch, method: str, words: list[str], sentence: str
 ) -> None:
     before = birds.read_bytes()
-    monkeypatch.setattr(IncrementalClassifier, method, _interrupt)
+    monkeypatch.setattr(Model, method, _interrupt)
     outcome = adagauss(*words)
     assert outcome.code == 130
     assert sentence in outcome.said
@@ -74,13 +74,13 @@ def test_a_model_is_whole_after_it(
 def test_a_change_that_was_finished_is_not_denied(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = IncrementalClassifier.save
+    save = Model.save
 
-    def saved_then_stopped(self: IncrementalClassifier, path: Path) -> None:
+    def saved_then_stopped(self: Model, path: Path) -> None:
         save(self, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(IncrementalClassifier, "save", saved_then_stopped)
+    monkeypatch.setattr(Model, "save", saved_then_stopped)
     outcome = adagauss("rename", birds, "owl", "Owl")
     assert outcome.code == 130
     assert "the change was finished before" in outcome.said

@@ -75,7 +75,7 @@ def test_linked_folders_are_followed(tmp_path: Path, write_image: Any) -> None:
 
 
 def test_folder_errors(tmp_path: Path, write_image: Any) -> None:
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="the folder does not exist"):
         load_dataset(f"folder:{tmp_path / 'absent'}")
     with pytest.raises(DataError, match="holds no class folders"):
         load_dataset(f"folder:{tmp_path}")

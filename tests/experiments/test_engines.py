@@ -9,7 +9,7 @@ import pytest
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, WorkerError
-from adagauss.experiments.executors import open_executor
+from adagauss.experiments.engines import open_executor
 from adagauss.experiments.grid import run_grid
 from adagauss.experiments.run import Run
 

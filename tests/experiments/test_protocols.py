@@ -21,7 +21,7 @@ from adagauss.experiments import compare, metrics
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
 from adagauss.experiments.metrics import Metric
-from adagauss.experiments.protocols import PROTOCOLS, protocol
+from adagauss.experiments.protocols import PROTOCOLS, Protocol, all_scales, protocol
 from adagauss.experiments.published import Published, published
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
@@ -30,7 +30,7 @@ from adagauss.methods import Method, make_method, methods
 CIFAR_10_TASKS = [10] * 10
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", [one.name for one in all_scales()])
 def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> None:
     chosen = protocol(name)
     assert dataset_info(chosen.stream.dataset)
@@ -43,10 +43,31 @@ def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> No
 
 
 def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
-    full = {name for name in PROTOCOLS if not name.endswith(("-cpu", "-few"))}
-    scratch = {name for name in full if not protocol(name).needs_weights}
-    assert PROTOCOLS.keys() == full | {f"{name}-cpu" for name in full} | {f"{name}-few" for name in scratch}
-    assert all((chosen.scale == "paper") == (name in full) for name, chosen in PROTOCOLS.items())
+    assert len(PROTOCOLS) == 27
+    assert all(chosen.scale == "paper" for chosen in PROTOCOLS.values())
+    assert all(protocol(name, "cpu").scale == "cpu" for name in PROTOCOLS)
+
+
+@pytest.mark.parametrize("chosen", all_scales(), ids=lambda one: one.name)
+def test_a_name_with_the_scale_is_an_alias(chosen: Protocol) -> None:
+    assert protocol(chosen.name) == chosen
+    base, _, scale = chosen.name.rpartition("-")
+    if scale in ("cpu", "few"):
+        assert protocol(base, scale) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "said"),
+    [
+        ("cub-10", "few", "pretrained weights"),
+        ("cifar100-10-cpu", "few", "has the scale cpu"),
+        ("cifar100-10", "cpus", "did you mean 'cpu'"),
+        ("cifar100-1-cpu", None, "cifar100-10"),
+    ],
+)
+def test_scales_that_a_protocol_lacks_are_refused(name: str, scale: str | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        protocol(name, scale)
 
 
 def test_few_classes_are_two_in_every_task_but_a_first_half() -> None:
@@ -95,7 +116,7 @@ def test_the_published_code_distils_less_on_birds() -> None:
     ("name", "settings", "papers"),
     [
         ("cifar100-10", {}, True),
-        ("cifar100-10", {"classifier.tied": 0.5}, False),
+        ("cifar100-10", {"classifier.pooled_shrinkage": 0.5}, False),
         ("cifar100-10", {"backbone.weights": "other.pth"}, False),
         ("cub-10", {}, False),
         ("cub-10", {"backbone.weights": "resnet18.pth"}, True),
@@ -154,7 +175,7 @@ def resolved(method: str, name: str, recipe: str = "own", preset: str | None = N
 
 
 def test_what_a_method_is_made_of_survives_every_protocol() -> None:
-    for name in PROTOCOLS:
+    for name in (one.name for one in all_scales()):
         assert resolved("pass", name).representation.label_augmentation.kind == "rotations"
         assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
 

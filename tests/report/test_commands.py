@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from adagauss.cli import app
-from adagauss.cli.running import _resolve
+from adagauss.cli.experiments import _resolve
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import RunConfig, make_config

@@ -14,7 +14,7 @@ from adagauss.analytic.batches import MOST_LOST, PART, TOTAL, Done, gather, writ
 from adagauss.core.learn import Learner
 from adagauss.data.shards import Shard, find_shards
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.experiments.executors import open_executor
+from adagauss.experiments.engines import open_executor
 from adagauss.methods import make_method
 from adagauss.utils.progress import Reporter
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores

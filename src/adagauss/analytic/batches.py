@@ -22,7 +22,6 @@ from torch import Tensor
 
 from adagauss.analytic.classifier import ExactClassifier, Portion
 from adagauss.analytic.moments import MomentSums
-from adagauss.classifier import check_one_kind
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import UNFIT, LearnerState
@@ -39,10 +38,12 @@ from adagauss.data.images import (
     evenly_spaced,
     merge_pixel_ranges,
 )
-from adagauss.data.inputs import as_picture, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter, session
+from adagauss.estimator.labels import check_one_kind
+from adagauss.experiments.engines import HEARTBEAT_TIMEOUT, CancelledError, HeartbeatReporter, session
+from adagauss.inputs.arrays import as_picture
+from adagauss.inputs.pictures import of_shape
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from adagauss.utils.files import remove_durably
@@ -486,7 +487,7 @@ def work(
         if orders.threads is not None:
             torch.set_num_threads(orders.threads)
         if reporter is None and orders.session is not None:
-            reporter = SessionReporter(orders.session, number, PATIENCE)
+            reporter = HeartbeatReporter(orders.session, number, HEARTBEAT_TIMEOUT)
         stamp = _stamp(shard, expected)
         learner = _learner(orders.features, orders.features.stat().st_mtime_ns, orders.device)
         found = sum_shard(learner, shard, skip_bad=orders.skip_bad, workers=orders.workers, reporter=reporter)
@@ -495,7 +496,7 @@ def work(
         path = write_part(orders.folder, found.part, shard, stamp, found.digest)
     except ShardError as error:
         return Done(failure=str(error), damaged=True)
-    except AbandonedError as error:
+    except CancelledError as error:
         return Done(failure=str(error), abandoned=True)
     except AdagaussError as error:
         return Done(failure=str(error))

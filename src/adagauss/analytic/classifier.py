@@ -16,7 +16,7 @@ from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
+from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -34,7 +34,7 @@ class RandomFeatures(State):
     A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
+    dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
     contents: ClassVar[str] = "the seed of a random matrix"
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
@@ -234,7 +234,7 @@ SHRINKAGES = (None, 0.3, 0.6, 0.85)
 class ExactScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
-    axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
     contents: ClassVar[str] = "the weights of each class"
 
     def check(self) -> None:
@@ -326,7 +326,11 @@ class ExactClassifier(Classifier):
         return self.update(memory, now, before).scorer
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
+        self,
+        memory: ClassGaussians,
+        now: CurrentTask,
+        before: State | None,
+        holdout_fit: HoldoutFitter = no_holdout_fit,
     ) -> Fitted:
         known = as_state(before, ExactScorer) or self.begun(now)
         sums = known.sums.copy()
@@ -341,7 +345,7 @@ class ExactClassifier(Classifier):
 
     def _fitted(self, known: ExactScorer, sums: MomentSums, views: Tensor, targets: Tensor, network: Network) -> Fitted:
         choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
-        left_out = LeftOut(*choice.observe(weighing, views, targets))
+        left_out = HeldOutScores(*choice.observe(weighing, views, targets))
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError
 
 BLOCK = 1024
@@ -194,7 +194,7 @@ class MomentSums(State):
     the old sums are still needed. Images that were added can be taken away again.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
+    dims: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
     contents: ClassVar[str] = (
         "the sum of the products of all features, over the images of all classes together; the number of images and "
         "the sum of the features of each class"
@@ -381,7 +381,7 @@ class MomentSums(State):
         self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
         return self
 
-    def regroup_(self, groups: Groups) -> Self:
+    def regroup_(self, groups: ClassMap) -> Self:
         """Drop the classes in no group, and make one class of each group."""
         kept = {column for group in groups for column in group}
         self._without([column for column in range(self.classes) if column not in kept])

@@ -25,7 +25,7 @@ from adagauss.analytic.moments import (
     strips,
 )
 from adagauss.core.linalg import solve_ridge, summed_columns
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 REFINEMENTS = 10
@@ -168,7 +168,7 @@ class RidgeStream(State):
     Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
+    dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
     contents: ClassVar[str] = (
         "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
         "expanded features of each class"
@@ -215,7 +215,7 @@ class RidgeStream(State):
             bound_products([gram], self.gram.diagonal())
         return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         """W is linear in C: columns of both add up alike."""
         return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
 

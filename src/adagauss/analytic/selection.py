@@ -15,7 +15,7 @@ from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Basis, Linear, MomentSums, RowSpace, Rule, unit_deviation
 from adagauss.analytic.ridge import Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 LEAST_FACTOR = 1e-4
@@ -142,7 +142,7 @@ class ModelSelection(State):
     of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {
+    dims: ClassVar[Mapping[str, str]] = {
         "rule": "n",
         "weights": "ng",
         "hits": "n",
@@ -220,7 +220,7 @@ class ModelSelection(State):
         self.tried &= self.hits >= self.hits[self.tried].max() - PRUNE_MARGIN * float(self.images) ** 0.5
         return found[self.best] / self.temperature, targets
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         """What was found out is about all classes together."""
         return self
 

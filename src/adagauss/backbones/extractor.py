@@ -21,6 +21,8 @@ from adagauss.data.images import Images
 from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
+OLD_BACKBONES = {"still": "frozen"}
+"""Names in files of version 0.2.0, and the present ones."""
 NAMED_WEIGHTS = ("imagenet", "random")
 """Values of `BackboneConfig.weights` that do not name a file."""
 
@@ -36,12 +38,12 @@ class BackboneConfig(Config):
 
     name: str = "resnet18"
     features: PositiveInt | None = 64
-    """S, the size of the latent space; None uses the features of the trunk, without a bottleneck."""
+    """S, the size of the latent space; None uses the features of the backbone, without a bottleneck."""
     batch_norm: BatchNormPolicy = "train"
-    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: there
-    are no batch norms."""
+    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: batch
+    norms are removed."""
     weights: str | None = None
-    """Initial weights of the trunk: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
+    """Initial weights of the backbone: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
     backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
     initialization: Literal["he", "torch"] = "he"
     """Initialisation of random convolutions and the bottleneck: He's rule, or torch's (the published ResNet-32)."""
@@ -49,14 +51,14 @@ class BackboneConfig(Config):
     """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
     ``auto`` depends on the image size."""
     input_size: PositiveInt | None = None
-    """Side in pixels that images are resized to; None takes the training size of the backbone's weights."""
+    """Images are resized to this side in pixels; None takes the training size of the backbone's weights."""
     train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
-    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk is then frozen, including
+    """Which blocks of the backbone learn: ``all``, ``none`` or ``last:N``. The rest is then frozen, including
     the layers before and after the blocks and all batch-norm statistics."""
     train_bottleneck: bool = True
     """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
     mirror: bool = False
-    """Predict from the mean of the features of an image and of its mirror image; exact methods learn from it, too."""
+    """Predict from the mean features of an image and its horizontal flip; analytic methods learn from it, too."""
     options: Config | None = None
     """Settings specific to this backbone, if it has any."""
 
@@ -70,6 +72,9 @@ class BackboneConfig(Config):
                 raise ConfigError("companion networks were removed in version 0.3: set backbone.companion=null")
             data = {key: value for key, value in data.items() if key != "companion"}
         name = data.get("name", cls.model_fields["name"].default)
+        if name in OLD_BACKBONES:
+            name = OLD_BACKBONES[name]
+            data = {**data, "name": name}
         if not isinstance(name, str):
             return data
         info = backbone_info(name)
@@ -96,7 +101,7 @@ class BackboneConfig(Config):
 
 
 def resized(images: Tensor, size: int | None) -> Tensor:
-    """(B, C, H, W) floats as squares of ``size`` pixels, smoothed where they shrink; None leaves them as they are."""
+    """(B, C, H, W) floats as squares of ``size`` pixels, antialiased when downsampling; None returns them unchanged."""
     if size is None or images.shape[-2:] == (size, size):
         return images
     shrinks = min(images.shape[-2:]) > size
@@ -105,7 +110,7 @@ def resized(images: Tensor, size: int | None) -> Tensor:
 
 @dataclass(frozen=True)
 class ResizedImages:
-    """Images of a dataset as a network will see them."""
+    """Images of a dataset at the input size of a network."""
 
     images: Images
     size: int | None
@@ -158,7 +163,7 @@ class Extractor(nn.Module):
         self.input_size = input_size
         self.mirror = mirror
         self.train_blocks = train_blocks
-        """How many of the last blocks learn; None for the whole trunk."""
+        """How many of the last blocks learn; None for all."""
         if train_blocks is not None:
             trunk.requires_grad_(False)
             for block in self._learning_blocks():
@@ -171,11 +176,11 @@ class Extractor(nn.Module):
         self.std: Tensor
 
     def input_facts(self) -> dict[str, Any]:
-        """How images are prepared, for a checkpoint: the files that define it may change later."""
+        """Mean, standard deviation and input size for a checkpoint: the files that define them may change later."""
         return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
 
     def restore_input(self, facts: Mapping[str, Any]) -> None:
-        """Prepare images as `input_facts` says."""
+        """Restore the input settings that `input_facts` returned."""
         self.mean = torch.tensor(facts["mean"], device=self.mean.device).view(1, -1, 1, 1)
         self.std = torch.tensor(facts["std"], device=self.std.device).view(1, -1, 1, 1)
         self.input_size = facts["size"]
@@ -191,7 +196,7 @@ class Extractor(nn.Module):
 
     def forward(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Images to features; groups of features that are not ``read`` may be zeros."""
-        # For grey images and a trunk that takes colour, the three-channel mean repeats the grey channel.
+        # For grey images and a backbone that takes colour, the three-channel mean repeats the grey channel.
         pixels = (resized(images, self.input_size) - self.mean) / self.std
         features: Tensor = self.bottleneck(self.trunk(pixels) if read is None else self.trunk.some(pixels, read))
         return features
@@ -238,7 +243,7 @@ def build_extractor(
 ) -> Extractor:
     """The extractor for images of ``shape`` (channels, height, width).
 
-    Normalisation and input size are those of the backbone if it defines them, and those of the dataset otherwise.
+    Normalisation and input size are those of the backbone if it defines them, else those of the dataset.
 
     Args:
         config: which network, and how it learns.
@@ -292,7 +297,7 @@ def build_extractor(
 
 
 def _starts_random(config: BackboneConfig, info: BackboneInfo, initial_weights: bool) -> bool:
-    """Whether the trunk has no weights yet that must not be overwritten."""
+    """Whether the backbone has random weights, which may be overwritten."""
     return not initial_weights or config.weights == "random" or (config.weights is None and not info.carries_weights)
 
 
@@ -340,19 +345,19 @@ def _remove_batch_norm(module: nn.Module) -> None:
 
 
 def folded(extractor: Extractor) -> Extractor:
-    """A copy whose convolutions contain the batch norms that follow them; the extractor itself where that cannot be.
+    """Fold batch norms into the convolutions before them in a copy; returns the extractor itself if that is impossible.
 
     When features are extracted, a batch norm is the affine map γ(y − m)/√(v + ε) + β of the output y = Wx + b of a
-    convolution, so W' = γW/√(v + ε) and b' = γ(b − m)/√(v + ε) + β give the same features but for rounding, without
+    convolution, so W' = γW/√(v + ε) and b' = γ(b − m)/√(v + ε) + β give the same features except for rounding, without
     another pass over y, which takes a third of the time of a small network.
     """
-    from torch.fx.experimental.optimization import fuse  # it brings much along that only analyses need
+    from torch.fx.experimental.optimization import fuse  # a slow import that only analyses need
 
-    if extractor.train_blocks is not None:  # its trunk must still know its blocks
+    if extractor.train_blocks is not None:  # its backbone must keep its blocks
         return extractor
     found = copy.deepcopy(extractor).eval()
     try:
         found.trunk = fuse(found.trunk)  # type: ignore[assignment]  # a traced module in the place of a trunk
-    except Exception:  # a trunk whose path depends on its input cannot be traced, and each fails in its own way
+    except Exception:  # a backbone with control flow cannot be traced, and each fails differently
         return extractor
     return found

@@ -36,7 +36,7 @@ class Backbone(nn.Module):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Sizes of the groups of features that belong together; one group for most trunks."""
+        """Sizes of the groups of features that belong together; one group for most backbones."""
         return (self.width,)
 
     def smaller_setting_hint(self, width: int) -> str:
@@ -48,10 +48,10 @@ class Backbone(nn.Module):
         return list(self.children())
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Learn, without labels, from the images of the first task before training starts; most trunks do nothing."""
+        """Learn without labels from the images of the first task, before training; most backbones do nothing."""
 
     def pretrained_module(self) -> nn.Module:
-        """The module whose parameters are named as in weight files: the trunk, unless it wraps a module."""
+        """The module whose parameters are named as in weight files: the backbone, unless it wraps a module."""
         return self
 
     def forward(self, images: Tensor) -> Tensor:
@@ -59,18 +59,18 @@ class Backbone(nn.Module):
         raise TypeError(f"{type(self).__name__} must define forward")
 
     def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
-        """As `forward`; groups of features that nobody will read may be zeros, if that saves time."""
+        """As `forward`; groups of features that are not ``read`` may be zeros, if that saves time."""
         features: Tensor = self(images)
         return features
 
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """What a trunk is built for."""
+    """What a backbone is built for."""
 
     channels: int
     image_size: int
-    """Shorter side in pixels of the images that the trunk receives."""
+    """Shorter side in pixels of the images that the backbone receives."""
     shape: tuple[int, int] = (0, 0)
     """Height and width of the images before resizing."""
     stem: Stem = "auto"
@@ -79,7 +79,7 @@ class BackboneSpec:
     input_size: int | None = None
     """Side the images are resized to, if the user sets it."""
     from_file: bool = False
-    """Whether a weight file of the user will be loaded into the trunk."""
+    """Whether a weight file of the user will be loaded."""
     options: Config | None = None
     """Settings specific to the backbone."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.engines import DaskAddress, RayAddress, SlurmPartition, engine
+from adagauss.cli.experiments import DaskAddress, EngineName, RayAddress, SlurmPartition, engine
 from adagauss.cli.model import open_model, save, signature
 from adagauss.cli.options import Device, Quiet, Settings, given_options, make_reporter, parse_settings
 from adagauss.errors import ConfigError
@@ -60,6 +60,7 @@ def gather(
     ray: RayAddress = None,
     slurm: SlurmPartition = None,
     dask: DaskAddress = None,
+    engine_name: EngineName = None,
     device: Device = "auto",
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out images that cannot be decoded, and damaged shards.")
@@ -78,7 +79,7 @@ def gather(
     reporter, started = make_reporter(quiet), perf_counter()
     with stoppable(f"finished shards are in {folder}, and the same command goes on from there"):
         classifier = _opened(context, model, folder, bool(begun))
-        with engine(folder, jobs, ray, slurm, dask, device) as executor:
+        with engine(folder, jobs, ray, slurm, dask, device, name=engine_name) as executor:
             most = None if executor is None or jobs is None else 2 * jobs
             found = gather_shards(
                 classifier.learner_,

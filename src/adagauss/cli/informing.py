@@ -40,7 +40,7 @@ def info(
     """Show what a model knows of each class, what it keeps to the byte, and when it was changed."""
     classifier = open_model(model, quiet=True)
     if settings:
-        from adagauss.cli.listing import show_settings
+        from adagauss.cli.experiments import show_settings
         from adagauss.experiments.run import RunFolder
 
         origins = RunFolder(model).origins if model.is_dir() else {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
 **Examples:** `adagauss replay runs/demo/adagauss-* --like adagauss+` ·
-`adagauss replay RUN --set drift.kind=affine --set classifier.tied=0.5`
+`adagauss replay RUN --set drift.kind=affine --set classifier.pooled_shrinkage=0.5`
 """
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from adagauss.backbones import Extractor, Network
 from adagauss.core.config import flatten, plain
 from adagauss.core.learner_state import LearnerState
-from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.state import ClassMap, Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
@@ -23,7 +23,7 @@ MOST_TOLD = 4
 
 
 def remap_classes(
-    method: Method, known: LearnerState, groups: Groups, runtime: Runtime, removed: LabelledImages | None = None
+    method: Method, known: LearnerState, groups: ClassMap, runtime: Runtime, removed: LabelledImages | None = None
 ) -> LearnerState:
     """What is known after classes were forgotten or joined; a joined class is called as the first of its group."""
     classes = known.classes

@@ -159,7 +159,7 @@ RANK = 8
 class Statistics(State):
     """The count, the mean and, in some form, the covariance of each class, estimated from a stream of features."""
 
-    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
+    dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("full", "diagonal", "low_rank", "none")
     """Kinds of covariance that this class can hold, the default first."""
     common_rows: ClassVar[int] = 0
@@ -531,7 +531,7 @@ class SharedGaussians(ClassGaussians):
     (torch.Size([2, 4]), torch.Size([1, 10]))
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
+    dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
     contents: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.core.calibration import ClassSummary, Trial
+from adagauss.core.calibration import ClassSummary, HoldoutFit
 from adagauss.core.class_edits import (
     check_alike,
     check_known,
@@ -123,20 +123,20 @@ def learn_task(
     affordable = seen is not now or (not trains and method.classifier.cheap)
 
     @cache
-    def attempt() -> Trial | None:
+    def holdout_fit() -> HoldoutFit | None:
         possible = affordable and not method.classifier.changes_network
         part = method.evidence.tried(now, seen) if possible else now
         if part is now:
             return None
         bank = method.memory.update(old, part, before.states.get("memory")).bank
-        return Trial(bank, method.classifier.fit(bank, part, before.states.get("classifier")), part.others())
+        return HoldoutFit(bank, method.classifier.fit(bank, part, before.states.get("classifier")), part.others())
 
     with report.clock("classifier"):
-        fitted = method.classifier.update(memory, now, before.states.get("classifier"), attempt)
+        fitted = method.classifier.update(memory, now, before.states.get("classifier"), holdout_fit)
         states["classifier"] = fitted.scorer
 
     with report.clock("evidence"):
-        states["evidence"] = method.evidence.update(before.states.get("evidence"), now, attempt, fitted, memory)
+        states["evidence"] = method.evidence.update(before.states.get("evidence"), now, holdout_fit, fitted, memory)
 
     with report.clock("representation"):
         left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.core.state import Groups
+from adagauss.core.state import ClassMap
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
@@ -66,7 +66,7 @@ def extract_features(
             advance("", step=stop - start)
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
-    found = torch.cat(rows).clone() if rows else _no_features(extractor).to(runtime.device)
+    found = torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
     return division.all_gather(found)
 
 
@@ -74,10 +74,6 @@ def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding
     """Which process has which image of all batches, each of which is divided."""
     owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
     return Sharding(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
-
-
-def _no_features(extractor: Extractor) -> Tensor:
-    return torch.empty(0, extractor.size)
 
 
 class ImageBatches:
@@ -277,7 +273,7 @@ class CurrentTask:
 class ClassEdit:
     """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
 
-    groups: Groups
+    groups: ClassMap
     network: Network
     runtime: Runtime
     tasks: int

@@ -87,7 +87,7 @@ def _folder_of(file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # The folder for archives is kept: after a failure the user is asked to put one there.
+        # The folder for archives is kept: after a failure the error tells the user to put one there.
         for folder in made if file.parent.name != DOWNLOAD_FOLDER else ():
             with suppress(OSError):  # a folder that is not empty is kept
                 folder.rmdir()

@@ -39,12 +39,11 @@ from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.experiments.cells import Cell as RunSpec
-from adagauss.experiments.cells import Outcome as RunOutcome
 from adagauss.experiments.compare import FORMATS, Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
-from adagauss.experiments.grid import recipe_of
+from adagauss.experiments.grid import Outcome as RunOutcome
+from adagauss.experiments.grid import RunSpec, recipe_of, run_specs
 from adagauss.experiments.paper import (
     BEYOND,
     SCALES,
@@ -59,7 +58,6 @@ from adagauss.experiments.paper import (
 from adagauss.experiments.published import paper_row
 from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder, stored_config
 from adagauss.experiments.runner import make_stream
-from adagauss.experiments.scheduling import run_cells
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
@@ -374,7 +372,7 @@ def run_missing(
             config.failure(spec.name).unlink(missing_ok=True)
 
     if missing:
-        run_cells(
+        run_specs(
             missing,
             config.runs,
             then=note,

@@ -23,7 +23,7 @@ from adagauss.analytic.ridge import RidgeStream
 from adagauss.backbones import BackboneConfig
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Groups, Scorer, State, as_state
+from adagauss.core.state import ClassMap, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Recipe
 from adagauss.errors import DataError
@@ -41,7 +41,7 @@ ROWS = 4096
 class AnalyticScorer(Scorer):
     """ReLU(f·B)·W, with the sums that W comes from."""
 
-    axes: ClassVar[Mapping[str, str]] = {"expansion": "se"}
+    dims: ClassVar[Mapping[str, str]] = {"expansion": "se"}
     contents: ClassVar[str] = "a random matrix"
 
     def check(self) -> None:
@@ -69,7 +69,7 @@ class AnalyticScorer(Scorer):
         for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
             yield some.to(self.expansion) @ self.expansion, labels
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         return type(self)(self.expansion, self.main.remap_classes(groups))
 
 

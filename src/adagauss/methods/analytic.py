@@ -108,7 +108,7 @@ def exact_auto() -> Method:
     installed = backbone_info("efficientnet_lite0").available
     options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
     return Method(
-        backbone=BackboneConfig(name="still", features=None, options=options),
+        backbone=BackboneConfig(name="frozen", features=None, options=options),
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),

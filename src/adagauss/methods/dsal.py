@@ -22,7 +22,7 @@ from torch import Tensor
 from adagauss.analytic.ridge import RidgeStream
 from adagauss.backbones import BackboneConfig
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import Groups, Scorer
+from adagauss.core.state import ClassMap, Scorer
 from adagauss.core.task import FitContext
 from adagauss.errors import UnsupportedError
 from adagauss.methods.acil import Analytic, AnalyticScorer, base_training, random_expansion
@@ -43,7 +43,7 @@ class DualStreamScorer(AnalyticScorer):
         z = features.to(self.expansion) @ self.expansion
         return z.relu() @ self.main.weight + self.amount * (z.tanh() @ self.compensation.weight)
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         streams = (self.main.remap_classes(groups), self.compensation.remap_classes(groups))
         return type(self)(self.expansion, *streams, self.amount)
 

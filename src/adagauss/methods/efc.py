@@ -101,7 +101,7 @@ class FeatureMatrix(Term):
 class MeasuredMatrix(SharedState):
     """E as it was measured at the end of a task, over all outputs there were then."""
 
-    axes: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
+    dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
     contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
 
     def __init__(self, matrix: Tensor | None = None) -> None:

@@ -175,7 +175,7 @@ class ElasticWeights(Term):
 class Importance(SharedState):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
-    axes: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
+    dims: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
     contents: ClassVar[str] = "how much each weight of the network matters, over all classes together"
 
     def check(self) -> None:

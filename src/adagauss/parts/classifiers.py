@@ -16,7 +16,7 @@ from adagauss.core import linalg, low_rank
 from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians, LowRank
-from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.state import ClassMap, Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
@@ -44,7 +44,11 @@ class Classifier(Part):
         raise TypeError(f"{type(self).__name__} must define fit")
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
+        self,
+        memory: ClassGaussians,
+        now: CurrentTask,
+        before: State | None,
+        holdout_fit: HoldoutFitter = no_holdout_fit,
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
@@ -111,7 +115,7 @@ class Placed(Scorer):
 class BayesScorer(Placed):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
-    axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
     contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
@@ -134,7 +138,7 @@ class SharedBayesScorer(Placed):
     With one covariance of all classes, what is quadratic in x is common to all: one product, as of a linear head.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
     contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
 
     def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
@@ -164,7 +168,7 @@ class SharedBayesScorer(Placed):
 class LowRankBayesScorer(Placed):
     """−½(x − μ_c)ᵀ(diag(d_c) + F_cᵀF_c)⁻¹(x − μ_c) + b_c by Woodbury's identity (see `low_rank`)."""
 
-    axes: ClassVar[Mapping[str, str]] = {
+    dims: ClassVar[Mapping[str, str]] = {
         "centre": "s",
         "precisions": "cs",
         "lines": "cs",
@@ -184,7 +188,7 @@ class LowRankBayesScorer(Placed):
         self.bias: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
-        whitening = low_rank.FactoredWhitening(*(self.get_buffer(name) for name in self.axes))
+        whitening = low_rank.FactoredWhitening(*(self.get_buffer(name) for name in self.dims))
         return -0.5 * low_rank.squared_distances(self.placed(features), whitening) + self.bias
 
 
@@ -221,7 +225,7 @@ class NearestMeanScorer(Scorer):
     matrix product serves any number of points.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"means": "cs"}
+    dims: ClassVar[Mapping[str, str]] = {"means": "cs"}
     contents: ClassVar[str] = "the mean of each class again, as the classifier uses it"
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
@@ -371,7 +375,7 @@ class Bayes(MemoryClassifier):
 class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
-    axes: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
     contents: ClassVar[str] = "the weights of each class"
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
@@ -386,7 +390,7 @@ class LinearScorer(Scorer):
         points = F.normalize(features, dim=1) if self.normalize else features
         return F.linear(points.to(self.weight), self.weight, self.bias)
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         if any(len(group) > 1 for group in groups):
             raise UnsupportedError(
                 "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "

@@ -12,7 +12,7 @@ from torch import Tensor
 from adagauss.core.config import Part, Requirement
 from adagauss.core.gaussians import RANK, ClassGaussians, new_bank
 from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.distributed.statistics import add_shared
@@ -60,7 +60,7 @@ class Memory(Part):
         larger.merge(other)
         return larger
 
-    def remap_classes(self, bank: ClassGaussians, groups: Groups) -> ClassGaussians:
+    def remap_classes(self, bank: ClassGaussians, groups: ClassMap) -> ClassGaussians:
         """A new bank after classes were forgotten or joined: by the law of total covariance, as if always one."""
         if not len(bank):
             return bank

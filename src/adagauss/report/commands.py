@@ -9,7 +9,7 @@ from typing import Any
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.errors import AdagaussError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.protocols import PROTOCOLS, Protocol
+from adagauss.experiments.protocols import Protocol, all_scales
 from adagauss.methods import method_info
 from adagauss.utils.files import as_yaml
 
@@ -39,7 +39,7 @@ def command(config: RunConfig) -> str | None:
 
 def protocol_of(config: RunConfig) -> Protocol | None:
     """The named protocol with these tasks at this scale."""
-    for protocol in PROTOCOLS.values():
+    for protocol in all_scales():
         if protocol.stream == config.stream and protocol.scale == config.scale:
             return protocol
     return None

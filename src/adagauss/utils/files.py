@@ -90,8 +90,8 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
     """Replace a file by what ``write`` puts into it, with permissions ``mode`` less the umask.
 
-    The file is written beside the target under a temporary name, forced to disk, and renamed; then the folder is forced
-    to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
+    The file is written next to the target under a temporary name, forced to disk, and renamed; then the folder is
+    forced to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
     """
     temporary = path.with_name(_temporary_name())
     try:

@@ -75,7 +75,7 @@ def ignore(note: str = "", step: float = 1.0) -> None:
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars if the console is a terminal, or a notebook that can redraw them (ipywidgets); otherwise lines."""
+    """Bars if the console is a terminal, or a notebook that can redraw them (ipywidgets); else lines."""
     redraws = importlib.util.find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
     return BarReporter(console) if redraws else LineReporter(console)
 
@@ -244,11 +244,11 @@ HARMLESS_FORMATS = frozenset("\u200c\u200d")
 
 
 def escape_control_chars(name: object) -> str:
-    r"""Text in which whatever is no character to read is written as an escape.
+    r"""Escape every character that is not printable.
 
-    Control characters and escape sequences, line ends, marks that turn the direction of text, and bytes that are no
-    UTF-8 (a file name holds them as surrogates) would otherwise move the cursor, colour the rest of a terminal, or
-    end the program with an encoding error.
+    Control characters and escape sequences, line ends, marks that change the direction of text, and bytes that are not
+    UTF-8 (a file name holds them as surrogates) could move the cursor, colour the rest of a terminal, or end the
+    program with an encoding error.
 
     >>> visible("robin"), visible("a\x1b[31mb\n"), visible("caf\udce9"), visible("\u202egpj.exe")
     ('robin', 'a\\x1b[31mb\\n', 'caf\\xe9', '\\u202egpj.exe')
@@ -293,7 +293,7 @@ def _columns_of(letter: str) -> int:
 
 
 def _escaped(letter: str) -> str:
-    if 0xDC80 <= ord(letter) <= 0xDCFF:  # a byte of a file name that is no UTF-8
+    if 0xDC80 <= ord(letter) <= 0xDCFF:  # a byte of a file name that is not UTF-8
         return f"\\x{ord(letter) - 0xDC00:02x}"
     hidden = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp") and letter not in HARMLESS_FORMATS
     return letter.encode("unicode_escape").decode("ascii") if hidden else letter

@@ -54,10 +54,10 @@ class Snapshots(Protocol):
 
 
 class Tracker(Protocol):
-    """Keeps the losses of a training while it goes on."""
+    """Records the losses of a training."""
 
     def epoch(self, stage: str, epoch: int, losses: Mapping[str, float]) -> None:
-        """The mean of each loss in an epoch, counted from 0; an epoch that is repeated is told again."""
+        """The mean of each loss in an epoch, counted from 0; a repeated epoch is reported again."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -93,7 +93,7 @@ def reduced_precision_works() -> bool:
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes of main memory that a program can still get, as the system says; None where it does not."""
+    """Available bytes of main memory; None if the system does not report them."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
         # Linux counts what it can take back from caches, which free pages do not.
@@ -184,7 +184,7 @@ class Runtime:
 
     @property
     def free_memory(self) -> int | None:
-        """Bytes that the device can still give out; None where it does not say."""
+        """Free bytes of the device; None if it does not report them."""
         if self.device.type == "cuda":
             return int(torch.cuda.mem_get_info(self.device)[0])
         return available_memory() if self.device.type == "cpu" else None
@@ -209,7 +209,7 @@ class Runtime:
 
     @contextmanager
     def seeded(self, *parts: object) -> Iterator[None]:
-        """Torch's own generator, seeded for one purpose and afterwards as it was before.
+        """Seed torch's global generator for one purpose, and restore its state afterwards.
 
         Initial weights and dropout draw from it. Other threads that do the same wait, so keep what is done here short;
         everything else draws from `generator`.

@@ -31,7 +31,7 @@ def read_folder(options: ReadOptions) -> Dataset:
     folder = options.path
     name = f"folder:{folder}"
     if not folder.is_dir():
-        raise DataError(f"{name}: there is no such folder")
+        raise DataError(f"{name}: the folder does not exist")
     # A class may itself be called "train" or "test": it then contains images instead of class folders. Images next to
     # class folders do not make it a class.
     train = holds_class_folders(folder / "train")

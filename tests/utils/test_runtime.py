@@ -14,6 +14,7 @@ from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
 from adagauss.utils.runtime import Runtime, RuntimeConfig, derive_seed, reduced_precision_works
 from tests.contracts.toy import quick_method, scores, toy_tasks
+from tests.faults.budget import TORTURE
 
 
 def learned(tasks: int = 2, **settings: object) -> Learner:
@@ -90,6 +91,7 @@ def test_a_probe_that_fails_without_dying_refuses_nothing(probe: Callable[[str],
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compilation on a CPU needs a C++ compiler")
+@pytest.mark.skipif(TORTURE == 1, reason="compiling takes half a minute: make torture")
 def test_a_compiled_network_learns_the_same() -> None:
     plain, compiled = scores(learned(1)), scores(learned(1, compile=True))
     torch.testing.assert_close(compiled, plain, rtol=0.05, atol=0.05)

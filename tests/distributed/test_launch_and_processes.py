@@ -110,11 +110,11 @@ def test_images_in_memory_are_sent_by_value() -> None:
 @pytest.mark.parametrize(
     ("layout", "config", "sentence"),
     [
-        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: ask for fewer"),
+        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: request fewer"),
         (Layout(0), CPU, "at least 1"),
         (Layout(1, nodes=2), CPU, "torchrun --nnodes 2 --nproc-per-node 1"),
-        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, and 2 are wanted: say 'cuda'"),
-        (Layout(2), RuntimeConfig(device="cpu", compile=True), "leave out compile"),
+        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, but 2 were requested: set device=cuda"),
+        (Layout(2), RuntimeConfig(device="cpu", compile=True), "set compile=false"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
@@ -140,7 +140,7 @@ def test_torchrun_must_have_started_as_many_as_are_asked_for(monkeypatch: pytest
     Layout(2, nodes=2).check(CPU)
     with pytest.raises(ConfigError, match="2 processes were started on this machine, 4 in all, but 4 devices on 1"):
         Layout(4).check(CPU)
-    with pytest.raises(ConfigError, match="torchrun started 4 processes, which would all do the same"):
+    with pytest.raises(ConfigError, match="torchrun started 4 processes for one device"):
         Layout(1).check(CPU)
 
 
@@ -152,7 +152,7 @@ def test_slurm_tells_how_many_it_started(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_lost_process_is_explained_and_other_errors_are_left_alone() -> None:
-    with pytest.raises(ProcessError, match="another process has ended or does not answer"), explained():
+    with pytest.raises(ProcessError, match="another process ended or does not respond"), explained():
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711")
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), explained():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
@@ -164,7 +164,7 @@ def test_an_end_is_told_as_the_process_itself_told_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the task has no images"):
         launching._explain(tmp_path, 1, 2, None, ended)
     with pytest.raises(
-        ProcessError, match="process 0 of 2 was ended by SIGKILL; the system may have run out of memory"
+        ProcessError, match="process 0 of 2 was terminated by SIGKILL; the system may have run out of memory"
     ):
         launching._explain(tmp_path, 0, 2, "SIGKILL", ended)
     with pytest.raises(ProcessError, match="if __name__ == '__main__'"):
@@ -229,4 +229,4 @@ def test_the_command_runs_in_processes_and_shows_their_result(
     assert "Run folder:" in outcome.out
     assert adagauss(*short, "--devices", "2", "--batch-norm", "half").said.endswith("global or local; got 'half'")
     outcome = adagauss(*short, "--devices", "3")
-    assert (outcome.code, "this machine has 2 CPU cores: ask for fewer" in outcome.said) == (2, True)
+    assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)
