@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adagauss.cli.classifier import Model
+from adagauss.deploy.serve.model import Model
 from tests.cli.conftest import SMALL, Command
 from tests.interrupts import interruptible
 
