@@ -41,7 +41,7 @@ DIGITS: tuple[tuple[str, dict[str, Any], int | None], ...] = (
     ("exact", {"backbone.options.filters": 50}, None),
     ("fecam", {"backbone.name": "convnet"}, 5),
     ("adagauss+", {"backbone.name": "convnet"}, 5),
-    ("adagauss+", {"backbone.name": "convnet", "evidence.of_training": 0.1}, 5),
+    ("adagauss+", {"backbone.name": "convnet", "evidence.train_holdout": 0.1}, 5),
 )
 """Method, settings, epochs; five tasks of two digits."""
 

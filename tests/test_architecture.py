@@ -13,7 +13,7 @@ import adagauss
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
     ["errors", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
-    ["core.state", "core.config", "core.linalg", "core.low_rank"],
+    ["core.state", "core.config", "core.linalg"],
     ["core.gaussians", "losses"],
     ["utils", "distributed", "data"],
     ["patches"],

@@ -47,7 +47,7 @@ def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
         ("fecam", {}, [False, True]),  # the first task trains the network
         ("fecam", {"evidence.share": 0.0}, [False, False]),
         ("adagauss+", {}, [False, False]),
-        ("adagauss+", {"evidence.of_training": 0.2}, [True, True]),
+        ("adagauss+", {"evidence.train_holdout": 0.2}, [True, True]),
         ("finetune", {}, [False, False]),
     ],
 )
@@ -62,7 +62,7 @@ def test_evidence_knows_whether_images_were_left_out(
 def test_images_that_were_left_out_are_learned_afterwards() -> None:
     learner = taught("fecam", 2, None)
     assert torch.equal(learner.memory.counts, learner.state.evidence.learned)
-    trained = taught("adagauss+", 1, None, **{"evidence.of_training": 0.3})
+    trained = taught("adagauss+", 1, None, **{"evidence.train_holdout": 0.3})
     assert torch.equal(trained.memory.counts, trained.state.evidence.learned)
 
 

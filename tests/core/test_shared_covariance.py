@@ -1,4 +1,4 @@
-"""Banks for many classes, and the methods that use them: one covariance of all classes, or few factors each."""
+"""One covariance of all classes, for many classes, and the methods that use it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss import GaussianBayes
-from adagauss.analysis.measured.real import statistics as bank_statistics
-from adagauss.core import linalg, low_rank
+from adagauss.core import gaussians, linalg
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
 from adagauss.core.learn import Learner
 from adagauss.core.train import Sampler
@@ -25,7 +24,7 @@ from tests.contracts.toy import quick_method, same, scores, state, taught, toy_i
 
 SIZE = 5
 few_examples = settings(max_examples=10, deadline=None)
-KINDS: tuple[CovarianceKind, ...] = ("shared", "low_rank")
+KINDS: tuple[CovarianceKind, ...] = ("shared",)
 SETTINGS = {kind: {"memory.covariance": kind, "classifier.covariance": kind} for kind in KINDS}
 
 
@@ -42,8 +41,8 @@ def labels(rows: int = 60) -> list[str]:
     return ["abcd"[row % 7 % 4] for row in range(rows)]
 
 
-def bank(kind: CovarianceKind, seed: int = 0, rank: int = 2) -> ClassGaussians:
-    result = new_bank(SIZE, kind, rank=rank)
+def bank(kind: CovarianceKind, seed: int = 0) -> ClassGaussians:
+    result = new_bank(SIZE, kind)
     result.add(points(seed=seed), labels())
     return result
 
@@ -97,24 +96,6 @@ def test_a_removed_class_leaves_the_shared_covariance_as_it_was() -> None:
     assert found.labels == ["a", "c", "d"]
 
 
-@few_examples
-@given(cut=st.integers(2, 58))
-def test_few_factors_in_pieces_have_the_counts_means_and_variances_of_the_whole(cut: int) -> None:
-    whole, found = ClassGaussians.from_features(points(), labels()), new_bank(SIZE, "low_rank", rank=2)
-    found.add(points()[:cut], labels()[:cut])
-    found.add(points()[cut:], labels()[cut:])
-    found = found.select(whole.labels)
-    torch.testing.assert_close(found.means, whole.means)
-    for mine, theirs in zip(found.covariances, whole.covariances, strict=True):
-        torch.testing.assert_close(mine.diagonal(), theirs.diagonal())
-    found.check()
-
-
-def test_as_many_factors_as_features_lose_nothing() -> None:
-    whole = ClassGaussians.from_features(points(), labels())
-    torch.testing.assert_close(bank("low_rank", rank=SIZE).covariances, whole.covariances)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_over_classes_are_those_of_the_matrices(kind: CovarianceKind) -> None:
     found = bank(kind)
@@ -128,9 +109,9 @@ def test_sums_over_classes_are_those_of_the_matrices(kind: CovarianceKind) -> No
 def test_blocks_of_classes_change_nothing(kind: CovarianceKind, monkeypatch: pytest.MonkeyPatch) -> None:
     affine = linalg.Affine(points(SIZE, seed=3), points(1, seed=4)[0])
     found, used = bank(kind), kind if kind in KINDS else "full"
-    rule = Bayes.of({"covariance": used, "tied": 0.5 if kind == "full" else 0.0})
+    rule = Bayes.of({"covariance": used, "pooled_shrinkage": 0.5 if kind == "full" else 0.0})
     once, score = found.transport_affine(affine, 0.1), rule.scorer(found, torch.float64)(points())
-    monkeypatch.setattr(bank_statistics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(gaussians, "BLOCK_BYTES", 1)
     assert_same(found.transport_affine(affine, 0.1), once)
     torch.testing.assert_close(rule.scorer(found, torch.float64)(points()), score)
 
@@ -142,8 +123,6 @@ def test_drift_by_an_affine_map_is_right(kind: CovarianceKind) -> None:
     moved = found.transport_affine(linalg.Affine(weight, weight[0]), extra)
     expected = weight.T @ found.covariances @ weight + extra
     torch.testing.assert_close(moved.means, found.means @ weight + weight[0])
-    if kind == "low_rank":  # what two factors and a diagonal can express of it
-        expected = low_rank.dense(low_rank.of_covariance(expected, 2))
     torch.testing.assert_close(moved.covariances, expected)
 
 
@@ -178,15 +157,6 @@ def test_the_shared_rule_is_linear_discriminant_analysis(priors: bool) -> None:
     np.testing.assert_allclose(rule.predict_proba(features.numpy()), torch.softmax(logits, 1).numpy(), atol=1e-9)
 
 
-@pytest.mark.parametrize("changes", [{}, {"shrinkage": 0.5}, {"correlation": True}, {"priors": True}])
-def test_scores_of_few_factors_are_those_of_their_matrices(changes: dict[str, object]) -> None:
-    found = bank("low_rank")
-    rule, whole = (Bayes.of({"covariance": kind, **changes}) for kind in ("low_rank", "full"))
-    ours, expected = (one.scorer(found, torch.float64)(points()) for one in (rule, whole))
-    torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(rule.scorer(found)(points()).double(), expected, rtol=1e-3, atol=1e-2)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_class_of_one_sample_can_be_predicted(kind: CovarianceKind) -> None:
     rule = GaussianBayes(covariance=kind).fit([*points().tolist(), [50.0] * SIZE], [*labels(), "e"])
@@ -197,14 +167,12 @@ def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot hold 'shared'"):
         ClassGaussians(SIZE, "shared")
     with pytest.raises(ConfigError, match="banks differ"):
-        bank("low_rank", rank=2).merge(bank("low_rank", rank=3))
-    with pytest.raises(ConfigError, match="stored as they are measured"):
+        bank("shared").merge(bank("full"))
+    with pytest.raises(ConfigError, match="stored without shrinkage"):
         GaussianMemory.of({"covariance": "shared", "shrinkage": 1.0})
-    with pytest.raises(ConfigError, match="leave out tied"):
-        Bayes.of({"covariance": "low_rank", "tied": 0.5})
     for refused, need in (
         ({"memory.covariance": "shared"}, r"covariance of each class.*classifier\.covariance=shared"),
-        ({"classifier.covariance": "low_rank"}, r"few factors.*memory\.covariance=low_rank"),
+        ({"memory.covariance": "low_rank"}, r"removed in version 0\.3.*memory\.covariance=shared"),
         ({**SETTINGS["shared"], "drift.kind": "dual_projection"}, "covariance of each class"),
     ):
         with pytest.raises(ConfigError, match=need):
