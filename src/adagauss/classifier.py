@@ -619,12 +619,6 @@ def plain_labels(labels: Any) -> list[Label]:
     return plain
 
 
-def check_one_kind(labels: Sequence[Label]) -> None:
-    """Raise if some labels are text and some are numbers: they could not be sorted."""
-    if len({isinstance(label, str) for label in labels}) > 1:
-        raise DataError("some labels are text and some are numbers: use one kind throughout")
-
-
 def as_int(name: str, value: object, least: int | None = None) -> int:
     """Convert any integer type to int; raise a `ConfigError` that names the argument."""
     try:

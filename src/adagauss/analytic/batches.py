@@ -28,7 +28,6 @@ from torch import Tensor
 
 from adagauss.analytic.classifier import ExactClassifier
 from adagauss.analytic.moments import MomentSums
-from adagauss.classifier import check_one_kind
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import UNFIT, LearnerState
@@ -45,7 +44,7 @@ from adagauss.data.images import (
     evenly_spaced,
     merge_pixel_ranges,
 )
-from adagauss.data.inputs import as_picture, of_shape
+from adagauss.data.inputs import as_picture, check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.methods import Method

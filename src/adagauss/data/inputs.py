@@ -41,7 +41,7 @@ from torch import Tensor
 from adagauss.data.decode import fitted, image_size, upright
 from adagauss.data.files import FileImages, some_named
 from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
-from adagauss.data.images import ArrayImages, Images, LabelledImages, evenly_spaced, to_uint8
+from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 from adagauss.utils.progress import Reporter
@@ -164,6 +164,12 @@ def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[
     std = (shares * (levels - mean.unsqueeze(1)).square()).sum(1).sqrt()
     # A constant channel is not scaled.
     return mean.tolist(), torch.where(std > 0, std, torch.ones_like(std)).tolist()
+
+
+def check_one_kind(labels: Sequence[Label]) -> None:
+    """Raise if some labels are text and some are numbers: they could not be sorted."""
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise DataError("some labels are text and some are numbers: use one kind throughout")
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
