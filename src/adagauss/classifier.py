@@ -34,6 +34,7 @@ from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset
 from adagauss.data.inputs import (
     ImagesLike,
     ImageSpec,
+    check_one_kind,
     class_folder_images,
     detect_input_kind,
     pixel_statistics,
