@@ -315,7 +315,7 @@ def _consistent(path: Path) -> Iterator[None]:
         ) from error
 
 
-class Watching(Reporter):
+class FolderGuardReporter(Reporter):
     """Reports to another reporter, and stops the run at the next step of anything if its folder is gone."""
 
     def __init__(self, reporter: Reporter, folder: RunFolder) -> None:

@@ -29,10 +29,10 @@ from adagauss.experiments.run import (
     METRICS_FILE,
     ORIGINS,
     FileSnapshots,
+    FolderGuardReporter,
     Run,
     RunFolder,
     TaskFacts,
-    Watching,
     real_statistics,
     sample_rows,
     stored_config,
@@ -81,7 +81,7 @@ def run(
     processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
-    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
+    runtime = Runtime(config.runtime, config.seed, FolderGuardReporter(reporter, folder), snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)
     with folder.lock() if processes.first else nullcontext():
