@@ -23,9 +23,9 @@ from tests.contracts.toy import learner_of, quick_method, toy_tasks
 EXACT = [name for name, info in methods().items() if info.family == "exact"]
 
 
-@pytest.mark.parametrize(("judged", "expected"), [(5, 5), (100_000, None)])
+@pytest.mark.parametrize(("loo_images", "expected"), [(5, 5), (100_000, None)])
 def test_arriving_images_judge_when_all_are_in_the_sums(
-    monkeypatch: pytest.MonkeyPatch, judged: int, expected: int | None
+    monkeypatch: pytest.MonkeyPatch, loo_images: int, expected: int | None
 ) -> None:
     compared: list[tuple[int, int]] = []
     observe = ModelSelection.observe
@@ -35,7 +35,7 @@ def test_arriving_images_judge_when_all_are_in_the_sums(
         return observe(self, weighing, views, targets)
 
     monkeypatch.setattr(ModelSelection, "observe", spy)
-    learner = learner_of(quick_method("exact", None, **{"classifier.judged": judged}))
+    learner = learner_of(quick_method("exact", None, **{"classifier.loo_images": loo_images}))
     before = 0
     for task in toy_tasks()[:2]:
         learner.learn(task)

@@ -15,7 +15,7 @@ WIDTH = 7
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Strips of several heights, whole and broken off at the end."""
     size: int = request.param
-    for name in ("packed_numbers", "strips"):
+    for name in ("packed_size_strips", "strips"):
         original = getattr(p, name)
         monkeypatch.setattr(p, name, lambda *args, original=original: original(*args, size))
     return size

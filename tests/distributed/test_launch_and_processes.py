@@ -16,13 +16,13 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
+from adagauss.classifier import IncrementalClassifier
 from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
 from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
 from adagauss.distributed.processes import Processes, Sharding
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
-from adagauss.estimator import IncrementalClassifier
 from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
 
@@ -110,11 +110,11 @@ def test_images_in_memory_are_sent_by_value() -> None:
 @pytest.mark.parametrize(
     ("layout", "config", "sentence"),
     [
-        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: ask for fewer"),
+        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: request fewer"),
         (Layout(0), CPU, "at least 1"),
         (Layout(1, nodes=2), CPU, "torchrun --nnodes 2 --nproc-per-node 1"),
-        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, and 2 are wanted: say 'cuda'"),
-        (Layout(2), RuntimeConfig(device="cpu", compile=True), "leave out compile"),
+        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, but 2 were requested: set device=cuda"),
+        (Layout(2), RuntimeConfig(device="cpu", compile=True), "set compile=false"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
@@ -183,7 +183,7 @@ def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig,
 
 def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     digits = load_digits()
     images, labels = digits.images[:80] / 16, digits.target[:80]
     settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
@@ -202,7 +202,7 @@ def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     images = np.random.default_rng(0).random((8, 8, 8))
     classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
     classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")
@@ -229,4 +229,4 @@ def test_the_command_runs_in_processes_and_shows_their_result(
     assert "Run folder:" in outcome.out
     assert adagauss(*short, "--devices", "2", "--batch-norm", "half").said.endswith("global or local; got 'half'")
     outcome = adagauss(*short, "--devices", "3")
-    assert (outcome.code, "this machine has 2 CPU cores: ask for fewer" in outcome.said) == (2, True)
+    assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)

@@ -6,10 +6,10 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 from torch import Tensor
 
 from adagauss.analytic.lda import LDA
@@ -88,20 +88,20 @@ def add_task(
     sums: MomentSums,
     now: CurrentTask,
     flips: bool,
-    judged: int,
+    loo_images: int,
     expanded: Expansion = as_they_are,
 ) -> tuple[Tensor, Tensor]:
     """Add the current images to the sums, with their mirror images if ``flips``.
 
     Several processes sum over their share of the images each, and then add the sums up. Returned are the features of
-    every view of ``judged`` random images, (V, N, width), and the columns of their classes: these images may judge,
+    every view of ``loo_images`` random images, (V, N, width), and the columns of their classes: these images may judge,
     each left out in turn.
     """
     columns, classes = torch.tensor(now.columns), len(now.all_classes)
     before = (sums.cross.clone(), sums.counts.clone())
     judges = torch.zeros(len(now.data), dtype=torch.bool)
     order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
-    judges[order[:judged]] = True
+    judges[order[:loo_images]] = True
     processes = now.runtime.processes
     own = sums if processes.alone else sums.empty_like(classes)
     waiting = [torch.zeros(0, 2 if flips else 1, sums.width, device=now.runtime.device)]
@@ -286,18 +286,6 @@ class ExactScorer(Scorer):
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
 
-class Portion(NamedTuple):
-    """Images that were summed elsewhere, and the features of some of them that judge."""
-
-    sums: MomentSums
-    columns: Sequence[int]
-    """Where its classes are among all."""
-    views: Tensor
-    """(V, N, width) features of those that judge."""
-    targets: Tensor
-    """The columns of their classes."""
-
-
 class ExactClassifier(Classifier):
     """A linear classifier solved from sums over the images of all classes."""
 
@@ -306,8 +294,16 @@ class ExactClassifier(Classifier):
     takes, needs half the sums and is about as good, with many filters better (docs/exact.md)."""
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
-    judged: PositiveInt = 1000
+    loo_images: PositiveInt = 1000
     """Images per task that judge rules and temperatures, each left out in turn; their features wait in memory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, values: Any) -> Any:
+        """Accept ``judged``, the name of ``loo_images`` in version 0.2."""
+        if isinstance(values, dict) and "judged" in values:
+            return {("loo_images" if key == "judged" else key): value for key, value in values.items()}
+        return values
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -332,16 +328,28 @@ class ExactClassifier(Classifier):
         before: State | None,
         holdout_fit: HoldoutFitter = no_holdout_fit,
     ) -> Fitted:
-        known = as_state(before, ExactScorer) or self.begun(now)
+        known = as_state(before, ExactScorer) or self.initial(now)
         sums = known.sums.copy()
-        views, targets = add_task(sums, now, self.flips, self.judged, known.expanded)
+        views, targets = add_task(sums, now, self.flips, self.loo_images, known.expanded)
         return self._fitted(known, sums, views, targets, now.network)
 
-    def gathered(self, now: FitContext, before: State | None, part: Portion) -> Fitted:
-        """As `update`, of images that were summed elsewhere."""
-        known = as_state(before, ExactScorer) or self.begun(now)
-        sums = known.sums.copy().merge_(part.sums, part.columns)
-        return self._fitted(known, sums, part.views.to(now.runtime.device), part.targets, now.network)
+    def update_from_sums(
+        self,
+        now: FitContext,
+        before: State | None,
+        new: MomentSums,
+        columns: Sequence[int],
+        views: Tensor,
+        targets: Tensor,
+    ) -> Fitted:
+        """Like `update`, for images given by their moments.
+
+        ``columns`` are the score columns of their classes. ``views`` are the (V, N, width) features of the
+        leave-one-out sample, and ``targets`` its score columns.
+        """
+        known = as_state(before, ExactScorer) or self.initial(now)
+        sums = known.sums.copy().merge_(new, columns)
+        return self._fitted(known, sums, views.to(now.runtime.device), targets, now.network)
 
     def _fitted(self, known: ExactScorer, sums: MomentSums, views: Tensor, targets: Tensor, network: Network) -> Fitted:
         choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
@@ -356,7 +364,7 @@ class ExactClassifier(Classifier):
                 return f"classifier.random_features={most}"
             return network.extractor.trunk.smaller_setting_hint(most)
 
-        check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
+        check_fits(width, classes, runtime.free_memory, setting, self.loo_images * (2 if self.flips else 1))
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> ExactScorer:
         assert isinstance(before, ExactScorer)
@@ -380,8 +388,8 @@ class ExactClassifier(Classifier):
         """Sizes of the groups of features that the sums are over."""
         return network.extractor.groups if self.random_features is None else (self.random_features,)
 
-    def begun(self, now: FitContext) -> ExactScorer:
-        """What is known before the first task."""
+    def initial(self, now: FitContext) -> ExactScorer:
+        """The scorer before the first task."""
         size, random = now.network.extractor.size, None
         if self.random_features is not None:
             # 63 bits of a seed fit a tensor of whole numbers.

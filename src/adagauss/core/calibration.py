@@ -611,7 +611,7 @@ class Holdout(Part):
     kind = "left_out"
     share: Share = 0.1
     """Share of the images that memory and classifier are first fitted without, in tasks that train no network."""
-    of_training: Share = 0.0
+    train_holdout: Share = 0.0
     """Share of the images that no network is trained on; memory and classifier take them in afterwards. Probabilities
     of methods that train are truthful only if there are some."""
 
@@ -620,7 +620,7 @@ class Holdout(Part):
 
     def seen(self, now: CurrentTask, trains: bool) -> CurrentTask:
         """The part of a task that a network may be trained on."""
-        return self._part(now, self.of_training) if trains else now
+        return self._part(now, self.train_holdout) if trains else now
 
     def tried(self, now: CurrentTask, seen: CurrentTask) -> CurrentTask:
         """The part of a task that memory and classifier are first fitted to; the task itself if that is all of it."""

@@ -169,36 +169,39 @@ def dataset_info(name: str) -> DatasetInfo:
     >>> dataset_info("folder:my/birds").takes_path
     True
     """
-    prefix, _, location = absolute_name(name).partition(":")
-    if location and prefix in _DATASETS and _DATASETS.find(prefix).takes_path:
-        return _at_path(_DATASETS.find(prefix), Path(location))
-    return _DATASETS.find(name)
+    found = _split_path(name)
+    if found is None:
+        return _DATASETS.find(name)
+    info, path = found
 
-
-def absolute_name(name: str) -> str:
-    """The name with the path of ``folder:PATH`` made absolute, so that it is valid from every working directory."""
-    prefix, _, location = name.partition(":")
-    if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
-        return name
-    return f"{prefix}:{Path(location).expanduser().absolute()}"
-
-
-def short_name(name: str) -> str:
-    """The name for titles and folders: of ``folder:PATH``, the folder's own name.
-
-    >>> short_name("folder:/home/me/birds"), short_name("digits")
-    ('birds', 'digits')
-    """
-    prefix, _, location = name.partition(":")
-    known = location and prefix in _DATASETS and _DATASETS.find(prefix).takes_path
-    return Path(location).name or location if known else name
-
-
-def _at_path(info: DatasetInfo, path: Path) -> DatasetInfo:
     def read(options: ReadOptions) -> Dataset:
         return info.read(replace(options, path=path))
 
     return replace(info, name=f"{info.name}:{path}", folder=str(path), read=read)
+
+
+def absolute_name(name: str) -> str:
+    """Make the path of ``folder:PATH`` absolute, so that the name is valid from every working directory."""
+    found = _split_path(name)
+    return name if found is None else f"{found[0].name}:{found[1]}"
+
+
+def short_name(name: str) -> str:
+    """The name for titles and folders: of ``folder:PATH``, the folder's name.
+
+    >>> short_name("folder:/home/me/birds"), short_name("digits")
+    ('birds', 'digits')
+    """
+    found = _split_path(name)
+    return name if found is None else found[1].name or str(found[1])
+
+
+def _split_path(name: str) -> tuple[DatasetInfo, Path] | None:
+    """The dataset and the absolute path of a name such as ``folder:PATH``; None for other names."""
+    prefix, _, location = name.partition(":")
+    if not location or prefix not in _DATASETS or not _DATASETS.find(prefix).takes_path:
+        return None
+    return _DATASETS.find(prefix), Path(location).expanduser().absolute()
 
 
 def load_dataset(name: str, options: ReadOptions | None = None) -> Dataset:

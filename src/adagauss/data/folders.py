@@ -162,6 +162,23 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
 
 
+def split_by_class(
+    dataset: str, folders: Sequence[Path], test_share: float, seeds: Sequence[int]
+) -> tuple[FileList, FileList]:
+    """Split the images of each class folder into training and test, with one seed per class.
+
+    The split is the same on every machine, and that of a class does not depend on the other classes.
+    """
+    train, test = FileList(), FileList()
+    for target, (folder, seed) in enumerate(zip(folders, seeds, strict=True)):
+        images = images_below(folder, dataset)
+        if len(images) < 2:
+            raise DataError(f"{dataset}: class folder {folder} holds one image, too few to train and test on")
+        for files, indices in zip((train, test), seeded_split(len(images), test_share, seed), strict=True):
+            files.add([images[index] for index in indices], target)
+    return train, test
+
+
 def holds_class_folders(folder: Path) -> bool:
     """Whether the folder exists and any folder in it holds images."""
     return folder.is_dir() and any(next(_images(path), None) for path in folders_in(folder))

@@ -67,7 +67,7 @@ UNTRAINED = tuple(
             "backbone.options.filters": 2000,
             "backbone.options.scales": 3,
             "classifier.strengths": (30.0, 100.0, 300.0),
-            "classifier.judged": 500,
+            "classifier.loo_images": 500,
         },
         "first-task": {"backbone.options.dictionary_from": "first_task"},
     },

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from adagauss.core.learn import Learner
+from adagauss.core.learner_state import single_image_classes, stored_items
 from adagauss.experiments.compare import Spread
-from adagauss.kept import kept, single_images
 from adagauss.methods import method_info
 from adagauss.report.charts import tone
 from adagauss.report.gathering import Gathered
@@ -134,8 +134,8 @@ def _caution(runs: Sequence[Gathered]) -> str:
 
 
 def _kept(learner: Learner, method: str) -> Markup:
-    rows = [[one.place, f"{one.size:,}", one.words] for one in kept(learner.state)]
-    alone = single_images(learner.state)
+    rows = [[one.place, f"{one.size:,}", one.contents] for one in stored_items(learner.state)]
+    alone = single_image_classes(learner.state)
     warnings = []
     if method_info(method).joint:
         warnings.append("This method is an upper bound: it was trained on the images of all tasks together.")
