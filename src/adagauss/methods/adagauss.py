@@ -55,7 +55,7 @@ PAPER: dict[str, Any] = {
     # Losses are sums over batch and dimensions in the text's equations.
     "representation.terms.distillation.reduction": "sum",
     "drift.reduction": "sum",
-    "drift.least_steps": 0,
+    "drift.min_steps": 0,
 }
 """The paper's text. The composition below already follows it, except for the reduction of the squared errors."""
 
@@ -66,7 +66,7 @@ REFERENCE: dict[str, Any] = {
     "drift.recipe.milestones": (30, 60, 90),
     "representation.terms.distillation.reduction": "mean",  # the text: sums
     "drift.reduction": "mean",
-    "drift.least_steps": 0,  # small tasks, such as those of CUB, get the few steps that their epochs give
+    "drift.min_steps": 0,  # small tasks, such as those of CUB, get the few steps that their epochs give
     "representation.label_augmentation": {"kind": "rotations", "when": "first"},  # not in the text
     "augmentation.policy": "trivial",  # the text: crops and flips only
     "classifier.shrinkage": 3.0,  # the text: covariances are not altered
@@ -83,7 +83,7 @@ REFERENCE: dict[str, Any] = {
 }
 """The published code."""
 
-PRACTICAL: dict[str, Any] = {**REFERENCE, "drift.least_steps": 500, "drift.fallback": True}
+PRACTICAL: dict[str, Any] = {**REFERENCE, "drift.min_steps": 500, "drift.fallback": True}
 """The published code with enough steps of the adapter, and the affine map in place of one that has failed."""
 
 
