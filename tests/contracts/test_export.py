@@ -24,7 +24,7 @@ def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str
     learner = taught(name, 2, None, **{"backbone.mirror": True})
     check_export(learner)
     pixels = toy_images(test=True).images
-    scores = learner.state.predictor(pixels.batch(torch.arange(len(pixels))).float() / 255)
+    scores = learner.state.predictor(pixels.batch(torch.arange(len(pixels))).float() / 255).scores
     torch.testing.assert_close(scores, learner.scores(learner.features(pixels)), atol=1e-3, rtol=1e-3)
 
 

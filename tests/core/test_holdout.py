@@ -77,7 +77,7 @@ def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tm
     assert loaded.summary() == learner.summary()
     assert torch.equal(loaded.ood_score(images), learner.ood_score(images))
     with torch.no_grad():
-        answers = learner.state.predictor.answers(images.batch(torch.arange(len(images))).float() / 255)
+        answers = learner.state.predictor(images.batch(torch.arange(len(images))).float() / 255)
     torch.testing.assert_close(torch.softmax(answers.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
     threshold = learner.state.evidence.ood_threshold(0.1)
     unknown = learner.ood_score(images) > 0.9
