@@ -24,6 +24,7 @@ LAYERS = [
     ["methods", "analytic", "core.learner_state", "core.class_edits", "core.learn"],
     ["bayes", "export", "deploy.onnx", "estimator", "predictor", "classifier", "shards"],
     ["experiments", "analysis"],
+    ["analytic.batches"],
     ["report"],
     ["deploy", "serve"],
     ["cli"],

@@ -1,4 +1,4 @@
-"""The state of a learner: network, class statistics and the state of each part; and what its file says."""
+"""The state of a learner: network, class statistics and the state of each part; and the facts in its file."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from adagauss.utils.runtime import Runtime
 
 
 class Scores(NamedTuple):
-    """What is said about some images."""
+    """Scores of some images."""
 
     scores: Tensor
-    """(N, C): a softmax makes them truthful probabilities."""
+    """(N, C): softmax gives calibrated probabilities."""
     margin_score: Tensor
-    """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
+    """(N,): how well one class explains each image; `CalibrationStats` holds the distribution of known images."""
 
 
 class Predictor(nn.Module):
-    """Images in 0..1 to scores, whose softmax are truthful probabilities: one module to export, serve or measure.
+    """Images in 0..1 to scores, whose softmax gives calibrated probabilities: one module to export, serve or measure.
 
-    `answers` also says how typical the images are of what is known.
+    `answers` also returns margin scores.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class LearnerState(nn.Module):
     ``tasks`` are the classes that each task brought, of those that are still known: a task may bring a class again, and
     is empty if all of its classes were forgotten.
 
-    Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts beside the
+    Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts next to the
     tensors.
     """
 
@@ -124,12 +124,12 @@ class LearnerState(nn.Module):
 
     @cached_property
     def _predictor(self) -> Predictor:
-        # What is known never changes, so this is found once; it is no part of what is saved.
+        # What is known never changes, so this is found once; it is not saved.
         typical = MarginScore.of(self.memory, self.scorer.power)
         return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, typical).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> LearnerState:
-        """Torch's way to another device or memory order, on which the predictor is made anew."""
+        """Torch's way to another device or memory order, which resets the cached predictor."""
         self.__dict__.pop("_predictor", None)
         super()._apply(*args, **settings)  # type: ignore[no-untyped-call]  # torch does not say what it takes
         return self
@@ -144,12 +144,12 @@ class LearnerState(nn.Module):
         """(N, S) features."""
         return extract_features(self.network.extractor, images, runtime, prediction=True)
 
-    def asked(self, images: Images, runtime: Runtime) -> Tensor:
-        """As `features`, for answers of this knowledge only: features that no answer depends on may be zeros."""
+    def prediction_features(self, images: Images, runtime: Runtime) -> Tensor:
+        """As `features`, for predictions of this state: features that no score depends on may be zeros."""
         return extract_features(self.network.extractor, images, runtime, prediction=True, read=self.predictor.read)
 
     def scores(self, features: Tensor) -> Tensor:
-        """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""
+        """(N, C) scores of features, columns in the order of `classes`; softmax gives calibrated probabilities."""
         with torch.inference_mode():
             scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
         return checked(scores)
@@ -180,7 +180,7 @@ class LearnerState(nn.Module):
 
     @property
     def part_bytes(self) -> int:
-        """What the parts keep beside the network and the memory (Fisher information, ridge sums)."""
+        """Bytes of the parts' states, without network and memory (Fisher information, ridge sums)."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.parts.state_dict().values())
 
     def check(self) -> None:
@@ -217,7 +217,7 @@ class LearnerState(nn.Module):
                             raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
 
     def facts(self) -> dict[str, Any]:
-        """What a file needs beside the tensors to be loaded again."""
+        """The facts that a file stores with the tensors."""
         return {
             "tasks": [list(task) for task in self.tasks],
             "remembered": self.memory.labels,
@@ -233,9 +233,9 @@ class LearnerState(nn.Module):
         runtime: Runtime,
         mapped: bool = False,
     ) -> LearnerState:
-        """What was saved, given knowledge of nothing with a network of the same kind.
+        """The saved state, from an empty state with a network of the same kind.
 
-        With ``mapped`` the tensors become those of the knowledge, without a copy.
+        With ``mapped`` the tensors of the file are used without a copy.
         """
         check_head(facts["head"], tensors)
         network = copy.deepcopy(self.network)
@@ -317,8 +317,8 @@ def checked(scores: Tensor) -> Tensor:
     # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
     if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
         raise NumericalError(
-            "the scores of some images are no numbers: the network or the classifier has become useless, or its file "
-            "was tampered with; use a learner that was saved earlier"
+            "the scores of some images are not finite: the network has diverged or the file was changed; "
+            "use an earlier file of this learner"
         )
     return scores
 
@@ -437,7 +437,7 @@ def check_labels(labels: Sequence[Label]) -> None:
                 f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
             )
         if isinstance(label, float) and not math.isfinite(label):
-            raise CheckpointError(f"label {label!r} is no number that a saved learner can hold: rename the class")
+            raise CheckpointError(f"label {label!r} is not a finite number and cannot be saved: rename the class")
 
 
 def constructor_facts(path: Path, names: Collection[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Asked:
         """Images put to what the learner knows now."""
         state = learner.state
         runtime = Runtime(learner.runtime.config, learner.runtime.seed, reporter)
-        return cls(state, state.asked(learner.of_shape(images), runtime))
+        return cls(state, state.prediction_features(learner.of_shape(images), runtime))
 
     @cached_property
     def probabilities(self) -> npt.NDArray[np.float64]:
