@@ -66,7 +66,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "adagauss",
         {"memory.covariance": "shared", "classifier.covariance": "shared"},
     ),
-    "mirror images": ("exact", {"classifier.flips": True}),
+    "mirror images": ("analytic-patches", {"classifier.flips": True}),
 }
 """What is learned by one process and by two: the methods, and settings that divide work differently."""
 

@@ -800,7 +800,7 @@ def _mebibytes(files: list[Path]) -> int:
 
 
 FAMILIES = {
-    "exact": "nothing is trained; running sums give the same answer in any order",
+    "analytic": "nothing is trained; running sums give the same answer in any order",
     "drift compensation": "the network learns on, the memory of old classes follows",
     "frozen extractor": "the network is trained on the first task only",
     "prototype replay": "old classes are rehearsed from their means",

@@ -91,7 +91,7 @@ def run(
         if processes.broadcast(lambda: _removed(folder, len(stream))):
             return _conclude(folder, config, stream, count, processes)
         done = processes.broadcast(lambda: _go_on_after(folder, reporter))
-        testing = _Testing(stream, still=not _joint(config) and config.method.still)
+        testing = _Testing(stream, still=not _joint(config) and config.method.is_frozen)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
