@@ -147,7 +147,7 @@ def test_one_sample_of_each_of_many_classes_is_no_cause_for_warning() -> None:
 def test_more_features_than_samples_and_constant_features() -> None:
     X, y = make_blobs(12, 30, centers=3, random_state=3)
     X[:, 7] = 5.0
-    for settings in ({}, {"shrinkage": 1.0}, {"tied": 0.5}, {"correlation": True}):
+    for settings in ({}, {"shrinkage": 1.0}, {"pooled_shrinkage": 0.5}, {"correlation": True}):
         rule = GaussianBayes(**settings).fit(X, y)
         assert np.isfinite(rule.predict_proba(X)).all()
         assert rule.score(X, y) == 1
@@ -187,7 +187,7 @@ def test_pickle_and_clone(blobs: Blobs) -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ConfigError, match="covariance"):
         GaussianBayes(covariance="round").fit([[0.0], [1.0]], [0, 1])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="tied"):
+    with pytest.raises(ConfigError, match="pooled_shrinkage"):
         GaussianBayes(pooled_shrinkage=2.0).fit([[0.0], [1.0]], [0, 1])
     rule = GaussianBayes().fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(DataError, match="one kind"):
@@ -257,13 +257,13 @@ def test_features_in_different_units_are_not_ill_conditioned() -> None:
 def test_whole_numbers_beyond_floats_are_refused_beside_floats() -> None:
     large = 2**53 + 1
     rows = np.random.default_rng(0).normal(size=(4, 2))
-    with pytest.raises(DataError, match=f"label {large} is too large beside labels that are not whole"):
+    with pytest.raises(DataError, match=f"label {large} is too large among labels that are not whole"):
         GaussianBayes().fit(rows, [large, large, 0.5, 0.5])
     with pytest.raises(DataError, match="some labels are text and others are numbers"):
         GaussianBayes().fit(rows, (1, 1, "1", "1"))
     rule = GaussianBayes().fit(rows, [large, large, large + 1, large + 1])
     assert rule.classes_.tolist() == [large, large + 1]
-    with pytest.raises(DataError, match="is too large beside"):
+    with pytest.raises(DataError, match="is too large among"):
         rule.partial_fit(rows, [1.0, 1.0, 2.0, 2.0])
-    with pytest.raises(DataError, match="is too large beside"):
+    with pytest.raises(DataError, match="is too large among"):
         LabelledImages.from_labels(ArrayImages(np.zeros((2, 4, 4), np.uint8)), [large, 0.5])

@@ -38,7 +38,7 @@ def changed(**settings: Any) -> Method:
         ("representation.later.learning_rat", "representation.later.learning_rate"),
         ("representation.label_augmentation.wen", "representation.label_augmentation.when"),
         ("representation.terms.distillation.wight", "representation.terms.distillation.weight"),
-        ("clasifier.tied", "classifier"),
+        ("clasifier.pooled_shrinkage", "classifier"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_known_one(key: str, nearest: str) -> None:
@@ -55,7 +55,7 @@ def test_a_setting_of_a_term_that_is_not_there_names_the_term() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("classifier.tied", 2),
+        ("classifier.pooled_shrinkage", 2),
         ("classifier.shrinkage", -1),
         ("drift.recipe.epochs", 0),
         ("drift.network", "mpl"),

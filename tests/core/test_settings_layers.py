@@ -19,11 +19,11 @@ def test_every_value_names_the_layer_that_set_it_last() -> None:
         Layer("weak", {"augmentation.flip": False, "backbone.features": 8}),
         Layer("strong", {"backbone.features": 9}),
     ]
-    resolved = resolve_method("adagauss", "paper", {"classifier.tied": 0.5}, layers)
+    resolved = resolve_method("adagauss", "paper", {"classifier.pooled_shrinkage": 0.5}, layers)
     expected = {
         "augmentation.flip": "weak",
         "backbone.features": "strong",
-        "classifier.tied": "settings",
+        "classifier.pooled_shrinkage": "settings",
         "drift.reduction": "preset paper",
         "backbone.name": "method",
     }
@@ -65,9 +65,9 @@ def test_a_soft_layer_leaves_off_what_is_off_but_sets_what_is_automatic() -> Non
 
 
 def test_presets_give_way_to_layers_and_layers_to_the_user() -> None:
-    soft = Layer("soft", {"augmentation.policy": "none", "classifier.tied": 0.25}, strict=False)
-    values = flatten(plain(make_method("adagauss", settings={"classifier.tied": 0.75}, layers=[soft])))
-    assert (values["augmentation.policy"], values["classifier.tied"]) == ("none", 0.75)
+    soft = Layer("soft", {"augmentation.policy": "none", "classifier.pooled_shrinkage": 0.25}, strict=False)
+    values = flatten(plain(make_method("adagauss", settings={"classifier.pooled_shrinkage": 0.75}, layers=[soft])))
+    assert (values["augmentation.policy"], values["classifier.pooled_shrinkage"]) == ("none", 0.75)
 
 
 def test_epochs_reach_parts_that_the_user_put_in_but_not_what_the_user_set() -> None:
@@ -105,8 +105,8 @@ def test_every_trait_says_what_it_means_in_settings_that_exist() -> None:
 
 def test_a_dataset_sets_nothing_but_images_and_network() -> None:
     info = dataset_info("digits")
-    with pytest.raises(ConfigError, match=r"dataset 'digits' sets classifier\.tied: .* state a trait"):
-        replace(info, settings={"classifier.tied": 0.5})
+    with pytest.raises(ConfigError, match=r"dataset 'digits' sets classifier\.pooled_shrinkage: .* state a trait"):
+        replace(info, settings={"classifier.pooled_shrinkage": 0.5})
 
 
 def test_a_protocol_shows_in_the_origins_of_a_run() -> None:

@@ -18,6 +18,7 @@ from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import Backbone, BackboneInfo, BackboneSpec, Stem, backbone_info
 from adagauss.core.config import Config
 from adagauss.data.images import Images
+from adagauss.distributed.batch_norm import batch_norms
 from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
@@ -213,7 +214,7 @@ class Extractor(nn.Module):
         """From now on a ``frozen`` batch norm neither updates its statistics nor learns its scales."""
         self.norm_frozen = self.freeze_norm
         if self.norm_frozen:
-            for module in _batch_norms(self):
+            for module in batch_norms(self):
                 module.requires_grad_(False)
             self.train(self.training)
 
@@ -225,7 +226,7 @@ class Extractor(nn.Module):
             for block in self._learning_blocks():
                 block.train(mode)
         if self.norm_frozen:
-            for module in _batch_norms(self):
+            for module in batch_norms(self):
                 module.eval()
         return self
 
@@ -330,10 +331,6 @@ def _block_count(share: str, trunk: Backbone, name: str) -> int | None:
     if not any(True for block in blocks[-count:] for _ in block.parameters()):
         raise ConfigError(f"backbone.train_blocks={share}: nothing can learn in these blocks of {name}; use more")
     return count
-
-
-def _batch_norms(module: nn.Module) -> list[nn.Module]:
-    return [child for child in module.modules() if isinstance(child, nn.modules.batchnorm._BatchNorm)]
 
 
 def _remove_batch_norm(module: nn.Module) -> None:

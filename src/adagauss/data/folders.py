@@ -1,4 +1,4 @@
-"""Build a dataset from lists of image files: shared by all readers of image folders."""
+"""Image folders: find image files in sorted order, split them, and build a dataset from lists of files."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".
 
 
 def require(path: Path, dataset: str) -> Path:
-    """The path itself, or a `DataError` that says what is missing and how to get the dataset."""
+    """Return the path, or raise a `DataError` that names the missing file and how to get the dataset."""
     if not path.exists():
         raise dataset_error(dataset, f"{path.name} is missing, expected at {path}")
     kind = file_kind_error(path.stat().st_mode)
@@ -107,7 +107,7 @@ def require(path: Path, dataset: str) -> Path:
 
 
 def require_files(paths: Sequence[Path], dataset: str) -> None:
-    """Raise if files that a dataset's own list names are missing: it was only partly extracted."""
+    """Raise if files that a dataset lists are missing: it was only partly extracted."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise dataset_error(
@@ -160,6 +160,23 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
     shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held_out = min(max(1, round(count * test_share)), count - 1)
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
+
+
+def split_by_class(
+    dataset: str, folders: Sequence[Path], test_share: float, seeds: Sequence[int]
+) -> tuple[FileList, FileList]:
+    """Split the images of each class folder into training and test, with one seed per class.
+
+    The split is the same on every machine, and that of a class does not depend on the other classes.
+    """
+    train, test = FileList(), FileList()
+    for target, (folder, seed) in enumerate(zip(folders, seeds, strict=True)):
+        images = images_below(folder, dataset)
+        if len(images) < 2:
+            raise DataError(f"{dataset}: class folder {folder} holds one image, too few to train and test on")
+        for files, indices in zip((train, test), seeded_split(len(images), test_share, seed), strict=True):
+            files.add([images[index] for index in indices], target)
+    return train, test
 
 
 def holds_class_folders(folder: Path) -> bool:

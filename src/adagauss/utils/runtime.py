@@ -158,19 +158,14 @@ class Runtime:
 
         self.check()
         accelerator = "cuda" if self.device.type == "cuda" else "cpu"
-        index = self.device.index or 0
-        devices: Any = [index] if accelerator == "cuda" else 1
-        if self.processes.alone:
-            return Fabric(accelerator=accelerator, devices=devices, precision=self.config.precision)
-        # Named outright: Fabric would take the surroundings of several processes for its own.
-        strategy, plugins = SingleDeviceStrategy(self.device), LightningEnvironment()
-        return Fabric(
-            accelerator=accelerator,
-            strategy=strategy,
-            devices=devices,
-            precision=self.config.precision,
-            plugins=plugins,
-        )
+        settings: dict[str, Any] = {
+            "accelerator": accelerator,
+            "devices": [self.device.index or 0] if accelerator == "cuda" else 1,
+            "precision": self.config.precision,
+        }
+        if not self.processes.alone:  # Fabric would take the environment of the other processes for its own
+            settings |= {"strategy": SingleDeviceStrategy(self.device), "plugins": LightningEnvironment()}
+        return Fabric(**settings)
 
     def fabric_for(self, divided: bool) -> Fabric:
         """Fabric for a training whose batches processes share out, or for one that each does by itself."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from adagauss.data.dataset import Dataset, Download, ReadOptions, Source, Trait, register_dataset
-from adagauss.data.folders import FileList, class_folders, file_dataset, images_below, seeded_split
-from adagauss.errors import DataError
+from adagauss.data.folders import class_folders, file_dataset, split_by_class
 
 FOLDER = "omniglot"
 _ADDRESS = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
@@ -40,16 +39,9 @@ def read_omniglot(options: ReadOptions) -> Dataset:
         for character in class_folders(alphabet, "omniglot")
     }
     classes = sorted(characters)
-    train, test = FileList(), FileList()
-    for target, name in enumerate(classes):
-        drawings = images_below(characters[name], "omniglot")
-        if len(drawings) < 2:
-            raise DataError(f"omniglot: {characters[name]} holds one drawing, too few to train and test on")
-        # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few
-        # people.
-        learnt, held_out = seeded_split(len(drawings), TEST_SHARE, SPLIT_SEED + target)
-        train.add([drawings[index] for index in learnt], target)
-        test.add([drawings[index] for index in held_out], target)
+    # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few people.
+    seeds = [SPLIT_SEED + target for target in range(len(classes))]
+    train, test = split_by_class("omniglot", [characters[name] for name in classes], TEST_SHARE, seeds)
     return file_dataset(
         "omniglot",
         classes,
