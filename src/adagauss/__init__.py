@@ -26,7 +26,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "ClassGaussians": "adagauss.core.gaussians",
     "CurrentTask": "adagauss.core.task",
-    "Drift": "adagauss.drift",
+    "Drift": "adagauss.parts.drift",
     "GaussianBayes": "adagauss.bayes",
     "IncrementalClassifier": "adagauss.classifier",
     "Learner": "adagauss.core.learn",

@@ -115,7 +115,7 @@ def test_an_effort_chooses_the_method(adagauss: Command, birds: Path) -> None:
     outcome = adagauss("teach", "quick.safetensors", "seen", "--effort", "quick")
     assert outcome.code == 0, outcome.err
     assert "effort quick" in adagauss("info", "quick.safetensors").out
-    refused = adagauss("teach", "other.safetensors", "seen", "--effort", "quick", "--method", "exact")
+    refused = adagauss("teach", "other.safetensors", "seen", "--effort", "quick", "--method", "analytic-patches")
     assert refused.code == 2
     assert "chooses the method itself" in refused.said
 

@@ -19,7 +19,7 @@ def check_export(learner: Learner) -> None:
         torch.testing.assert_close(exported(images[:number]), predictor(images[:number]))
 
 
-@pytest.mark.parametrize("name", [name for name, info in methods().items() if info.family == "exact"])
+@pytest.mark.parametrize("name", [name for name, info in methods().items() if info.family == "analytic"])
 def test_a_method_that_averages_mirror_images_exports_what_it_predicts(name: str) -> None:
     learner = taught(name, 2, None, **{"backbone.mirror": True})
     check_export(learner)

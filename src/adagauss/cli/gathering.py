@@ -23,7 +23,7 @@ EXAMPLES = """**Examples:**
 
 `adagauss gather birds.safetensors shards/train-*.tar --jobs 8`
 
-`adagauss gather birds.safetensors data/train-*.parquet --method exact-pretrained --skip-bad`
+`adagauss gather birds.safetensors data/train-*.parquet --method analytic-pretrained --skip-bad`
 
 """
 MAKING = {"method", "settings", "image_size", "seed"}

@@ -16,14 +16,14 @@ from adagauss.methods import make_method
 from adagauss.parts.drift import Adapter, AffineMap, Fit, ViewBatches, collapse, collapse_warning, relative_error
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
-from tests.test_drift import NEW, OLD, TRUE, memory, task_of
+from tests.parts.test_drift import NEW, OLD, TRUE, memory, task_of
 
 FEW = Recipe(epochs=1, batch_size=400, learning_rate=1e-4, clip_norm=1.0)
 
 
 def hasty(**settings: Any) -> Adapter:
     """An adapter of a single step."""
-    return Adapter(**{"recipe": FEW, "least_steps": 0, "views": 1, "samples": 500, **settings})
+    return Adapter(**{"recipe": FEW, "min_steps": 0, "views": 1, "samples": 500, **settings})
 
 
 @pytest.mark.parametrize(("least", "epochs", "passes"), [(0, 3, 1), (12, 3, 1), (13, 3, 2), (100, 3, 9), (100, 50, 1)])
@@ -52,7 +52,7 @@ def test_an_adapter_of_one_step_is_warned_of_with_remedies() -> None:
     warning = hasty().update(memory(), task_of(), None).warning
     assert warning is not None
     assert warning.startswith("task 2: the adapter has hardly learned")
-    assert all(name in warning for name in ("least_steps", "drift.fallback=true", "drift.kind=affine"))
+    assert all(name in warning for name in ("min_steps", "drift.fallback=true", "drift.kind=affine"))
 
 
 def test_enough_steps_leave_nothing_to_warn_of() -> None:

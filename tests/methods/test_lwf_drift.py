@@ -15,10 +15,8 @@ from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.methods import make_method
+from adagauss.methods import lwf, make_method
 from adagauss.methods.lwf import ADC, LDC, SDC, TrainedLDC, attack, kernel_weights, linear_map
-from adagauss.methods.lwf import adc as adc_module
-from adagauss.methods.lwf import sdc as sdc_module
 from adagauss.parts.drift import Adapter, AffineMap, Drift
 from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught
@@ -128,7 +126,7 @@ def test_sdc_with_median_width_does_not_depend_on_the_scale_of_features() -> Non
 def test_sdc_in_blocks_of_classes_equals_sdc_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now, memory, _ = moved_task(MAP, SHIFT)
     whole = SDC().move(memory, now).means
-    monkeypatch.setattr(sdc_module, "CLASS_BLOCK", 1)
+    monkeypatch.setattr(lwf, "CLASS_BLOCK", 1)
     torch.testing.assert_close(SDC().move(memory, now).means, whole)
 
 
@@ -167,7 +165,7 @@ def test_adc_step_shrinks_with_the_batch(candidates: int, step: float, monkeypat
         steps.append(step)
         return images
 
-    monkeypatch.setattr(adc_module, "attack", spy)
+    monkeypatch.setattr(lwf, "attack", spy)
     ADC(candidates=candidates).move(memory, now)
     assert steps == pytest.approx([step] * 3)
 
@@ -180,7 +178,7 @@ def test_adc_falls_back_to_plain_images_where_no_image_reaches_the_prototype() -
 
 
 def test_ldc_adam_preset_trains_its_map() -> None:
-    learner = taught("ldc", 2, "adam", **{"drift.adam.epochs": 1})
+    learner = taught("ldc", 2, None, **{"drift.kind": "ldc_trained", "drift.adam.epochs": 1})
     assert isinstance(learner.method.drift, TrainedLDC)
     closed = taught("ldc", 2)
     assert isinstance(closed.method.drift, LDC)

@@ -118,7 +118,7 @@ def test_full_rule_over_a_memory_of_means_says_what_to_set() -> None:
         bayes(memory("none"))
 
 
-@pytest.mark.parametrize("tied", [0.3, 1.0])
+@pytest.mark.parametrize("pooled_shrinkage", [0.3, 1.0])
 def test_tied_covariances_by_brute_force(pooled_shrinkage: float) -> None:
     points, _ = data(seed=1)
     bank = memory()
