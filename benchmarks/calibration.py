@@ -120,7 +120,7 @@ def digits_row(method: str, settings: dict[str, Any], epochs: int | None) -> str
         learner.learn(dataset.train.of_classes(dataset.classes[start : start + 2]))
     test = dataset.test.of_classes(learner.classes)
     known, features = learner.state, learner.features(test.images)
-    raw, typical = known.scorer(features).detach(), known.answers(features).margin_score
+    raw, typical = known.scorer(features).detach(), known.predict_features(features).margin_score
     kind = "left out" if known.evidence.held_out else "training images"
     return row(f"digits, {method}, 5 tasks, evidence of {kind}", raw, known.evidence, test.targets, typical)
 

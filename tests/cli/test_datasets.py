@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from adagauss.cli import app
 from adagauss.cli.experiments import details, row, there
 from adagauss.data.dataset import datasets
-from adagauss.data.download import fetch as fetching
 from adagauss.data.files import PixelCache
 from adagauss.utils.progress import Reporter
 
@@ -25,7 +24,7 @@ def test_fetch_uses_the_data_root(monkeypatch: pytest.MonkeyPatch, command: list
         roots.append(root)
         return root
 
-    monkeypatch.setattr(fetching, "fetch", fetch)
+    monkeypatch.setattr("adagauss.data.download.fetch", fetch)
     monkeypatch.setenv("ADAGAUSS_DATA", "environment")
     assert CliRunner().invoke(app, [*command, *given]).exit_code == 0
     assert [str(root) for root in roots] == [(given or ["environment"])[-1]]

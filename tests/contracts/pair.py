@@ -41,7 +41,7 @@ SHORT = {
     "representation.later.learning_rate": 0.001,
     "drift.recipe.epochs": 1,
     "drift.adam.epochs": 1,
-    "drift.least_steps": 2,
+    "drift.min_steps": 2,
     "classifier.recipe.epochs": 1,
 }
 ENLARGING = ("pass", "il2a", "ssre")
@@ -66,7 +66,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "adagauss",
         {"memory.covariance": "shared", "classifier.covariance": "shared"},
     ),
-    "mirror images": ("exact", {"classifier.flips": True}),
+    "mirror images": ("analytic-patches", {"classifier.flips": True}),
 }
 """What is learned by one process and by two: the methods, and settings that divide work differently."""
 

@@ -29,7 +29,7 @@ from tests.contracts.toy import (
 EVERY = sorted(methods())
 TRAINED_OUTPUTS = {"efc", "efc++", "ewc", "finetune", "il2a", "joint", "lwf", "pass", "ssre"}
 """Methods that predict by one trained output for each class."""
-MERGEABLE = {"acil", "exact", "exact-auto", "exact-pretrained", "fecam", "frozen", "ranpac"}
+MERGEABLE = {"acil", "analytic-patches", "analytic", "analytic-pretrained", "fecam", "frozen", "ranpac"}
 
 representative_methods = pytest.mark.parametrize("name", thorough(EVERY))
 

@@ -59,9 +59,9 @@ QUICK = {
 """Settings that make any method quick; each method takes those that it has."""
 
 STAND_INS = {
-    "exact-pretrained": [Layer("stand-in", {"backbone.name": "convnet"})],
+    "analytic-pretrained": [Layer("stand-in", {"backbone.name": "convnet"})],
     "ranpac": [Layer("stand-in", {"backbone.name": "convnet"})],
-    "exact-auto": [Layer("stand-in", {"backbone.options.pretrained": "convnet"})],
+    "analytic": [Layer("stand-in", {"backbone.options.pretrained": "convnet"})],
 }
 """A small random network in the place of a pretrained one, where that is what a method is made of."""
 

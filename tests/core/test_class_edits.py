@@ -113,11 +113,11 @@ def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "available", "setting"),
     [
-        ("exact", 2_000_000, "backbone.options.filters="),
-        ("exact-auto", 2_500_000, "backbone.options.patches.filters="),
-        ("exact-auto", 500_000, "backbone.options.pretrained=null with backbone.options.patches.filters=1"),
+        ("analytic-patches", 2_000_000, "backbone.options.filters="),
+        ("analytic", 2_500_000, "backbone.options.patches.filters="),
+        ("analytic", 500_000, "backbone.options.pretrained=null with backbone.options.patches.filters=1"),
         ("ranpac", 500_000, "classifier.random_features="),
-        ("exact-pretrained", 500_000, "backbone.name"),
+        ("analytic-pretrained", 500_000, "backbone.name"),
     ],
 )
 def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
@@ -137,7 +137,7 @@ def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
 
 
 def test_more_classes_than_fit_leave_the_learner_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = taught("exact", 1)
+    learner = taught("analytic-patches", 1)
     before = learner.state
     monkeypatch.setattr(runtime, "available_memory", lambda: 1000)
     with pytest.raises(ConfigError, match="free some memory"):

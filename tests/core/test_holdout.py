@@ -43,7 +43,7 @@ def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "held_out"),
     [
-        ("exact", {}, [True, True]),
+        ("analytic-patches", {}, [True, True]),
         ("fecam", {}, [False, True]),  # the first task trains the network
         ("fecam", {"evidence.share": 0.0}, [False, False]),
         ("adagauss+", {}, [False, False]),
@@ -66,7 +66,7 @@ def test_images_that_were_left_out_are_learned_afterwards() -> None:
     assert torch.equal(trained.memory.counts, trained.state.evidence.learned)
 
 
-@pytest.mark.parametrize("name", ["exact", "fecam", "adagauss+"])
+@pytest.mark.parametrize("name", ["analytic-patches", "fecam", "adagauss+"])
 def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tmp_path: Path) -> None:
     learner = taught(name, 2)
     images = toy_images(test=True).images
@@ -77,7 +77,7 @@ def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tm
     assert loaded.summary() == learner.summary()
     assert torch.equal(loaded.ood_score(images), learner.ood_score(images))
     with torch.no_grad():
-        answers = learner.state.predictor.answers(images.batch(torch.arange(len(images))).float() / 255)
+        answers = learner.state.predictor(images.batch(torch.arange(len(images))).float() / 255)
     torch.testing.assert_close(torch.softmax(answers.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
     threshold = learner.state.evidence.ood_threshold(0.1)
     unknown = learner.ood_score(images) > 0.9
@@ -94,7 +94,7 @@ def test_sets_grow_with_the_coverage_that_is_asked_for() -> None:
 
 
 def test_a_forgotten_class_is_in_no_evidence() -> None:
-    learner = taught("exact", 2)
+    learner = taught("analytic-patches", 2)
     gone = learner.classes[0]
     learner.forget([gone])
     assert learner.state.evidence.classes == len(learner.classes)

@@ -16,13 +16,13 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
+from adagauss.classifier import IncrementalClassifier
 from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
 from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
 from adagauss.distributed.processes import Processes, Sharding
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
-from adagauss.estimator import IncrementalClassifier
 from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
 
@@ -183,7 +183,7 @@ def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig,
 
 def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     digits = load_digits()
     images, labels = digits.images[:80] / 16, digits.target[:80]
     settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
@@ -202,7 +202,7 @@ def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    monkeypatch.setattr("adagauss.estimator.together.launch", in_this_process)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     images = np.random.default_rng(0).random((8, 8, 8))
     classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
     classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")

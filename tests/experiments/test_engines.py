@@ -54,12 +54,12 @@ def test_an_engine_that_is_not_installed_names_its_extra(
 
 
 @pytest.mark.parametrize("engine", ["ray", "dask"])
-def test_an_address_nobody_answers_at_is_a_sentence(engine: str, tmp_path: Path) -> None:
+def test_an_unreachable_address_is_refused(engine: str, tmp_path: Path) -> None:
     pytest.importorskip(LIBRARIES[engine])
-    with socket.socket() as taken:  # bound but not listening: nobody else can answer there
+    with socket.socket() as taken:  # bound but not listening: no process answers there
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(WorkerError, match=f"nobody answers at {address}"), _open(engine, address, tmp_path):
+        with pytest.raises(WorkerError, match=f"cannot connect to {address}"), _open(engine, address, tmp_path):
             pass
         with pytest.raises(ConfigError, match="takes an address"), _open(engine, "nowhere", tmp_path):
             pass

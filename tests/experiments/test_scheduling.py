@@ -98,14 +98,14 @@ def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, lis
     assert not list(tmp_path.glob(".session*")), "the session is removed"
 
 
-def test_a_cell_whose_worker_dies_is_begun_again(digits: Dataset, tmp_path: Path) -> None:
+def test_a_cell_whose_worker_dies_is_resumed(digits: Dataset, tmp_path: Path) -> None:
     out = io.StringIO()
     reporter = LineReporter(Console(file=out, width=200))
     executor = Here(deaths=1)
     ((_, outcome),) = run_specs(make_cells(tmp_path, "a"), tmp_path, digits, executor=executor, reporter=reporter)
     assert outcome.result is not None
     assert executor.calls == 2
-    assert "a: its worker ended (RuntimeError: the node is gone); it is begun again" in out.getvalue()
+    assert "a: its worker ended (RuntimeError: the node is gone); it is resumed" in out.getvalue()
 
 
 def test_a_cell_that_kills_its_workers_is_reported_and_the_others_go_on(

@@ -1,4 +1,4 @@
-"""A worker reports to its session, and ends when nobody waits for it any more."""
+"""A worker reports to its session, and stops when the heartbeat ends."""
 
 from __future__ import annotations
 

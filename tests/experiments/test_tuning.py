@@ -93,16 +93,16 @@ def test_learned_and_judging_images_are_different_ones_of_every_class(digits: Da
 
 @pytest.mark.parametrize(
     ("change", "error", "said"),
-    [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "within 0..1")],
+    [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "between 0 and 1")],
 )
-def test_a_rehearsal_that_cannot_be_is_refused(
+def test_an_impossible_split_is_refused(
     digits: Dataset, change: dict[str, Any], error: type[AdagaussError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
 
 
-def test_a_class_of_one_image_cannot_judge_itself(digits: Dataset) -> None:
+def test_a_class_of_one_image_cannot_be_split(digits: Dataset) -> None:
     one = digits.train.of_classes([3, 1])
     first = torch.cat([torch.nonzero(one.targets == target).flatten()[:count] for target, count in ((0, 1), (1, 9))])
     from adagauss.data.images import Subset
@@ -255,7 +255,7 @@ def test_faults_of_machines_leave_trials_open_and_end_the_search_early(
     assert {one.state for one in tune(search, digits, tmp_path, trials=12).trials} <= {COMPLETE, PRUNED}
 
 
-def test_a_trial_is_judged_by_its_accuracy_after_as_many_tasks_not_by_its_best(
+def test_a_trial_is_pruned_by_its_accuracy_after_as_many_tasks_not_by_its_best(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")

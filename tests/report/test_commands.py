@@ -22,7 +22,9 @@ DIGITS = StreamConfig(dataset="digits")
 CONFIGS = {
     "default": make_config("adagauss", DIGITS, seed=3),
     "preset": make_config("adagauss", DIGITS, preset="paper"),
-    "another part": make_config("adagauss", DIGITS, settings={"drift.kind": "affine", "classifier.tied": 0.5}),
+    "another part": make_config(
+        "adagauss", DIGITS, settings={"drift.kind": "affine", "classifier.pooled_shrinkage": 0.5}
+    ),
     "epochs": make_config("finetune", StreamConfig(dataset="digits", sizes=(4, 3, 3)), epochs=2, diagnostics="none"),
     "off": make_config("adagauss", DIGITS, settings={"representation.later.clip_norm": None}),
     "order": make_config("exact", StreamConfig(dataset="digits", class_order=tuple("9876543210"), first=4, tasks=3)),

@@ -44,11 +44,9 @@ from adagauss.data.images import (
     evenly_spaced,
     merge_pixel_ranges,
 )
+from adagauss.data.inputs import as_picture, check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.estimator.labels import check_one_kind
-from adagauss.inputs.arrays import as_picture
-from adagauss.inputs.pictures import of_shape
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from adagauss.utils.files import remove_durably

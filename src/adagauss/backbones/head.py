@@ -115,7 +115,7 @@ class IncrementalHead(nn.Module):
 
 
 class Network(nn.Module):
-    """What is trained: the extractor and the head on top of it."""
+    """The extractor and the head on top of it: the module that is trained."""
 
     def __init__(self, extractor: Extractor, head: IncrementalHead) -> None:
         super().__init__()

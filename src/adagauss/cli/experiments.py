@@ -122,7 +122,7 @@ BatchNorm = Annotated[
 
 
 def layout_of(devices: int, nodes: int, batch_norm: str, config: RunConfig) -> Layout:
-    """The processes that were asked for, if they can be had here."""
+    """The layout of the processes; raise if this machine cannot start them."""
     from adagauss.distributed.launch import Layout
 
     if batch_norm not in ("global", "local"):
@@ -541,7 +541,7 @@ def compare(
 
 SHOWN = 10
 AT_ONCE = 8
-"""Trials that a cluster has at a time if nobody says: each learns from those that have ended before it."""
+"""Trials at a time on a cluster by default: each is chosen from those that ended before it."""
 TUNE_EXAMPLES = """**Examples:**
 
 `adagauss tune adagauss --dataset digits --range representation.later.learning_rate=0.01..0.3:log`
@@ -567,10 +567,13 @@ def tune(
     trials: Annotated[int, typer.Option("--trials", "-n", min=1, help="Number of settings to try, in all.")] = 20,
     first_tasks: Annotated[
         int,
-        typer.Option("--first-tasks", min=1, help="Judge by this many tasks from the first; later ones are not seen."),
+        typer.Option("--first-tasks", min=1, help="Score on this many first tasks; later ones are not used."),
     ] = 2,
     held_out: Annotated[
-        float, typer.Option("--held-out", help="Share of their training images that judge; no test image is used.")
+        float,
+        typer.Option(
+            "--held-out", help="Share of their training images used for validation; test images are not used."
+        ),
     ] = 0.2,
     prune: Annotated[
         bool, typer.Option("--prune/--no-prune", hidden=True, help="Stop trials below the median early.")
@@ -600,10 +603,10 @@ def tune(
     data_root: DataRoot = Path("data"),
     quiet: Quiet = False,
 ) -> None:
-    """Search for settings of a method with Optuna, judged by held-out training images of the first tasks only.
+    """Search for settings of a method with Optuna, scored on held-out training images of the first tasks only.
 
-    Neither test images nor later tasks are seen, so that the numbers of a run with the found settings stay honest. The
-    same command continues a search that was stopped.
+    Neither test images nor later tasks are used, so the test accuracy with the found settings is unbiased.
+    The same command continues a search that was stopped.
     """
     import yaml
 
@@ -797,7 +800,7 @@ def _mebibytes(files: list[Path]) -> int:
 
 
 FAMILIES = {
-    "exact": "nothing is trained; running sums give the same answer in any order",
+    "analytic": "nothing is trained; running sums give the same answer in any order",
     "drift compensation": "the network learns on, the memory of old classes follows",
     "frozen extractor": "the network is trained on the first task only",
     "prototype replay": "old classes are rehearsed from their means",

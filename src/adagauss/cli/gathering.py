@@ -17,13 +17,13 @@ from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.analytic.batches import ShardsReport
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
 
 EXAMPLES = """**Examples:**
 
 `adagauss gather birds.safetensors shards/train-*.tar --jobs 8`
 
-`adagauss gather birds.safetensors data/train-*.parquet --method exact-pretrained --skip-bad`
+`adagauss gather birds.safetensors data/train-*.parquet --method analytic-pretrained --skip-bad`
 
 """
 MAKING = {"method", "settings", "image_size", "seed"}
@@ -84,13 +84,11 @@ def gather(
     _report(classifier, model, found, perf_counter() - started)
 
 
-def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> Model:
+def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> IncrementalClassifier:
     """The model in the file, one that an earlier command has begun, or a new one."""
     from adagauss.analytic.batches import FEATURES, sample_images
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier, default_method
     from adagauss.data.shards import find_shards
-    from adagauss.estimator import default_method
-    from adagauss.estimator.choices import json_ready
 
     given = context.params
     if begun:
@@ -108,21 +106,20 @@ def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> M
         "image_size": given["image_size"],
         "seed": given["seed"],
     }
-    fresh = Model(**wanted, device=given["device"], verbose=not given["quiet"])
+    fresh = IncrementalClassifier(**wanted, device=given["device"], verbose=not given["quiet"])
     if (folder / FEATURES).exists():
         opened = open_model(folder / FEATURES, quiet=given["quiet"])
-        if json_ready({name: getattr(opened, name) for name in wanted}) != json_ready(wanted):
+        if any(opened.stored_params()[name] != fresh.stored_params()[name] for name in wanted):
             raise ConfigError(
                 f"{folder} holds shards for a model with other settings: give those, or delete the folder"
             )
         return opened
     classifier = fresh.partial_fit(*sample_images(shards)).empty_like()
-    parameters = json_ready(classifier.parameters())
-    classifier.learner_.save(folder / FEATURES, about={"estimator": parameters})
+    classifier.learner_.save(folder / FEATURES, about={"estimator": classifier.stored_params()})
     return classifier
 
 
-def _report(classifier: Model, model: Path, found: ShardsReport, seconds: float) -> None:
+def _report(classifier: IncrementalClassifier, model: Path, found: ShardsReport, seconds: float) -> None:
     images, shards = terminal.counted(found.images, "image"), terminal.counted(found.shards, "shard")
     rate = f", {found.images / seconds:,.0f} per second" if found.images else ""
     typer.echo(escape_control_chars(f"Gathered {images} from {shards} in {seconds:.1f} s{rate}."))

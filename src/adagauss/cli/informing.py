@@ -14,7 +14,7 @@ from adagauss.cli.options import ReadableModel
 from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
     from adagauss.core.learn import Learner
 
 EXAMPLES = """**Examples:**
@@ -52,7 +52,7 @@ def info(
         typer.echo(line)
 
 
-def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
+def facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, str]]:
     """What is shown above the classes."""
     learner = classifier.learner_
     method = learner.method
@@ -80,7 +80,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
         )
 
 
-def _chosen(classifier: Model, path: Path) -> str:
+def _chosen(classifier: IncrementalClassifier, path: Path) -> str:
     """What was asked for: the method, in a run or a model, or an effort that chooses one."""
     if path.is_dir():
         from adagauss.experiments.run import RunFolder
@@ -133,7 +133,7 @@ def _covariances(learner: Learner) -> Iterator[tuple[str, str]]:
     )
 
 
-def class_lines(classifier: Model, everything: bool) -> list[str]:
+def class_lines(classifier: IncrementalClassifier, everything: bool) -> list[str]:
     """One line per class: images, expected accuracy, what it is confused with."""
     summaries = classifier.summary()
     shown = summaries if everything or len(summaries) <= MOST_ROWS else summaries[: MOST_ROWS - 1]

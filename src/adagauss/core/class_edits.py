@@ -184,7 +184,7 @@ def check_features(one: Extractor, other: Extractor) -> None:
             "these learners cannot be merged: their features differ, because each trained its network on its own first "
             "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
             "let the other start with its features and no classes (`adagauss teach NEW FOLDER --like MODEL`, or "
-            "blank() in Python), and teach both; or use features that depend on no task (exact, exact-auto) with the "
+            "blank() in Python), and teach both; or use features that depend on no task (method analytic) with the "
             "same settings and image size"
         )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
-from adagauss.utils.registry import Registry
+from adagauss.utils.registry import Registry, import_custom
 
 if TYPE_CHECKING:
     from adagauss.core.state import State
@@ -76,10 +76,6 @@ class Requirement(Enum):
     FROZEN_FEATURES = (
         "features that are fixed after the first task",
         "set representation.later=null, which freezes the network",
-    )
-    COMPANION = (
-        "features of a second network that is never trained",
-        "set backbone.companion.name=patches and backbone.companion.features=null",
     )
 
     @property
@@ -187,11 +183,12 @@ class Part(Config):
         if kind is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
         kind = OLD_KINDS.get(f"{role}.{kind}", f"{role}.{kind}").removeprefix(f"{role}.")
-        return Part._registry[role].find(kind).of(fields, where=f"{where or role}.")
+        return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:
-        """Plain data from which `build` makes an equal part."""
-        return {"kind": self.kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
+        """Plain data from which `build` makes an equal part; the kind of a custom part names its module."""
+        kind = Part._registry[self.role].stored_name(self.kind)
+        return {"kind": kind, **{name: _plain(getattr(self, name)) for name in type(self).model_fields}}
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -230,6 +227,11 @@ def plain(config: Config) -> dict[str, Any]:
     data = _plain(config)
     assert isinstance(data, dict)
     return data
+
+
+def import_parts(data: Mapping[str, Any]) -> None:
+    """Import the modules of the custom parts that stored or given settings name (``kind: module:name``)."""
+    import_custom(value for key, value in flatten(data).items() if key.rpartition(".")[2] == KIND)
 
 
 def part_of(role: str, where: str | None = None) -> BeforeValidator:

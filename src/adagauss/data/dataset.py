@@ -1,4 +1,4 @@
-"""Datasets by name: a registry of readers, one file per reader in `adagauss.data.datasets`."""
+"""Datasets by name: a registry of readers, and where their files come from; one file per dataset in `data.datasets`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ReadOptions:
 
     root: Path = Path("data")
     size: int | None = None
-    """Side in pixels that image files are resized to; None: the dataset's default."""
+    """Image files are resized to this side in pixels; None: the dataset's default."""
     cache_bytes: int = 4 * 2**30
     """Memory limit for decoded images; beyond it, images are decoded at every use."""
     workers: int = 2

@@ -1,4 +1,7 @@
-"""Downloading datasets from their official addresses, with checksums."""
+"""Download datasets from their official addresses with checksums, and unpack untrusted archives safely.
+
+Nothing is written outside the target folder, and no incomplete extraction is left behind.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class FileImages:
     If all of them fit into ``cache_bytes`` they are decoded once, kept in memory and, if ``cache_dir`` is writable,
     stored there, so that the next start is fast. If they do not fit, every batch is decoded when requested. ``workers``
     threads decode (Pillow releases the GIL; processes were hardly faster and would import the caller's program again);
-    their number never changes the result.
+    their number does not change the result.
 
     Files that cannot be decoded raise a `DataError`, or are skipped with ``skip_bad_images``: `kept` then holds which
     of ``paths`` remain, `load_files` selects the labels accordingly, and one warning is logged. ``skip_option`` is the

@@ -1,4 +1,4 @@
-"""Build a dataset from lists of image files: shared by all readers of image folders."""
+"""Image folders: find image files in sorted order, split them, and build a dataset from lists of files."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".
 
 
 def require(path: Path, dataset: str) -> Path:
-    """The path itself, or a `DataError` that says what is missing and how to get the dataset."""
+    """Return the path, or raise a `DataError` that names the missing file and how to get the dataset."""
     if not path.exists():
         raise dataset_error(dataset, f"{path.name} is missing, expected at {path}")
     kind = file_kind_error(path.stat().st_mode)
@@ -107,7 +107,7 @@ def require(path: Path, dataset: str) -> Path:
 
 
 def require_files(paths: Sequence[Path], dataset: str) -> None:
-    """Raise if files that a dataset's own list names are missing: it was only partly extracted."""
+    """Raise if files that a dataset lists are missing: it was only partly extracted."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise dataset_error(

@@ -127,9 +127,9 @@ class Processes:
             tensor.detach().copy_(sent)
 
     def sync_module(self, module: nn.Module) -> None:
-        """`equalise` a module whose buffers may have other sizes here: where one process rounds up, a class is another.
+        """`sync` a module whose buffers may have different sizes in this process, because of rounding.
 
-        Sizes are adopted by loading, so that those of a `Learned` may differ.
+        Sizes are adopted by loading the state dict.
         """
         if self.alone:
             return
@@ -160,7 +160,7 @@ class Sharding:
     """Which process holds which rows of a batch; each process has only its own rows.
 
     >>> from adagauss.distributed.processes import Processes
-    >>> Division.turns(5, Processes()).rows
+    >>> Sharding.turns(5, Processes()).rows
     tensor([0, 1, 2, 3, 4])
     """
 

@@ -32,7 +32,7 @@ HEARTBEAT = "beat"
 HEARTBEAT_SECONDS = 5.0
 BETWEEN_LOOKS = 1.0
 HEARTBEAT_TIMEOUT = 60.0
-"""Seconds without a beat after which nobody is believed to wait: network folders show changes late."""
+"""Seconds without a heartbeat after which a worker stops: network folders show changes late."""
 STALE = 86_400.0
 
 logger = logging.getLogger(__name__)
@@ -84,16 +84,16 @@ def _sweep(out: Path) -> None:
 
 
 def status(folder: Path, number: int) -> dict[str, Any]:
-    """Where a piece of work is done and what it is at; empty before it has begun."""
+    """Host, process and progress of a piece of work; empty before it starts."""
     try:
         content = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not begun, or it is being written at this moment
+    except (OSError, ValueError):  # not started, or being written at this moment
         return {}
     return content if isinstance(content, dict) else {}
 
 
 class HeartbeatReporter(Reporter):
-    """Reports a worker's progress to its session, keeps its messages, and ends it if nobody waits for it any more."""
+    """Report a worker's progress to its session, collect its messages, and stop it if the heartbeat ends."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class HeartbeatReporter(Reporter):
         if seen is not None and seen != self._last:
             self._last, self._changed = seen, now
         if not self._folder.exists() or now - self._changed > self._patience:
-            raise CancelledError("nobody waits for this run any more, so it stopped; it can be resumed")
+            raise CancelledError("the process that started this run is gone, so the run stopped; it can be resumed")
         self._write()
 
     def _read(self) -> str | None:
@@ -162,7 +162,7 @@ class HeartbeatReporter(Reporter):
 
 
 class WorkerProcesses(Executor):
-    """Processes of this machine, each in a pool of its own: if one dies, the others do not notice."""
+    """Worker processes of this machine, each in its own pool: a crash of one does not affect the others."""
 
     def __init__(self, count: int) -> None:
         if count < 1:
@@ -248,7 +248,7 @@ def open_executor(
     dask: str | None = None,
     gpus: int = 0,
 ) -> Iterator[Executor | None]:
-    """The engine that was asked for; None if none was. What it still runs in the end is stopped.
+    """Open the chosen engine; None if none was chosen. Runs that are left at the end are stopped.
 
     Args:
         folder: where Slurm keeps its logs; all machines must see it.
@@ -258,8 +258,8 @@ def open_executor(
         dask: address of a scheduler, or ``local``.
         gpus: GPUs that each run needs.
     """
-    asked = {"--ray": ray, "--slurm": slurm, "--dask": dask}
-    given = [option for option, value in asked.items() if value is not None]
+    chosen = {"--ray": ray, "--slurm": slurm, "--dask": dask}
+    given = [option for option, value in chosen.items() if value is not None]
     if len(given) > 1:
         raise ConfigError(f"{given[0]} and {given[1]} are two engines: give one of them")
     executor: Executor | None = None
@@ -341,7 +341,7 @@ class DaskExecutor(Executor):
 
 
 class SlurmExecutor(Executor):
-    """One Slurm job per spec; variables of sbatch (SBATCH_TIMELIMIT, SBATCH_ACCOUNT, ...) add to what is asked for."""
+    """One Slurm job per run; variables of sbatch (SBATCH_TIMELIMIT, SBATCH_ACCOUNT, ...) apply too."""
 
     def __init__(self, partition: str, folder: Path, gpus: int = 0) -> None:
         submitit = import_extra("submitit", "slurm", "--slurm")
@@ -391,7 +391,7 @@ class SlurmExecutor(Executor):
 
 
 def _reach(address: str, option: str, remedy: str) -> None:
-    """Raise at once if nobody listens there: engines try for minutes."""
+    """Raise at once if the address does not answer: engines retry for minutes."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -404,7 +404,7 @@ def _reach(address: str, option: str, remedy: str) -> None:
     try:
         socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
     except OSError as error:
-        raise WorkerError(f"{option}: nobody answers at {address} ({error}): check the address; {remedy}") from error
+        raise WorkerError(f"{option}: cannot connect to {address} ({error}): check the address; {remedy}") from error
 
 
 def _unreachable(option: str, address: str, error: Exception) -> WorkerError:

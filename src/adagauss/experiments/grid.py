@@ -37,7 +37,7 @@ from adagauss.utils.progress import Reporter, TableRow
 from adagauss.utils.runtime import RuntimeConfig
 
 TRACEBACK = "error.txt"
-"""File in the folder of a spec that ended with an error nobody foresaw."""
+"""Traceback of an unexpected error, in the run folder."""
 
 
 SILENT = Reporter()
@@ -66,12 +66,12 @@ class Outcome:
     failure: AdagaussError | None = None
     messages: tuple[str, ...] = ()
     cancelled: bool = False
-    """Whether it only stopped because nobody seemed to wait for it."""
+    """Whether it stopped because the heartbeat of the waiting process ended."""
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a worker of a session has to know beside its spec."""
+    """What a worker needs in addition to its run."""
 
     session: Path
     options: ReadOptions = field(default_factory=ReadOptions)
@@ -164,7 +164,7 @@ def _read(name: str, options: ReadOptions) -> tuple[Dataset, dict[str, str]]:
 
 
 ATTEMPTS = 2
-"""How often a spec is begun whose worker dies: the second time it continues where it was."""
+"""Attempts of a run whose worker dies; the second one resumes."""
 REFRESH_SECONDS = 0.5
 WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
 REMEDY = (
@@ -202,7 +202,7 @@ def run_specs(
         total: number of specs, if ``specs`` does not know it.
         executor: who runs them; None runs one after another here.
         most: how many are handed to the executor at a time; None hands over all.
-        options: how the data are read, by workers, or here if there is no ``reader``.
+        options: how the data are read, by workers, or here without a ``reader``.
         reader: reads the data of a spec in this process.
         reporter: shows progress: a table of specs if there is an executor, else bars of the one that runs.
         title: what they are together.
@@ -293,10 +293,10 @@ class _Scheduler:
     source: Iterator[RunSpec]
     total: int | None
     title: str
-    next_cells: list[tuple[RunSpec, int]] = field(default_factory=list)
-    """Cells to go on with, and how often they were begun."""
+    waiting: list[tuple[RunSpec, int]] = field(default_factory=list)
+    """Runs to continue, each with its number of attempts."""
     pending: dict[Future[Outcome], tuple[RunSpec, int, int]] = field(default_factory=dict)
-    """Each with its number and how often it was begun."""
+    """Each with its number and its attempts."""
     numbers: Iterator[int] = field(default_factory=count)
     outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
     rows: dict[str, TableRow] = field(default_factory=dict)
@@ -312,17 +312,17 @@ class _Scheduler:
         return self.outcomes
 
     def cancel(self) -> None:
-        """Take back what has not begun; what has begun ends when the session does."""
+        """Cancel runs that have not started; started ones stop when the session ends."""
         for future in self.pending:
             future.cancel()
 
     def _fill(self, most: int | None) -> bool:
         """Hand over as many specs as there is room for; whether any are under way."""
         while most is None or len(self.pending) < most:
-            if self.next_cells:
-                spec, begun = self.next_cells.pop(0)
+            if self.waiting:
+                spec, attempts = self.waiting.pop(0)
             elif (fresh := next(self.source, None)) is not None:
-                spec, begun = fresh, 0
+                spec, attempts = fresh, 0
             else:
                 break
             number, context = next(self.numbers), self.context(spec)
@@ -333,22 +333,22 @@ class _Scheduler:
             except Exception as error:  # engines raise errors of their own if they are gone
                 future = Future()
                 future.set_exception(error)
-            self.pending[future] = spec, number, begun + 1
+            self.pending[future] = spec, number, attempts + 1
             self.rows[spec.name] = TableRow(spec.name, WAITING)
         return bool(self.pending)
 
     def _end(self, future: Future[Outcome]) -> None:
-        spec, _, begun = self.pending.pop(future)
+        spec, _, attempts = self.pending.pop(future)
         try:
             outcome = future.result()
         except Exception as error:  # our own errors are values: this is the engine's
-            if begun < ATTEMPTS:
-                self.reporter.message(f"{spec.name}: {_lost_worker(error)}; it is begun again where it was")
-                self.next_cells.append((spec, begun))
+            if attempts < ATTEMPTS:
+                self.reporter.message(f"{spec.name}: {_lost_worker(error)}; it is resumed")
+                self.waiting.append((spec, attempts))
                 return
-            outcome = Outcome(failure=WorkerError(f"{_lost_worker(error)}, {begun} times: {REMEDY}"))
+            outcome = Outcome(failure=WorkerError(f"{_lost_worker(error)}, {attempts} times: {REMEDY}"))
         if outcome.cancelled:  # this process was stopped for so long that its workers gave up
-            self.next_cells.append((spec, begun - 1))
+            self.waiting.append((spec, attempts - 1))
             return
         for message in outcome.messages:
             self.reporter.message(f"{spec.name}: {message}")
@@ -356,7 +356,7 @@ class _Scheduler:
         self.outcomes.append((spec, outcome))
         following = self.then(spec, outcome)
         if following is not None:
-            self.next_cells.append((following, 0))
+            self.waiting.append((following, 0))
 
     def _look(self) -> None:
         for spec, number, _ in self.pending.values():
@@ -443,8 +443,8 @@ def run_grid(
     require_trackers(trackers)
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
-    asked = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
-    names = list(dict.fromkeys(asked))
+    chosen = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
+    names = list(dict.fromkeys(chosen))
     for name in names:
         method_info(name)
     known = {name: flatten(plain(make_method(name))).keys() for name in names}

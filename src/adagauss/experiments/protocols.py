@@ -68,7 +68,7 @@ FEW: Settings = {
     "representation.later.batch_size": 64,
     "classifier.expansion_size": 1024,  # 16 times the features of the network, as 8192 are of ResNet-18's
 }
-"""The minutes of the CPU scale spent otherwise: fewer classes, but every task is learned properly."""
+"""The time of the CPU scale for fewer classes: every task is trained longer."""
 FEW_PRESETS: Mapping[str, Settings] = {"reference": {"representation.terms.distillation.weight": 2.0}}
 """The λ = 10 of the published code is for 200 epochs: it leaves a network that learns for ten almost where it was."""
 

@@ -232,7 +232,7 @@ class RunFolder:
         save_json(self.path / name, data)
 
     def read_json_or_nothing(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file beside the results; nothing if it is missing or damaged."""
+        """The content of a JSON file; empty if it is missing or damaged."""
         try:
             content = json.loads(read_text(self.path / name))
         except (OSError, ValueError, RecursionError, IrregularFileError) as error:
@@ -305,7 +305,7 @@ class RunFolder:
 
 @contextmanager
 def _consistent(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with content that does not fit together into a sentence."""
+    """Raise a `CheckpointError` for content that is inconsistent."""
     try:
         yield
     except (AdagaussError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -390,10 +390,10 @@ def stored_config(folder: RunFolder) -> RunConfig:
     try:
         return RunConfig.of(folder.config)
     except ConfigError as error:
-        begun = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
+        started = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
         raise CheckpointError(
-            f"{folder.path} was started with adagauss {begun}; this is {version('adagauss')}, which has other settings "
-            f"({error}): continue with that release, or start a new run in another folder"
+            f"{folder.path} was started with adagauss {started}; this is {version('adagauss')}, which has other "
+            f"settings ({error}): continue with that release, or start a new run in another folder"
         ) from None
 
 

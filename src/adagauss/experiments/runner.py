@@ -67,7 +67,7 @@ def run(
         reporter: shows progress.
         options: how the dataset is read.
         dataset: the dataset, if it has been read already.
-        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.experiments.logs`.
+        trackers: experiment trackers in addition to ``log.csv``; names of `adagauss.experiments.logs`.
         until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
         processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """
@@ -91,7 +91,7 @@ def run(
         if processes.broadcast(lambda: _removed(folder, len(stream))):
             return _conclude(folder, config, stream, count, processes)
         done = processes.broadcast(lambda: _go_on_after(folder, reporter))
-        testing = _Testing(stream, still=not _joint(config) and config.method.still)
+        testing = _Testing(stream, still=not _joint(config) and config.method.is_frozen)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
@@ -132,7 +132,7 @@ def _load(path: Path, runtime: Runtime) -> Learner:
 
 
 def _joint(config: RunConfig) -> bool:
-    """Whether each task is learned anew with the images of all before it."""
+    """Whether each task is trained from scratch on the images of all tasks so far."""
     return method_info(config.method_name).joint
 
 
@@ -170,12 +170,12 @@ def _begin(
 
 
 def _removed(folder: RunFolder, tasks: int) -> bool:
-    """Whether somebody removed the last learner of a finished run, of which nothing is left to learn."""
+    """Whether the last learner of a finished run was removed; nothing is left to learn."""
     return folder.finished_tasks() == tasks and not folder.checkpoint(tasks - 1).exists()
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
-    """Whether a run was begun here; raises where it is another one, or is not to be resumed."""
+    """Whether a run was started here; raise if it is a different one, or must not be resumed."""
     if not folder.exists() or (not resume and folder.untouched()):
         return False
     if not resume:
@@ -279,7 +279,10 @@ def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: i
 
 @dataclass(frozen=True)
 class ValidationSplit:
-    """How many tasks are rehearsed, and which share of their training images judges."""
+    """Validation on held-out training images of the first tasks.
+
+    Test images and later tasks are not in it, so settings chosen with it do not depend on them.
+    """
 
     stream: StreamConfig
     """The whole stream."""
@@ -289,7 +292,9 @@ class ValidationSplit:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise ConfigError(f"--held-out is the share of training images that judge, within 0..1; got {self.share}")
+            raise ConfigError(
+                f"--held-out is the share of training images for validation, between 0 and 1; got {self.share}"
+            )
 
     def of(self, config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Dataset]:
         """The configuration of a run of the first tasks, and their data."""
@@ -309,7 +314,10 @@ class ValidationSplit:
         for target, label in enumerate(images.classes):
             rows = torch.nonzero(images.targets == target).flatten()
             if len(rows) < 2:
-                raise DataError(f"class {label} has {len(rows)} training image(s): one to learn and one to judge it by")
+                raise DataError(
+                    f"class {label} has {len(rows)} training image(s): at least 2 are needed, "
+                    "one for training and one for validation"
+                )
             count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
             judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
         return Dataset(

@@ -57,7 +57,7 @@ class Range:
         try:
             choices = parse_yaml(f"[{value}]")
             if not isinstance(choices, list) or len(choices) < 2:
-                raise ConfigError(f"--range {text}: one value is no choice; give LOW..HIGH or A,B,C, or --set it")
+                raise ConfigError(f"--range {text}: one value is not a range; give LOW..HIGH or A,B,C, or use --set")
             written = tuple(json.dumps(choice) for choice in choices)
         except (YamlError, TypeError) as error:
             raise _wrong(text) from error
@@ -123,13 +123,13 @@ QUESTION, REASON = "question", "reason"
 FREE_TRIALS = 5
 """Trials before any is stopped early: a median of fewer says little."""
 MOST_FAULTS = 8
-"""Trials that may end through the fault of a machine before no new ones are begun."""
+"""Trials that may fail because of a machine before the search stops."""
 COMPLETE, PRUNED, UNFINISHED, FAILED = "complete", "stopped early", "unfinished", "failed"
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: a method with some settings fixed and some free, and who judges."""
+    """The search space: a method with fixed settings, ranges of others, and the validation split."""
 
     method: str
     ranges: tuple[Range, ...]
@@ -170,9 +170,9 @@ class Search:
     def question(self) -> dict[str, Any]:
         """Plain data that two searches share only if their trials can be compared."""
         first = self.config({one.key: one.ends()[0] for one in self.ranges[:1]})
-        judged = [self.split.tasks, self.split.share, self.split.seed]
-        asked = {"ranges": [str(one) for one in self.ranges], "judged": judged, "config": plain(first)}
-        return dict(json.loads(json.dumps(asked)))
+        held_out = [self.split.tasks, self.split.share, self.split.seed]
+        found = {"ranges": [str(one) for one in self.ranges], "judged": held_out, "config": plain(first)}
+        return dict(json.loads(json.dumps(found)))
 
 
 @dataclass(frozen=True)
@@ -262,12 +262,12 @@ class _Study:
             self._study.set_user_attr(QUESTION, question)
         elif before != question:
             raise CheckpointError(
-                f"{out} holds a search with other settings, ranges or judges, and its trials do not compare with "
-                "these: repeat that command to continue it, or choose another --out"
+                f"{out} holds a search with other settings, ranges or validation images, and its "
+                "trials do not compare with these: repeat that command to continue it, or choose another --out"
             )
 
     def specs(self) -> Iterator[RunSpec]:
-        """Trials that were begun and not ended, then new ones; each spec is one task of a trial."""
+        """Unfinished trials, then new ones; each spec is one task of a trial."""
         for frozen in self._study.get_trials(states=(self._state.RUNNING,)):
             if (spec := self._spec(self._optuna.trial.Trial(self._study, frozen._trial_id))) is not None:
                 yield spec
@@ -335,7 +335,7 @@ class _Study:
         return {one.key: one.setting(params[one.key]) for one in self._search.ranges}
 
     def outcome(self) -> Tuned:
-        """All trials, those that were judged whole first, the best first."""
+        """All trials: complete ones first, the best first."""
         names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED, self._state.RUNNING: UNFINISHED}
         found = []
         for one in self._study.get_trials():

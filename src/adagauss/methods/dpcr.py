@@ -1,7 +1,7 @@
 """DPCR (ICML 2025): second moments follow the extractor by two projections, and give a ridge regression.
 
     for task t = 1 … T:
-        train F_t on task t as LwF does                                            representation (see lwf_base)
+        train F_t on task t as LwF does                                            representation (see lwf)
         if t > 1:
             P = (X_oᵀX_o + εI)⁻¹X_oᵀX_n, X_o and X_n old and new features of t     drift (task map)
             for every old class c: W_c = P·U_cU_cᵀ, U_c spanning its features,
@@ -12,8 +12,8 @@
 
 Φ_c = (n_c − 1)Σ_c + n_c·μ_cμ_cᵀ, so the Gaussians of the memory hold it. Here n_c are true counts, rank and ε are
 relative to the features' scale, and all moments come from the plain images; the published code has a fixed n_c, an
-absolute ε, and uses augmented images of the newest classes in W. The preset ``signed`` is for features behind a
-bottleneck, whose scale is not that for which γ = 200 was chosen.
+absolute ε, and uses augmented images of the newest classes in W. γ = 200 is for
+features without a bottleneck; behind one, use ``classifier.gamma=0.1`` with ``classifier.relative=true``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ DATASETS: dict[str, dict[str, Any]] = {
     "imagenet": {"classifier.gamma": 2000.0, "representation.terms.distillation.weight": 5.0},
     "cub": {"representation.terms.distillation.weight": 20.0},
 }
-SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "classifier.relative": True}
 
 
 @register_method(
@@ -128,7 +127,6 @@ SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "cla
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="He et al., ICML 2025, arXiv 2503.05423",
-    presets={"signed": SIGNED},
     datasets=DATASETS,
 )
 def dpcr() -> Method:

@@ -297,6 +297,6 @@ class Adapter(Drift):
         return (
             f"{now.name}: the adapter has hardly learned how the features moved (relative error {fit.trained:.2f} on "
             f"current images; an affine map has {fit.affine:.2f}, no map {fit.none:.2f}), so old classes may be lost: "
-            "raise drift.least_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
+            "raise drift.min_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
             "drift.kind=affine"
         )

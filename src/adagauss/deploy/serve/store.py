@@ -1,0 +1,321 @@
+"""The model of a server: one file, replaced whole at every change, and what is needed to undo the last ones.
+
+A change is committed by one rename. Before it, the new file and the list of changes are complete on disk; so whenever
+the process is killed, the next start finds either the state before or the state after:
+
+    before-N.safetensors    second name of the present file            (to undo)
+    next.safetensors        the new model, forced to disk
+    history.json            names the digest of the new file
+    next.safetensors -> MODEL                                          this is the commit
+    the change is acknowledged
+
+A last entry of the list whose digest is not that of MODEL was not committed, and is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, Field, ValidationError
+
+from adagauss.deploy.serve.model import Model
+from adagauss.errors import CheckpointError, DataError
+from adagauss.utils.checkpoint import save_json
+from adagauss.utils.files import move_atomically, open_regular, remove_durably
+
+Action = Literal["teach", "forget", "rename", "undo", "found"]
+COPY = re.compile(r"before-(\d{1,9})\.safetensors")
+LARGEST = 64 * 2**20
+ENTRIES = 1000
+"""Changes that are listed; older ones are dropped from the list."""
+NOT_NAMED = "classes that were forgotten for good"
+NO_MODEL = ""
+"""Digest of a model file that is not there."""
+
+
+class Entry(BaseModel):
+    """One change of the model."""
+
+    number: int
+    time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    action: Action
+    summary: str
+    before: str
+    """SHA-256 of the model file before it, and after."""
+    after: str
+    undone: bool = False
+    undoes: int | None = None
+    """Number of the change that this one undid."""
+    final: bool = False
+    """Whether it cannot be undone, because the state before it is not kept."""
+
+
+class History:
+    """All files of the folder; every method leaves it whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries: list[Entry] = []
+
+    def read(self) -> None:
+        """Read the list, if there is one."""
+        path = self.folder / "history.json"
+        if not path.exists():
+            return
+        try:
+            with open_regular(path) as file:
+                listed = json.loads(file.read(LARGEST))
+            self.entries = [Entry.model_validate(entry) for entry in listed]
+        except (OSError, ValueError, TypeError, ValidationError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({type(error).__name__}): move it away; the model itself is in its own file"
+            ) from error
+
+    def write(self, entries: list[Entry]) -> None:
+        """Replace the list."""
+        kept = entries[-ENTRIES:]
+        save_json(self.folder / "history.json", [entry.model_dump() for entry in kept])
+        self.entries = kept
+
+    @property
+    def next_number(self) -> int:
+        return self.entries[-1].number + 1 if self.entries else 1
+
+    @property
+    def export_file(self) -> Path:
+        """Where the model is exported to; it is gone as soon as it was opened."""
+        return self.folder / "export.onnx"
+
+    @property
+    def next_file(self) -> Path:
+        """Where a model is written before it takes its place."""
+        return self.folder / "next.safetensors"
+
+    def copy_before(self, number: int) -> Path:
+        """The file of the model before a change."""
+        return self.folder / f"before-{number}.safetensors"
+
+    def last(self) -> Entry:
+        """The last change that was not undone; an error if there is none, or the state before it is gone."""
+        changes = [entry for entry in self.entries if entry.action != "undo" and not entry.undone]
+        if changes and changes[-1].action == "found" and len(changes) > 1:
+            raise DataError("there is nothing to undo: another program changed the model since")
+        if not changes or changes[-1].action == "found":
+            raise DataError("there is nothing to undo: nothing was changed here, or all of it was undone")
+        entry = changes[-1]
+        if entry.final or not (entry.before == NO_MODEL or self.copy_before(entry.number).is_file()):
+            raise DataError("there is nothing to undo: the state before the last change is no longer kept")
+        return entry
+
+    def undoable(self) -> Entry | None:
+        """The change that would be undone next, if there is one."""
+        try:
+            return self.last()
+        except DataError:
+            return None
+
+    def drop_copies(self, keep: int = 0) -> None:
+        """Delete all but the newest copies, and those of changes that were undone or never happened."""
+        numbers = {entry.number for entry in self.entries if not entry.undone}
+        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := COPY.fullmatch(path.name))]
+        wanted = sorted((number for number, _ in found if number in numbers), reverse=True)[:keep]
+        unwanted = [path for number, path in found if number not in wanted]
+        remove_durably(self.folder, [*unwanted, self.next_file])
+
+    def finish(self, forgotten: Collection[str] = ()) -> None:
+        """Delete all copies, after which no change of the list can be undone; some classes are not named any more."""
+        kept = []
+        for entry in self.entries:
+            told = any(name in entry.summary for name in forgotten)
+            changes: dict[str, object] = {"final": True, **({"summary": NOT_NAMED} if told else {})}
+            kept.append(entry.model_copy(update=changes))
+        self.write(kept)
+        self.drop_copies(keep=0)
+
+
+def same_file(source: Path, target: Path) -> None:
+    """A second name for a file, or a copy where the file system knows no second names."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        with suppress(OSError), target.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file; empty if there is none."""
+    if not path.exists():
+        return NO_MODEL
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+UNDO = 10
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model and the number of its last change."""
+
+    model: Model
+    version: int
+
+
+class Store:
+    """Opens a model for one server; only one thread may change it, any may read ``snapshot``."""
+
+    def __init__(self, path: Path, undo: int = UNDO) -> None:
+        self.path = path.resolve()
+        self.history = History(self.path.with_name(self.path.name + ".history"))
+        self._undo = undo
+        self._lock = FileLock(self.history.folder / "lock", blocking=False)
+        self._stamp: tuple[int, ...] = ()
+        self.snapshot = Snapshot(Model.empty(), 0)
+
+    def open(self) -> None:
+        """Take the model for this server and load it."""
+        try:
+            self.history.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise CheckpointError(f"{self.path} is already served by another process: stop that one first") from None
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.history.folder} cannot be written ({error.strerror}): serve a model in a folder of your own"
+            ) from error
+        try:
+            model = Model.load(self.path) if self.path.exists() else Model.empty()
+            self._reconcile()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._publish(model)
+
+    def close(self) -> None:
+        """Leave the model to others."""
+        self._lock.release()
+
+    def change(self, action: Action, summary: str, make: Callable[[Model], Model]) -> int:
+        """Replace the model by another one made from it, save it, and return the number of the change."""
+        self._require_own()
+        model = make(self.snapshot.model)
+        entry = Entry(
+            number=self.history.next_number,
+            action=action,
+            summary=summary,
+            before=self._last_digest,
+            after=self._prepared(model),
+            final=not self._undo,
+        )
+        if entry.before != NO_MODEL and self._undo:
+            same_file(self.path, self.history.copy_before(entry.number))
+        self._commit([*self.history.entries, entry], model)
+        return entry.number
+
+    def undo(self) -> int:
+        """Bring back the model before the last change that was not undone yet."""
+        self._require_own()
+        last = self.history.last()
+        if last.before == NO_MODEL:
+            model = Model.empty()
+        else:
+            same_file(self.history.copy_before(last.number), self.history.next_file)
+            model = Model.load(self.history.next_file)
+        entry = Entry(
+            number=self.history.next_number,
+            action="undo",
+            summary=f"undid: {last.summary}",
+            before=self._last_digest,
+            after=last.before,
+            undoes=last.number,
+        )
+        self._commit([*_marked(self.history.entries, last.number, undone=True), entry], model)
+        return entry.number
+
+    def drop_copies(self, forgotten: Collection[str] = ()) -> int:
+        """Delete the files before earlier changes, so that nothing forgotten is left in them; nothing can be undone.
+
+        The list of changes does not name ``forgotten`` classes any more either.
+        """
+        self.history.finish(forgotten)
+        return self.snapshot.version
+
+    def _prepared(self, model: Model) -> str:
+        """The digest of the new model, written beside the old one."""
+        model.save(self.history.next_file)
+        return digest_of(self.history.next_file)
+
+    def _commit(self, entries: list[Entry], model: Model) -> None:
+        listed = self.history.entries
+        self.history.write(entries)
+        try:
+            self._require_own()
+            if entries[-1].after == NO_MODEL:
+                remove_durably(self.path.parent, [self.path])
+            else:
+                move_atomically(self.history.next_file, self.path)
+        except Exception:
+            self.history.write(listed)
+            raise
+        self._publish(model)
+        with suppress(OSError):  # the change is committed; the next start tidies up
+            self.history.drop_copies(self._undo)
+
+    def _publish(self, model: Model) -> None:
+        self._stamp = _stamp(self.path)
+        self.snapshot = Snapshot(model, self.history.next_number - 1)
+
+    def _reconcile(self) -> None:
+        """Drop an entry that was not committed; note a change that another program made."""
+        self.history.read()
+        entries, now = self.history.entries, digest_of(self.path)
+        if entries and entries[-1].after != now and entries[-1].before == now:
+            entries = _marked(entries[:-1], entries[-1].undoes, undone=False)
+        if (entries[-1].after if entries else NO_MODEL) != now:
+            number = entries[-1].number + 1 if entries else 1
+            summary = "changed by another program" if entries else "served for the first time"
+            before = entries[-1].after if entries else now
+            entries = [*entries, Entry(number=number, action="found", summary=summary, before=before, after=now)]
+        if entries != self.history.entries:
+            self.history.write(entries)
+        self.history.export_file.unlink(missing_ok=True)  # of a process that was killed while it exported
+        self.history.drop_copies(self._undo)
+
+    @property
+    def _last_digest(self) -> str:
+        return self.history.entries[-1].after if self.history.entries else NO_MODEL
+
+    def _require_own(self) -> None:
+        """Refuse to replace a file that another program wrote meanwhile."""
+        if _stamp(self.path) != self._stamp:
+            raise CheckpointError(
+                f"{self.path.name} was changed by another program, and nothing of this change was saved: restart the "
+                "server to use the new file"
+            )
+
+
+def _marked(entries: list[Entry], number: int | None, undone: bool) -> list[Entry]:
+    """The list in which one change is undone, or stands again."""
+    return [entry.model_copy(update={"undone": undone}) if entry.number == number else entry for entry in entries]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes when a file is replaced or written."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return ()
+    return state.st_ino, state.st_size, state.st_mtime_ns
