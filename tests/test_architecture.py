@@ -20,6 +20,7 @@ LAYERS = [
     ["core.train"],
     ["core.task"],
     ["core.calibration"],
+    ["core.predictor"],
     ["parts", "classifiers", "sums"],
     ["methods", "analytic", "core.predictor", "core.learner_state", "core.class_edits", "core.learn"],
     ["bayes", "export", "deploy.onnx", "estimator", "predictor", "classifier", "shards"],
