@@ -14,10 +14,10 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from adagauss.classifiers.bayes_scorers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer
 from adagauss.core.gaussians import RANK, CovarianceKind, new_bank
 from adagauss.core.linalg import Whitening
 from adagauss.core.low_rank import FactoredWhitening
+from adagauss.parts.classifiers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer
 
 from .measure import best_times
 

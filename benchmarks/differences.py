@@ -17,9 +17,11 @@ import torch
 from adagauss.analysis.replay import Replay, mean_log_det, replay
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift import Adapter
-from adagauss.runs import RunConfig, RunFolder, make_config, run
-from adagauss.runs.compare import Spread, markdown
+from adagauss.experiments.compare import Spread, markdown
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
+from adagauss.parts.drift import Adapter
 
 from .parity import STREAM
 from .real_data import read

@@ -13,7 +13,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, mlp
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.drift import Adapter
+from adagauss.parts.drift import Adapter
 from adagauss.utils.runtime import Runtime
 
 from .measure import Ratio

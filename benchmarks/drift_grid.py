@@ -12,12 +12,12 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from adagauss.analysis.replay import Replay, replay, table
-from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
-from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
+from adagauss.experiments.run import RunFolder, stored_config
 from adagauss.methods.adagauss import REFERENCE
-from adagauss.runs import RunFolder, stored_config
+from adagauss.parts.classifiers import Bayes, Classifier, NearestMean, SampledLinear
+from adagauss.parts.drift import Adapter, AffineMap, Drift, NoDrift
 
 from .real_data import read
 

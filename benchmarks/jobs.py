@@ -20,10 +20,10 @@ from torch import Tensor
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
+from adagauss.experiments.grid import run_grid
+from adagauss.experiments.workers import WorkerProcesses
 from adagauss.methods import make_method
-from adagauss.runs.grid import run_grid
 from adagauss.shards import gather
-from adagauss.workers import WorkerProcesses
 
 METHODS, SEEDS = "adagauss,lwf", (0, 1)
 STREAM = StreamConfig(dataset="digits", tasks=5)
@@ -61,7 +61,7 @@ def prepared() -> Learner:
     pixels, labels = pictures(500, SHARDS)
     images = ArrayImages(torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous())
     learner.learn(LabelledImages.from_labels(images, labels))
-    return learner.blank()
+    return learner.empty_like()
 
 
 def gathered(jobs: int, learner: Learner, paths: list[Path], folder: Path) -> Tensor:
@@ -98,7 +98,7 @@ def main() -> None:
         runs = f"`compare`: {len(SEEDS)} runs each of `{METHODS}`, digits, 5 tasks, {given.epochs} epochs"
         print(line(runs, lambda jobs: compared(jobs, place / f"runs-{jobs}", given.epochs)), flush=True)
         sums = f"`gather`: {SHARDS} shards, {given.images:,} images of {SIDE}×{SIDE}, `exact`"
-        print(line(sums, lambda jobs: gathered(jobs, learner.blank(), paths, place / f"sums-{jobs}")))
+        print(line(sums, lambda jobs: gathered(jobs, learner.empty_like(), paths, place / f"sums-{jobs}")))
 
 
 if __name__ == "__main__":

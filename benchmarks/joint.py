@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from adagauss.core.learn import Learner
-from adagauss.runs import RunFolder
+from adagauss.experiments.run import RunFolder
 
 from .real_data import read
 

@@ -88,7 +88,7 @@ def main() -> None:
     learner = Learner(make_method("exact", settings=SETTINGS), (1, SIDE, SIDE), (0.5,), (0.25,))
     pixels, labels = pictures(1000, -1)
     learner.learn(LabelledImages.from_labels(ArrayImages(pixels), labels.tolist()))
-    learner = learner.blank()
+    learner = learner.empty_like()
     shards = max(1, given.images // given.shard)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -19,8 +19,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from adagauss.backbones import Extractor
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import RunConfig, RunFolder, make_config, run
-from adagauss.runs.compare import Spread, markdown
+from adagauss.experiments.compare import Spread, markdown
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 
 from .real_data import read
 

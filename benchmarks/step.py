@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, build_extractor
-from adagauss.losses import anti_collapse
+from adagauss.parts.terms import anti_collapse
 
 from .measure import Ratio, Work, best_times, milliseconds
 

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from adagauss.analysis.replay import replay
-from adagauss.classifiers import Bayes
 from adagauss.data.dataset import Dataset
-from adagauss.drift import AffineMap
 from adagauss.errors import NumericalError
-from adagauss.runs import RunFolder, make_config, run
-from adagauss.runs.compare import Spread, markdown
-from adagauss.runs.protocols import protocol
+from adagauss.experiments.compare import Spread, markdown
+from adagauss.experiments.config import make_config
+from adagauss.experiments.protocols import protocol
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
+from adagauss.parts.classifiers import Bayes
+from adagauss.parts.drift import AffineMap
 
 from .drift_grid import PUBLISHED
 from .real_data import read

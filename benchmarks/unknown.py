@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adagauss.classifiers import Bayes
 from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
+from adagauss.parts.classifiers import Bayes
 from adagauss.sums import Discriminant, FeatureSums, Ridge
 
 from .still_features import Part, still_features

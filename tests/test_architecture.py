@@ -12,7 +12,7 @@ import adagauss
 
 ROOT = Path(adagauss.__file__).parent
 LAYERS = [
-    ["errors", "workers", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
+    ["errors", "utils.files", "utils.process", "utils.progress", "utils.registry", "distributed.processes"],
     ["core.state", "core.config", "core.linalg", "core.low_rank"],
     ["core.gaussians", "losses"],
     ["utils", "distributed", "data"],
@@ -26,7 +26,7 @@ LAYERS = [
     ["parts", "representation", "drift", "classifiers"],
     ["methods"],
     ["core.learner_state", "kept", "core.class_edits", "gathered", "core.learn", "bayes", "export", "estimator"],
-    ["runs"],
+    ["experiments"],
     ["shards"],
     ["analysis"],
     ["report"],

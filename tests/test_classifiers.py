@@ -12,15 +12,16 @@ from sklearn.naive_bayes import GaussianNB
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
-from adagauss.classifiers import Bayes, Classifier, NearestMean, SampledLinear, Scorer
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
+from adagauss.core.state import Scorer
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
+from adagauss.parts.classifiers import Bayes, Classifier, NearestMean, SampledLinear
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

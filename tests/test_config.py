@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import Bayes, NearestMean
 from adagauss.core.config import Config, Part, flatten, plain
 from adagauss.core.train import Recipe
-from adagauss.drift import Adapter, NoDrift
 from adagauss.errors import ConfigError
 from adagauss.methods import Method, make_method, methods
-from adagauss.representation import NoLabelAugmentation, Rotations
+from adagauss.parts.classifiers import Bayes, NearestMean
+from adagauss.parts.drift import Adapter, NoDrift
+from adagauss.parts.representation import NoLabelAugmentation, Rotations
 from adagauss.utils.runtime import RuntimeConfig
 
 VARIANTS = [(name, preset) for name, info in methods().items() for preset in (*info.presets, None)]

@@ -13,8 +13,8 @@ import typer.main
 from adagauss.cli import app
 from adagauss.cli.options import parse_settings
 from adagauss.core.config import flatten, plain
+from adagauss.experiments.protocols import protocol
 from adagauss.methods import make_method, methods
-from adagauss.runs.protocols import protocol
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -16,8 +16,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.drift import Adapter, AffineMap, Drift, NoDrift
-from adagauss.drift.maps import ViewBatches
+from adagauss.parts.drift import Adapter, AffineMap, Drift, NoDrift, ViewBatches
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 SIZE, ROWS = 4, 400

@@ -12,10 +12,8 @@ from adagauss.core.learn import Learner
 from adagauss.core.train import Recipe
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift import Adapter, AffineMap
-from adagauss.drift.health import Fit, collapse, collapse_warning, relative_error
-from adagauss.drift.maps import ViewBatches
 from adagauss.methods import make_method
+from adagauss.parts.drift import Adapter, AffineMap, Fit, ViewBatches, collapse, collapse_warning, relative_error
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 from tests.test_drift import NEW, OLD, TRUE, memory, task_of

@@ -141,7 +141,7 @@ def test_rename_and_merge_classes(taught: IncrementalClassifier) -> None:
 
 def test_two_classifiers_become_one(original: IncrementalClassifier) -> None:
     first = IncrementalClassifier("exact", settings={"backbone.options.filters": 50}).partial_fit(*task(3, 4, 5))
-    second = first.blank()
+    second = first.empty_like()
     with pytest.raises(NotFittedError):
         second.predict(PIXELS)
     second.partial_fit(*task(0, 1, 2))
@@ -200,6 +200,6 @@ def test_summary_follows_the_classes(original: IncrementalClassifier) -> None:
 
 def test_upkeep_needs_something_learned() -> None:
     empty = IncrementalClassifier()
-    for act in (lambda: empty.forget(1), lambda: empty.rename(1, 2), empty.summary, empty.blank):
+    for act in (lambda: empty.forget(1), lambda: empty.rename(1, 2), empty.summary, empty.empty_like):
         with pytest.raises(NotFittedError, match="partial_fit"):
             act()

@@ -14,9 +14,9 @@ from adagauss.backbones.frozen import FrozenFeatures
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError, DataError
+from adagauss.experiments.config import make_config
+from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.methods import make_method, methods
-from adagauss.runs import make_config
-from adagauss.runs.protocols import PROTOCOLS
 from adagauss.sums import Choice, Weighing
 from tests.contracts.toy import learner_of, quick_method, toy_tasks
 

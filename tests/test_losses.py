@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagauss.core.linalg import ranks, sample_covariance
-from adagauss.losses import anti_collapse, feature_norm, logit_distillation, squared_error
+from adagauss.parts.terms import anti_collapse, feature_norm, logit_distillation, squared_error
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SIZE = 4

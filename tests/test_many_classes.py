@@ -13,12 +13,12 @@ from torch import Tensor
 
 from adagauss import GaussianBayes
 from adagauss.analysis.measured.real import statistics as bank_statistics
-from adagauss.classifiers import Bayes
 from adagauss.core import linalg, low_rank
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind, SharedGaussians, new_bank
 from adagauss.core.learn import Learner
 from adagauss.core.train import Sampler
 from adagauss.errors import CheckpointError, ConfigError
+from adagauss.parts.classifiers import Bayes
 from adagauss.parts.memory import GaussianMemory
 from tests.contracts.test_export import check_export
 from tests.contracts.toy import quick_method, same, scores, state, taught, toy_images, toy_tasks
@@ -232,7 +232,7 @@ def test_methods_learn_forget_join_and_survive_a_file(kind: CovarianceKind, drif
 def test_learners_of_a_shared_covariance_are_merged_as_if_one_had_learned_all() -> None:
     parts = {**SETTINGS["shared"], "memory.kind": "gaussians", "classifier.kind": "bayes"}
     learner, whole = taught("frozen", 2, None, **parts), taught("frozen", 3, None, **parts)
-    other = learner.blank()
+    other = learner.empty_like()
     other.learn(toy_tasks()[2])
     learner.merge(other)
     assert_same(learner.memory, whole.memory)

@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[str, dict[str, object]]] = {
     **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
     **OTHERS,
 }
-CASES = ("acil", "adagauss-linear", "adagauss-still", "circle", "dsal", "exact-auto", "fecam", "ranpac", "sdc")
+CASES = ("acil", "adagauss-linear", "dsal", "exact-auto", "fecam", "ranpac", "sdc")
 """Every kind of scorer."""
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from adagauss.backbones import backbones, register_backbone
 from adagauss.backbones.registry import Backbone, BackboneSpec
-from adagauss.classifiers import NearestMean
 from adagauss.core.config import Part
 from adagauss.data.dataset import Dataset, ReadOptions, datasets, register_dataset
 from adagauss.errors import ConfigError
 from adagauss.methods import Method, methods, register_method
+from adagauss.parts.classifiers import NearestMean
 from adagauss.utils.registry import Registry
 
 

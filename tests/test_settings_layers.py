@@ -9,9 +9,9 @@ import pytest
 from adagauss.core.config import Layer, existing, flatten, override, plain
 from adagauss.data.dataset import Trait, dataset_info
 from adagauss.errors import ConfigError
+from adagauss.experiments.config import make_config
+from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.methods import make_method, methods, resolve_method, traits
-from adagauss.runs import make_config
-from adagauss.runs.protocols import PROTOCOLS
 
 
 def test_every_value_names_the_layer_that_set_it_last() -> None:

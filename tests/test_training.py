@@ -19,8 +19,8 @@ from adagauss.core.train import History, Objective, Recipe, TensorBatches, batch
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import NumericalError
-from adagauss.representation import Representation
-from adagauss.representation.terms import AntiCollapse, CrossEntropy
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import AntiCollapse, CrossEntropy
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 Saved = tuple[dict[str, Tensor], dict[str, Any]]

@@ -124,7 +124,6 @@ def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
         ("exact", 2_000_000, "backbone.options.filters="),
         ("exact-auto", 2_500_000, "backbone.options.patches.filters="),
         ("exact-auto", 500_000, "backbone.options.pretrained=null with backbone.options.patches.filters=1"),
-        ("circle", 500_000, "free some memory"),
         ("ranpac", 500_000, "classifier.random_features="),
         ("exact-pretrained", 500_000, "backbone.name"),
     ],

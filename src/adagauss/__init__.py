@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from adagauss.core.gaussians import ClassGaussians as ClassGaussians
     from adagauss.core.learn import Learner as Learner
     from adagauss.core.task import CurrentTask as CurrentTask
-    from adagauss.drift import Drift as Drift
     from adagauss.estimator import IncrementalClassifier as IncrementalClassifier
     from adagauss.methods import Method as Method
     from adagauss.methods import make_method as make_method
     from adagauss.methods import register_method as register_method
+    from adagauss.parts.drift import Drift as Drift
 
 __version__ = "0.2.0"
 

@@ -13,12 +13,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from adagauss.classifiers import Bayes
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind, new_bank
 from adagauss.core.state import Scorer
 from adagauss.data.images import check_labels_exact
 from adagauss.errors import DataError
+from adagauss.parts.classifiers import Bayes
 
 WELL_CONDITIONED = 1e12
 """Up to here predictions are those of exact arithmetic, and less and less so beyond (tests/test_bayes.py)."""

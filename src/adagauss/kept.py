@@ -87,7 +87,7 @@ def formula(state: State) -> str:
     """Bytes of a state, from its axes; buffers that do not grow with a size are left out.
 
     >>> import torch
-    >>> from adagauss.classifiers.linear import LinearScorer
+    >>> from adagauss.parts.classifiers import LinearScorer
     >>> formula(LinearScorer(torch.zeros(0, 0), torch.zeros(0)))
     '4CS + 4C'
     """

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from adagauss.analysis.measured import testing
-from adagauss.classifiers.linear import SampledLinear
 from adagauss.core.train import Recipe
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import RunFolder, make_config, run
+from adagauss.experiments.config import make_config
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
+from adagauss.parts.classifiers import SampledLinear
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2, 2), classes=6)
 SETTINGS: dict[str, Any] = {

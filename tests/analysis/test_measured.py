@@ -20,8 +20,9 @@ from adagauss.core.learn import Learner
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import RunFolder, make_config, run, stored_config
-from adagauss.runs.runner import make_stream
+from adagauss.experiments.config import make_config
+from adagauss.experiments.run import RunFolder, stored_config
+from adagauss.experiments.runner import make_stream, run
 from adagauss.utils.runtime import Runtime
 
 EVERYTHING = frozenset(Quantity)

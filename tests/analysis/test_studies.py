@@ -26,9 +26,9 @@ from adagauss.analysis.studies.recency import late_excess, share_over_fair
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
-from adagauss.runs import RunFolder, make_config
-from adagauss.runs.metrics import Evaluation
-from adagauss.runs.results import TaskFacts
+from adagauss.experiments.config import make_config
+from adagauss.experiments.metrics import Evaluation
+from adagauss.experiments.run import RunFolder, TaskFacts
 
 COMMAND = "adagauss analyse here --study {study}"
 COMPARE_DISTILLATIONS = {"ranks-by-distillation", "distillation"}

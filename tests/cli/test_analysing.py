@@ -8,7 +8,8 @@ import pytest
 
 from adagauss.analysis.studies import studies
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import make_config, run
+from adagauss.experiments.config import make_config
+from adagauss.experiments.runner import run
 from tests.cli.conftest import Command
 
 

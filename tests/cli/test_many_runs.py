@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.cli.options import parse_settings
-from adagauss.runs.log import LOG
+from adagauss.experiments.logs import LOG
 from adagauss.utils.files import read_yaml
 from tests.cli.conftest import Command
 
@@ -62,7 +62,7 @@ def test_a_comparison_hands_its_options_to_the_engine_and_to_the_runs(
     from concurrent.futures import ThreadPoolExecutor
 
     # Threads instead of processes: what a process does is tested with the engines.
-    monkeypatch.setattr("adagauss.runs.executors.WorkerProcesses", ThreadPoolExecutor)
+    monkeypatch.setattr("adagauss.experiments.executors.WorkerProcesses", ThreadPoolExecutor)
     outcome = adagauss("compare", "-m", "frozen", "--seeds", "0,1", *SHORT, "--jobs", "2", "--out", tmp_path)
     assert outcome.code == 0, outcome.err
     assert "frozen, seed 1: done" in outcome.said

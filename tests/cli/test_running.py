@@ -64,13 +64,13 @@ def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
     assert "birds, 2 tasks" in outcome.out
     assert str(here) not in outcome.out
     (folder,) = Path("runs/birds-2").iterdir()
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
 
     assert RunFolder(folder).result().protocol.classes == (("owl", "robin"), ("tit", "wren"))
 
 
 def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs, here: Path) -> None:
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
 
     photographs(here / "birds", ("1", "10", "2", "owl"))
     order = ("--class-order", "owl,2,1", "-t", "3", "--image-size", "16", "--out", "out")
@@ -133,7 +133,7 @@ def test_what_the_system_refuses_is_a_sentence(adagauss: Command, here: Path, mo
     def refuse(*given: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "secret/config.yaml")
 
-    monkeypatch.setattr("adagauss.runs.RunFolder.exists", refuse)
+    monkeypatch.setattr("adagauss.experiments.run.RunFolder.exists", refuse)
     outcome = adagauss("run", "--out", "out", "--resume")
     assert outcome.code == 2
     assert "secret/config.yaml: Permission denied" in outcome.said

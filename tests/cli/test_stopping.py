@@ -24,9 +24,9 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
 @pytest.mark.parametrize(
     ("target", "words", "sentence"),
     [
-        ("adagauss.runs.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
-        ("adagauss.runs.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
-        ("adagauss.runs.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
+        ("adagauss.experiments.runner.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
+        ("adagauss.experiments.runner.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
+        ("adagauss.experiments.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
         ("adagauss.data.download.fetch", ["datasets", "fetch", "mnist"], "the same command begins again"),
         ("adagauss.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
         ("adagauss.methods.methods", ["methods"], "nothing was changed"),

@@ -18,9 +18,10 @@ from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.data.stream import StreamConfig
 from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.runner import run
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
-from adagauss.runs import RunConfig, run
 from adagauss.utils.checkpoint import save_json, save_tensors
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 from tests.contracts.toy import NAMES, QUICK, STAND_INS, digits, state, toy_images

@@ -31,7 +31,7 @@ def started(name: str, first: LabelledImages, **settings: object) -> Learner:
     else:
         learner = toy_learner(name)
         learner.learn(toy_images().of_classes(NAMES[:2]))
-        learner = learner.blank()
+        learner = learner.empty_like()
     learner.learn(first)
     return learner
 
@@ -47,7 +47,7 @@ def assert_same(one: Learner, other: Learner, classes: Sequence[str] = NAMES) ->
 def test_pieces_of_known_classes_and_merged_learners_equal_one_that_was_taught_everything(name: str) -> None:
     everything = started(name, toy_images())
     pieces = started(name, half(0, NAMES[:4]))
-    other = learned(name, []) if name in EXACT else pieces.blank()
+    other = learned(name, []) if name in EXACT else pieces.empty_like()
     pieces.learn(half(1))
     pieces.learn(half(0, NAMES[4:]))
     assert_same(pieces, everything)
@@ -147,7 +147,7 @@ def test_learners_with_different_random_features_are_refused() -> None:
     other = copy.copy(one)
     other.runtime = copy.copy(one.runtime)
     other.runtime.seed = 1
-    other = other.blank()
+    other = other.empty_like()
     other.learn(toy_tasks()[1])
     with pytest.raises(DataError, match="same seed"):
         one.merge(other)
@@ -166,7 +166,7 @@ def test_what_two_learners_have_from_a_common_one_is_not_counted_twice(name: str
 @pytest.mark.parametrize("name", ["exact", "frozen"])
 def test_a_learner_without_classes_can_be_merged_either_way(name: str) -> None:
     learner = taught(name, 2)
-    empty = learner.blank()
+    empty = learner.empty_like()
     assert empty.classes == []
     with pytest.raises(DataError, match="nothing has been learned yet"):
         empty.predict(toy_images().images)

@@ -14,7 +14,8 @@ from torch import Tensor
 from adagauss.core import task
 from adagauss.distributed.launch import Layout, launch
 from adagauss.errors import ProcessError
-from adagauss.runs import RunFolder, run
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from tests.contracts.pair import CPU, VARIANTS, learn_all, run_config, take_part
 

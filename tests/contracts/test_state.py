@@ -10,19 +10,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.classifiers.linear import LinearClassifier, LinearScorer
 from adagauss.core.config import Config, Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.core.state import State, as_state
 from adagauss.core.task import CurrentTask
 from adagauss.data.dataset import load_dataset
-from adagauss.drift import Drift, Moved
 from adagauss.methods import Method, methods
+from adagauss.parts.classifiers import LinearClassifier, LinearScorer
+from adagauss.parts.drift import Drift, Moved
 from adagauss.parts.memory import MeanMemory, Remembered
-from adagauss.representation import LabelAugmentation, Live, LiveTerm, Reparameterisation, Step, Term
-from adagauss.representation.label_augmentation import LiveAugmentation
-from adagauss.representation.reparameterisation import LiveReparameterisation
+from adagauss.parts.representation import (
+    LabelAugmentation,
+    Live,
+    LiveAugmentation,
+    LiveReparameterisation,
+    LiveTerm,
+    Reparameterisation,
+    Step,
+    Term,
+)
 from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import quick_method, taught, toy_tasks
 

@@ -43,10 +43,6 @@ QUICK = {
     "classifier.random_features": 48,
     "backbone.options.filters": 16,
     "backbone.options.patches.filters": 16,
-    "backbone.options.groups": 2,
-    "backbone.options.reservoirs": 1,
-    "backbone.options.units": 8,
-    "backbone.companion.options.filters": 16,
     "backbone.name": "toy",
     "backbone.features": 24,
 }

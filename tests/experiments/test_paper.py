@@ -10,6 +10,7 @@ import pytest
 from adagauss.analysis.studies.base import studies
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
+from adagauss.experiments.cells import Cell as RunSpec
 from adagauss.experiments.paper import ITEMS, SCALES, TableValue, find_items
 from adagauss.experiments.reproduce import (
     RESCORED,
@@ -21,7 +22,6 @@ from adagauss.experiments.reproduce import (
     rescored_file,
     results,
 )
-from adagauss.runs.cells import Cell as RunSpec
 
 
 def config_at(scale: str) -> ReproductionConfig:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
+from adagauss.experiments.cells import Cell as RunSpec
 from adagauss.experiments.paper import (
     ITEMS,
     SCALES,
@@ -44,9 +45,7 @@ from adagauss.experiments.reproduce import (
     table_rows,
     write_page,
 )
-from adagauss.runs.cells import Cell as RunSpec
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.results import RunResult
+from adagauss.experiments.run import RunFolder, RunResult
 from adagauss.utils.progress import Reporter
 from tests.experiments.tiny_scale import TINY
 
@@ -109,7 +108,7 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was finished")
 
-    monkeypatch.setattr("adagauss.runs.cells.run", never)
+    monkeypatch.setattr("adagauss.experiments.cells.run", never)
     monkeypatch.setattr("adagauss.experiments.reproduce._rescore", never)
     reproduce(find_items(["ablation"]), config)
     together = overview(find_items(NAMES), config).together
@@ -164,7 +163,7 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
         if len(tried) == 1:
             raise NumericalError("the loss became NaN: lower the rate")
 
-    monkeypatch.setattr("adagauss.runs.cells.run", run)
+    monkeypatch.setattr("adagauss.experiments.cells.run", run)
     run_missing(runs, config, read, Reporter())
     (found,) = results(planned, config)
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")

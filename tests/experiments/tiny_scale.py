@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.paper import Scale
-from adagauss.runs.protocols import Protocol
+from adagauss.experiments.protocols import Protocol
 
 SETTINGS = {
     "backbone.name": "convnet",

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import CheckpointError
-from adagauss.runs import RunFolder, make_config, run
+from adagauss.experiments.config import make_config
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
-from tests.runs.test_runner import metrics_of, quick_config
+from tests.experiments.test_runner import metrics_of, quick_config
 
 SHORT = {"representation.first.epochs": 1, "representation.later.epochs": 1}
 CONFIG = quick_config("finetune", **SHORT)

@@ -14,8 +14,9 @@ from PIL import Image
 from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
-from adagauss.runs import make_config, run
-from adagauss.runs.folder import FileSnapshots
+from adagauss.experiments.config import make_config
+from adagauss.experiments.run import FileSnapshots
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import PLACE, UNSIGNED, load_tensors, parse_header
 
 KINDS = ("learner", "evaluation", "real", "snapshot", "pixels", "kept")

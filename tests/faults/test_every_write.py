@@ -19,14 +19,15 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.runs import make_config, run
-from adagauss.runs.folder import FileSnapshots
+from adagauss.experiments.config import make_config
+from adagauss.experiments.run import FileSnapshots
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.files import TEMPORARY
 from tests.contracts.toy import same, state, taught
+from tests.experiments.test_runner import metrics_of
 from tests.faults.budget import TORTURE
 from tests.faults.injection import FULL, KILL, Disk, KilledError, every_write, faulty
-from tests.runs.test_runner import metrics_of
 
 HOWS = (FULL, KILL)
 

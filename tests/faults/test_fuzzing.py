@@ -22,7 +22,9 @@ from adagauss.core.learn import Learner
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.runs import RunConfig, RunFolder, RunResult, make_config, run, stored_config
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.run import RunFolder, RunResult, stored_config
+from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import same, state, taught
 from tests.faults.budget import budget

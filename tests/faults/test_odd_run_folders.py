@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import CheckpointError
-from adagauss.runs import RunFolder, stored_config
+from adagauss.experiments.run import RunFolder, stored_config
 
 NAMES = ("config.yaml", "metrics.json", "tasks/01/learner.safetensors", "tasks/01/evaluation.safetensors")
 

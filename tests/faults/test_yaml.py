@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from adagauss.cli import app
 from adagauss.cli.options import parse_settings
 from adagauss.errors import CheckpointError, ConfigError
-from adagauss.runs import RunFolder
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.files import MAX_BYTES, MAX_DEPTH, YamlError, parse_yaml, read_yaml
 from tests.faults.budget import budget
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift import Adapter
 from adagauss.errors import ConfigError, DataError, NumericalError
 from adagauss.methods import make_method
 from adagauss.methods.adagauss import PAPER, REFERENCE
+from adagauss.parts.drift import Adapter
 from tests.contracts.toy import scores, taught, toy_images, toy_learner, toy_tasks
 
 NO_ANTI_COLLAPSE: dict[str, Any] = {"representation.terms.anti_collapse": None, "drift.anti_collapse": 0.0}

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from adagauss.classifiers import analytic
 from adagauss.classifiers.analytic import Analytic, AnalyticScorer
-from adagauss.classifiers.dual_stream import DualStream
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
+from adagauss.methods.dsal import DualStream
 from adagauss.methods.traits import dataset_layers
 
 FEATURES, EXPANDED, GAMMA = 6, 20, 0.1

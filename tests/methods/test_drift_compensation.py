@@ -15,13 +15,11 @@ from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift import Adapter, AffineMap, Drift
-from adagauss.drift import adc as adc_module
-from adagauss.drift import sdc as sdc_module
-from adagauss.drift.adc import ADC, attack
-from adagauss.drift.ldc import LDC, TrainedLDC, linear_map
-from adagauss.drift.sdc import SDC, kernel_weights
 from adagauss.methods import make_method
+from adagauss.methods.lwf import ADC, LDC, SDC, TrainedLDC, attack, kernel_weights, linear_map
+from adagauss.methods.lwf import adc as adc_module
+from adagauss.methods.lwf import sdc as sdc_module
+from adagauss.parts.drift import Adapter, AffineMap, Drift
 from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import taught
 

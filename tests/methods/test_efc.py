@@ -12,8 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adagauss.classifiers.linear import LinearScorer
-from adagauss.classifiers.rebalanced import Rebalanced
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.core.state import State
@@ -21,13 +19,20 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Sampler
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.drift.efc import EFC, metric_weights
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
+from adagauss.methods.efc import (
+    EFC,
+    FeatureMatrix,
+    MeasuredMatrix,
+    PrototypeRehearsal,
+    Rebalanced,
+    feature_matrix,
+    metric_weights,
+)
 from adagauss.methods.traits import dataset_layers
-from adagauss.representation.step import LiveTerm, Step
-from adagauss.representation.terms.efm import FeatureMatrix, MeasuredMatrix, feature_matrix
-from adagauss.representation.terms.pr_ace import PrototypeRehearsal
+from adagauss.parts.classifiers import LinearScorer
+from adagauss.parts.representation import LiveTerm, Step
 from adagauss.utils.runtime import Runtime
 
 DIGITS = load_dataset("digits")

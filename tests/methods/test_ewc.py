@@ -17,9 +17,9 @@ from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
 from adagauss.methods import make_method
+from adagauss.methods.ewc import ElasticWeights, Importance
 from adagauss.methods.traits import dataset_layers
-from adagauss.representation import Step
-from adagauss.representation.terms.ewc import ElasticWeights, Importance
+from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 NONE = ClassGaussians(64, "none")
@@ -82,7 +82,7 @@ def test_fisher_is_the_mean_of_squared_gradients_of_single_images(backbone: str,
 def test_memory_bound_does_not_change_the_fisher(monkeypatch: pytest.MonkeyPatch) -> None:
     now = second_task()
     whole = ElasticWeights(labels="true").measure(now)
-    monkeypatch.setattr("adagauss.representation.fisher.GRADIENT_NUMBERS", 1)
+    monkeypatch.setattr("adagauss.methods.ewc.GRADIENT_NUMBERS", 1)
     close(ElasticWeights(labels="true").measure(now), whole)
 
 

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
-from adagauss.classifiers.linear import LinearScorer
-from adagauss.classifiers.translated import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
+from adagauss.methods.fetril import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
 from adagauss.methods.traits import dataset_layers
+from adagauss.parts.classifiers import LinearScorer
 
 
 def features_of(classes: int, images: int = 12, size: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:

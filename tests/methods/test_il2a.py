@@ -14,9 +14,8 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.representation import Mixtures, Step
-from adagauss.representation.mixtures import pair_index
-from adagauss.representation.terms.semantic import SemanticAugmentation, upper_bound_logits
+from adagauss.methods.il2a import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
+from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 

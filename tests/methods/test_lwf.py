@@ -16,7 +16,7 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods import make_method
 from adagauss.methods.traits import dataset_layers
-from adagauss.representation import Step
+from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))

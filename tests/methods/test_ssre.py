@@ -18,10 +18,16 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
+from adagauss.methods.ssre import (
+    ParallelConvolutions,
+    SelectiveCrossEntropy,
+    SelectiveDistillation,
+    adaptable,
+    fold_norms,
+    similarity,
+)
 from adagauss.methods.traits import dataset_layers
-from adagauss.representation import ParallelConvolutions, Step
-from adagauss.representation.parallel_convolutions import adaptable, fold_norms
-from adagauss.representation.terms.selection import SelectiveCrossEntropy, SelectiveDistillation, similarity
+from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))

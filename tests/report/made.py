@@ -10,10 +10,10 @@ import torch
 
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
-from adagauss.runs import RunConfig, RunFolder, RunResult, make_config
-from adagauss.runs.environment import ENVIRONMENT
-from adagauss.runs.metrics import Evaluation, summary
-from adagauss.runs.results import Cost, Details, ProtocolFacts, TaskFacts
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.environment import ENVIRONMENT
+from adagauss.experiments.metrics import Evaluation, summary
+from adagauss.experiments.run import Cost, Details, ProtocolFacts, RunFolder, RunResult, TaskFacts
 
 
 def config_of(

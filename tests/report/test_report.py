@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import ConfigError
+from adagauss.experiments.run import RunFolder
 from adagauss.report import write_report as write_whole_report
 from adagauss.report.writing import Written
-from adagauss.runs import RunFolder
 from adagauss.utils.progress import escape_control_chars
 from tests.report.made import config_of, made_run
 

@@ -42,14 +42,14 @@ def prepared(digits: Digits) -> Learner:
     pixels, labels = digits
     learner = Learner(make_method("exact", settings=SETTINGS), (1, 8, 8), (0.3,), (0.4,))
     learner.learn(LabelledImages.from_labels(ArrayImages(pixels[:100]), labels[:100]))
-    return learner.blank()
+    return learner.empty_like()
 
 
 @pytest.fixture(scope="session")
 def at_once(digits: Digits, prepared: Learner) -> Learner:
     """The same learner after one task of all images."""
     pixels, labels = digits
-    learner = prepared.blank()
+    learner = prepared.empty_like()
     learner.learn(LabelledImages.from_labels(ArrayImages(pixels), labels))
     return learner
 

@@ -12,8 +12,8 @@ import torch
 
 from adagauss.core.learn import Learner
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
+from adagauss.experiments.executors import open_executor
 from adagauss.methods import make_method
-from adagauss.runs.executors import open_executor
 from adagauss.shards import Shard, find_shards, gather
 from adagauss.shards.gathering import MOST_LOST
 from adagauss.shards.stock import PART, TOTAL, write_part
@@ -25,7 +25,7 @@ from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
     tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner
 ) -> None:
-    learner = prepared.blank()
+    learner = prepared.empty_like()
     found = gather(learner, mixed(tmp_path / "shards", digits), tmp_path / "stock")
     assert found.images == NUMBER
     assert learner.classes == at_once.classes
@@ -58,8 +58,8 @@ def test_a_command_that_was_killed_goes_on_and_counts_no_shard_twice(
             raise _StopError
 
     with pytest.raises(_StopError):
-        gather(prepared.blank(), paths, stock, then=stop)
-    learner = prepared.blank()
+        gather(prepared.empty_like(), paths, stock, then=stop)
+    learner = prepared.empty_like()
     later: list[str] = []
     found = gather(learner, paths, stock, then=lambda shard, done: later.append(shard.name))
     assert found.known == 2
@@ -72,7 +72,7 @@ def test_sums_on_disk_that_the_model_holds_already_are_dropped(
     tmp_path: Path, digits: Digits, prepared: Learner
 ) -> None:
     path, stock = packed(tmp_path / "a.tar", samples(digits, range(40))), tmp_path / "stock"
-    learner = prepared.blank()
+    learner = prepared.empty_like()
     gather(learner, [path], stock)
     learner.save(tmp_path / "model.safetensors")
     assert (stock / TOTAL).exists()  # the command was killed before it cleaned up
@@ -86,7 +86,7 @@ def test_sums_on_disk_that_the_model_holds_already_are_dropped(
 def test_the_same_images_packed_again_elsewhere_count_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     one = packed(tmp_path / "a.tar", samples(digits, range(30)))
     other = packed(tmp_path / "b.tgz", samples(digits, range(30), "json"))
-    learner = prepared.blank()
+    learner = prepared.empty_like()
     found = gather(learner, [one, other], tmp_path / "stock")
     assert (found.shards, found.known, found.images) == (1, 1, 30)
     found.clear()
@@ -96,7 +96,7 @@ def test_the_same_images_packed_again_elsewhere_count_once(tmp_path: Path, digit
 
 
 def test_a_shard_that_has_changed_is_refused(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
-    path, learner = packed(tmp_path / "a.tar", samples(digits, range(30))), prepared.blank()
+    path, learner = packed(tmp_path / "a.tar", samples(digits, range(30))), prepared.empty_like()
     gather(learner, [path], tmp_path / "stock").clear()
     packed(path, samples(digits, range(40)))
     with pytest.raises(DataError, match=r"a\.tar has changed since its images were learned"):
@@ -111,8 +111,8 @@ def test_a_damaged_shard_is_named_or_left_out_and_taken_in_when_it_is_repaired(
     whole = torn.read_bytes()
     torn.write_bytes(whole[: len(whole) // 2 // 512 * 512])
     with pytest.raises(DataError, match=r"torn\.tar is damaged \(it ends too early"):
-        gather(prepared.blank(), [good, torn], tmp_path / "stock")
-    learner = prepared.blank()
+        gather(prepared.empty_like(), [good, torn], tmp_path / "stock")
+    learner = prepared.empty_like()
     found = gather(learner, [good, torn], tmp_path / "stock", skip_bad=True)
     assert found.known == 1  # the good one was finished before the error
     assert len(found.damaged) == 1
@@ -130,7 +130,7 @@ def test_labels_of_two_kinds_are_refused_before_they_are_mixed(
     np.savez(tmp_path / "text.npz", images=pixels[:20], labels=np.array(labels[:20]))
     np.savez(tmp_path / "whole.npz", images=pixels[:20] // 2, labels=np.arange(20) % 3)
     with pytest.raises(DataError, match=r"whole\.npz.*text and some are numbers"):
-        gather(prepared.blank(), [tmp_path / "text.npz", tmp_path / "whole.npz"], tmp_path / "stock")
+        gather(prepared.empty_like(), [tmp_path / "text.npz", tmp_path / "whole.npz"], tmp_path / "stock")
 
 
 def test_a_method_that_keeps_more_than_sums_is_refused(tmp_path: Path, digits: Digits) -> None:
@@ -165,8 +165,8 @@ class _Dying(Executor):
 def test_a_shard_whose_worker_dies_is_begun_again_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
     with pytest.raises(WorkerError, match=r"a\.tar: its worker ended 2 times"):
-        gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(2))
-    assert gather(prepared.blank(), [path], tmp_path / "stock", executor=_Dying(1)).images == 30
+        gather(prepared.empty_like(), [path], tmp_path / "stock", executor=_Dying(2))
+    assert gather(prepared.empty_like(), [path], tmp_path / "stock", executor=_Dying(1)).images == 30
 
 
 def test_shards_that_are_not_to_blame_do_not_stop_the_others(
@@ -181,9 +181,9 @@ def test_shards_that_are_not_to_blame_do_not_stop_the_others(
 
     monkeypatch.setattr("adagauss.shards.work.write_part", full)
     with pytest.raises(WorkerError, match=r"No space left.*the other shards are kept"):
-        gather(prepared.blank(), paths, tmp_path / "stock", skip_bad=True)
+        gather(prepared.empty_like(), paths, tmp_path / "stock", skip_bad=True)
     monkeypatch.undo()
-    found = gather(prepared.blank(), paths, tmp_path / "stock", executor=_Dying(0))
+    found = gather(prepared.empty_like(), paths, tmp_path / "stock", executor=_Dying(0))
     assert (found.shards, found.known) == (1, 2)
 
 
@@ -191,7 +191,7 @@ def test_many_lost_shards_end_the_command_early(tmp_path: Path, digits: Digits, 
     paths = [packed(tmp_path / f"{row}.tar", samples(digits, range(row, row + 1))) for row in range(MOST_LOST + 2)]
     executor = _Dying(1000)
     with pytest.raises(WorkerError, match=rf"{MOST_LOST} shards failed like this"):
-        gather(prepared.blank(), paths, tmp_path / "stock", executor=executor, most=1)
+        gather(prepared.empty_like(), paths, tmp_path / "stock", executor=executor, most=1)
     assert executor.deaths == 1000 - 2 * MOST_LOST
 
 
@@ -204,7 +204,7 @@ def test_memory_that_is_full_is_a_sentence(
     monkeypatch.setattr("adagauss.shards.work.sum_shard", greedy)
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
     with pytest.raises(WorkerError, match=r"a\.tar: the memory is full"):
-        gather(prepared.blank(), [path], tmp_path / "stock")
+        gather(prepared.empty_like(), [path], tmp_path / "stock")
 
 
 def test_a_machine_that_finds_other_files_says_so(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
@@ -216,7 +216,7 @@ def test_a_machine_that_finds_other_files_says_so(tmp_path: Path, digits: Digits
             return super().submit(fn, *args, **kwargs)
 
     with pytest.raises(WorkerError, match=r"a\.tar: .* finds other files there"):
-        gather(prepared.blank(), [path], tmp_path / "stock", executor=Elsewhere(0))
+        gather(prepared.empty_like(), [path], tmp_path / "stock", executor=Elsewhere(0))
 
 
 def test_a_machine_that_lacks_the_files_does_not_make_them_damaged(
@@ -233,7 +233,7 @@ def test_a_machine_that_lacks_the_files_does_not_make_them_damaged(
                 (tmp_path / "hidden").rename(path)
 
     with pytest.raises(WorkerError, match="cannot read it"):
-        gather(prepared.blank(), [path], tmp_path / "stock", executor=Without(0), skip_bad=True)
+        gather(prepared.empty_like(), [path], tmp_path / "stock", executor=Without(0), skip_bad=True)
 
 
 def test_shards_whose_workers_gave_up_are_handed_out_again(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
@@ -249,7 +249,7 @@ def test_shards_whose_workers_gave_up_are_handed_out_again(tmp_path: Path, digit
             return future
 
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    assert gather(prepared.blank(), [path], tmp_path / "stock", executor=Stopped(0)).images == 30
+    assert gather(prepared.empty_like(), [path], tmp_path / "stock", executor=Stopped(0)).images == 30
 
 
 def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
@@ -261,21 +261,21 @@ def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
     copy.write_bytes(one.read_bytes())
 
     with ThreadPoolExecutor(1) as executor:
-        found = gather(prepared.blank(), [one, copy], tmp_path / "stock", executor=executor, most=2)
+        found = gather(prepared.empty_like(), [one, copy], tmp_path / "stock", executor=executor, most=2)
     assert (found.shards, found.known, found.images) == (1, 1, 30)
 
 
 def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     first = packed(tmp_path / "a.tar", samples(digits, range(30)))
     second = packed(tmp_path / "b.tar", samples(digits, range(30, 60)))
-    gather(prepared.blank(), [first], tmp_path / "stock")
+    gather(prepared.empty_like(), [first], tmp_path / "stock")
     heard: list[str] = []
 
     class Listening(Reporter):
         def message(self, text: str) -> None:
             heard.append(text)
 
-    gather(prepared.blank(), [second], tmp_path / "stock", reporter=Listening())
+    gather(prepared.empty_like(), [second], tmp_path / "stock", reporter=Listening())
     assert "shards of an earlier command (1)" in heard[0]
 
 
@@ -294,7 +294,7 @@ def test_engines_give_what_one_process_gives(
     monkeypatch.setenv("RAY_worker_niceness", "0")  # else Ray lets its workers starve beside other tests
     if engine == "ray":
         pytest.importorskip("ray")
-    paths, learner = mixed(tmp_path / "shards", digits), prepared.blank()
+    paths, learner = mixed(tmp_path / "shards", digits), prepared.empty_like()
     with open_executor(tmp_path, jobs=1, ray="local" if engine == "ray" else None) as executor:
         found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
     assert found.images == NUMBER

@@ -14,8 +14,7 @@ from adagauss.analysis.confusion import confusion_figure
 from adagauss.analysis.plotting import MANY_TICKS, new_figure, number_ticks, save_figure, set_title, shown
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.results import Results, RunResult, protocol_title
+from adagauss.experiments.run import Results, RunFolder, RunResult, protocol_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

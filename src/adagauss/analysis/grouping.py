@@ -8,8 +8,8 @@ from typing import Any
 from adagauss.analysis.studies.variants import DISTILLATIONS, NO_DISTILLATION
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.errors import CheckpointError
-from adagauss.runs.configuration import RunConfig, stored_config
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder, stored_config
 
 TERMS = "representation.terms."
 FOLLOWS = {f"{TERMS}distillation": ("representation.heads",), f"{TERMS}anti_collapse": ("drift.anti_collapse",)}

@@ -15,23 +15,22 @@ from typing import NamedTuple
 import torch
 
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
-from adagauss.classifiers import Classifier, Scorer
 from adagauss.core.config import Requirement, check_requirements
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows
-from adagauss.core.state import State
+from adagauss.core.state import Scorer, State
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
-from adagauss.drift import Drift, Moved
 from adagauss.errors import CheckpointError, ConfigError
+from adagauss.experiments.compare import Spread, markdown
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.metrics import mean
+from adagauss.experiments.run import RunFolder, Stored, real_statistics, stored_config
+from adagauss.experiments.runner import make_stream
 from adagauss.methods import method_info
+from adagauss.parts.classifiers import Classifier
+from adagauss.parts.drift import Drift, Moved
 from adagauss.parts.memory import Memory
-from adagauss.runs.compare import Spread, markdown
-from adagauss.runs.configuration import RunConfig, stored_config
-from adagauss.runs.folder import RunFolder, real_statistics
-from adagauss.runs.metrics import mean
-from adagauss.runs.results import Stored
-from adagauss.runs.runner import make_stream
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

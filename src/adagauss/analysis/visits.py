@@ -16,11 +16,11 @@ from adagauss.core.learner_state import LearnerState
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
-from adagauss.drift import Moved
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
 from adagauss.methods import Method
+from adagauss.parts.drift import Moved
 from adagauss.parts.memory import Memory
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
 from adagauss.utils.runtime import Runtime
 
 

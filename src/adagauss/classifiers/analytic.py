@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.classifiers.base import Classifier
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import solve_ridge, summed_columns
 from adagauss.core.state import Groups, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import DataError
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums.packed import bound_products
 
 ROWS = 4096

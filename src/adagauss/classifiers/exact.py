@@ -15,7 +15,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.random_features import RandomFeatures
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
@@ -24,6 +23,7 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import ConfigError, DataError
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Strength, Weighing
 from adagauss.sums.choice import STRENGTHS, Candidates
 from adagauss.sums.memory import check_fits

@@ -11,13 +11,13 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from adagauss.backbones import Network
-from adagauss.classifiers.base import Classifier
 from adagauss.classifiers.taking import take_in, take_out
 from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
+from adagauss.parts.classifiers import Classifier
 from adagauss.sums import Discriminant, GroupSums, Linear
 from adagauss.sums.linear import unit_deviation
 from adagauss.sums.memory import check_groups_fit

@@ -6,12 +6,11 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from adagauss.classifiers.base import MemoryClassifier
-from adagauss.classifiers.linear import LinearClassifier, LinearScorer
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import mean_diagonal, solve_ridge
 from adagauss.core.task import FitContext
+from adagauss.parts.classifiers import LinearClassifier, LinearScorer, MemoryClassifier
 
 
 def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:

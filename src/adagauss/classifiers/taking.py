@@ -57,7 +57,7 @@ def take_in(
     order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
     judges[order[:judged]] = True
     processes = now.runtime.processes
-    own = sums if processes.alone else sums.blank(classes)
+    own = sums if processes.alone else sums.empty_like(classes)
     waiting = [torch.zeros(0, 2 if flips else 1, sums.width, device=now.runtime.device)]
     for rows, views in now.blocks(flips, divided=True):
         targets, chosen = columns[now.data.targets[rows]], judges[rows]

@@ -17,7 +17,7 @@ from adagauss.utils.progress import escape_control_chars
 if TYPE_CHECKING:
     from adagauss.analysis.studies import Drawn, Study
     from adagauss.data.dataset import Dataset, ReadOptions
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
     from adagauss.utils.progress import Reporter
 
 EXAMPLES = """**Examples:**
@@ -65,7 +65,7 @@ def analyse(
     from adagauss.analysis.studies import analyse as draw
     from adagauss.analysis.studies import find_study, studies
     from adagauss.analysis.studies.draw import chosen_studies
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
 
     if listed:
         _list(list(studies().values()))
@@ -91,7 +91,7 @@ def _data(
     """The runs' data if something must be measured from it, or why it cannot be read."""
     from adagauss.analysis.measured import kept_quantities
     from adagauss.data.dataset import load_dataset
-    from adagauss.runs import stored_config
+    from adagauss.experiments.run import stored_config
 
     wanted = {quantity for study in chosen for quantity in study.needs}
     if all(wanted <= kept_quantities(folder) for folder in folders):

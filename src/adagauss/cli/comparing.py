@@ -86,8 +86,8 @@ def compare(
     from adagauss.analysis.plotting import save_figure
     from adagauss.cli.drawing import drawing
     from adagauss.cli.tables import MEANING, comparison_table
-    from adagauss.runs import compare as comparison
-    from adagauss.runs.grid import run_grid
+    from adagauss.experiments import compare as comparison
+    from adagauss.experiments.grid import run_grid
     from adagauss.utils.files import write_atomically
     from adagauss.utils.runtime import RuntimeConfig
 

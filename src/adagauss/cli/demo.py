@@ -32,7 +32,9 @@ def demo(
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
-    from adagauss.runs import RunFolder, RunResult, make_config, run
+    from adagauss.experiments.config import make_config
+    from adagauss.experiments.run import RunFolder, RunResult
+    from adagauss.experiments.runner import run
 
     dataset = load_dataset("digits")
     stream = StreamConfig(dataset="digits", tasks=5)

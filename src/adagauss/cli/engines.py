@@ -30,7 +30,7 @@ def engine(
     out: Path, jobs: int | None, ray: str | None, slurm: str | None, dask: str | None, device: str = "auto"
 ) -> Iterator[Executor | None]:
     """The executor that the options ask for, or None."""
-    from adagauss.runs.executors import open_executor
+    from adagauss.experiments.executors import open_executor
 
     gpus = int(device.startswith("cuda"))
     with open_executor(out, jobs=jobs, ray=ray, slurm=slurm, dask=dask, gpus=gpus) as executor:

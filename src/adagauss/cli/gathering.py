@@ -129,7 +129,7 @@ def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> M
                 f"{folder} holds shards for a model with other settings: give those, or delete the folder"
             )
         return opened
-    classifier = fresh.partial_fit(*first_pictures(shards)).blank()
+    classifier = fresh.partial_fit(*first_pictures(shards)).empty_like()
     parameters = json_ready(classifier.parameters())
     classifier.learner_.save(folder / FEATURES, about={"estimator": parameters})
     return classifier

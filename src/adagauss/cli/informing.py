@@ -41,7 +41,7 @@ def info(
     classifier = open_model(model, quiet=True)
     if settings:
         from adagauss.cli.listing import show_settings
-        from adagauss.runs import RunFolder
+        from adagauss.experiments.run import RunFolder
 
         origins = RunFolder(model).origins if model.is_dir() else {}
         show_settings(f"settings of {escape_control_chars(model)}", classifier.learner_.method, origins)
@@ -83,7 +83,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
 def _chosen(classifier: Model, path: Path) -> str:
     """What was asked for: the method, in a run or a model, or an effort that chooses one."""
     if path.is_dir():
-        from adagauss.runs import RunFolder
+        from adagauss.experiments.run import RunFolder
 
         return str(RunFolder(path).config.get("method_name"))
     return classifier.method or f"effort {classifier.effort}"

@@ -75,9 +75,9 @@ def method_lines() -> list[str]:
 
 def _show_method(name: str, preset: str | None, protocol: str | None, dataset: str | None) -> None:
     from adagauss.data.stream import StreamConfig
+    from adagauss.experiments.config import make_config
+    from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.methods import method_info, resolve_method
-    from adagauss.runs import make_config
-    from adagauss.runs.protocols import protocol as protocol_by_name
 
     if protocol and dataset:
         raise ConfigError("--dataset and --protocol both choose the tasks: give only one of them")
@@ -126,7 +126,7 @@ def protocols() -> None:
 
     Each also exists as NAME-cpu, small enough for two CPU cores; those from scratch also as NAME-few, 2 classes a task.
     """
-    from adagauss.runs.protocols import PROTOCOLS
+    from adagauss.experiments.protocols import PROTOCOLS
 
     rows = []
     for name, chosen in PROTOCOLS.items():

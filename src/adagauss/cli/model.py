@@ -25,7 +25,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Mo
     """The classifier in a file, or the newest one of a run folder."""
     check_model(path)
     from adagauss.cli.classifier import Model  # torch takes seconds: what is wrong with the path is said before
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
 
     model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
     model.skip_bad, model.verbose = skip_bad, not quiet

@@ -13,7 +13,7 @@ from adagauss.errors import ConfigError
 if TYPE_CHECKING:
     from adagauss.data.dataset import ReadOptions
     from adagauss.data.stream import StreamConfig
-    from adagauss.runs.protocols import Protocol
+    from adagauss.experiments.protocols import Protocol
     from adagauss.utils.progress import Reporter
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
@@ -127,7 +127,7 @@ def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None
 def chosen_stream(context: typer.Context) -> tuple[Protocol | None, StreamConfig]:
     """The protocol that was named, if any, and the tasks: its own, or those that the options choose."""
     from adagauss.data.stream import StreamConfig
-    from adagauss.runs.protocols import protocol
+    from adagauss.experiments.protocols import protocol
 
     names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
     refuse_beside_protocol(context, names)

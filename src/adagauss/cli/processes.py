@@ -17,7 +17,8 @@ from adagauss.utils.process import keep_freed_memory
 if TYPE_CHECKING:
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
-    from adagauss.runs import RunConfig, RunResult
+    from adagauss.experiments.config import RunConfig
+    from adagauss.experiments.run import RunResult
 
 Devices = Annotated[
     int,
@@ -57,7 +58,7 @@ class Order:
 def run_together(layout: Layout, order: Order) -> RunResult | None:
     """Run in all processes; None where another process tells the result."""
     from adagauss.distributed.launch import first_here, launch
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
 
     launch(_run, layout, order.config.runtime, order)
     return RunFolder(order.out).result() if first_here() else None
@@ -66,7 +67,7 @@ def run_together(layout: Layout, order: Order) -> RunResult | None:
 def _run(processes: Processes, order: Order) -> None:
     """What each process does; it reads its own data."""
     from adagauss import cli
-    from adagauss.runs import run
+    from adagauss.experiments.runner import run
 
     keep_freed_memory()
     warnings.showwarning = cli.warn

@@ -22,8 +22,8 @@ from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
+    from adagauss.experiments.config import RunConfig
     from adagauss.methods import Method
-    from adagauss.runs import RunConfig
 
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
@@ -58,8 +58,8 @@ def replay(
     from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
-    from adagauss.drift import NoDrift
-    from adagauss.runs import RunFolder
+    from adagauss.experiments.run import RunFolder
+    from adagauss.parts.drift import NoDrift
 
     reporter = make_reporter(quiet)
     config = _common_config(runs)
@@ -78,7 +78,7 @@ def replay(
 
 
 def _common_config(runs: list[Path]) -> RunConfig:
-    from adagauss.runs import RunFolder, stored_config
+    from adagauss.experiments.run import RunFolder, stored_config
 
     configs = [stored_config(RunFolder(path)) for path in runs]
     others = [path for path, config in zip(runs, configs, strict=True) if config.digest() != configs[0].digest()]
@@ -89,7 +89,7 @@ def _common_config(runs: list[Path]) -> RunConfig:
 
 def _like(name: str, config: RunConfig) -> Method:
     """The run's method with memory, drift and classifier of another method, as set on this dataset."""
-    from adagauss.runs import make_config
+    from adagauss.experiments.config import make_config
 
     other = make_config(name, config.stream).method
     parts = {"memory": other.memory, "drift": other.drift, "classifier": other.classifier}

@@ -35,7 +35,7 @@ from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset, ReadOptions
-    from adagauss.runs import RunConfig
+    from adagauss.experiments.config import RunConfig
     from adagauss.utils.progress import Reporter
 
 STREAM_OPTIONS = (
@@ -144,9 +144,9 @@ def run(
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here
-    from adagauss.runs import RunFolder
-    from adagauss.runs import run as run_benchmark
-    from adagauss.runs.log import RunLog
+    from adagauss.experiments.logs import RunLog
+    from adagauss.experiments.run import RunFolder
+    from adagauss.experiments.runner import run as run_benchmark
 
     first = devices * nodes == 1 or first_here()
     quiet = quiet or not first
@@ -185,9 +185,10 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
     """The configuration given by the options, or that of the run folder if it is only resumed; and its dataset."""
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
-    from adagauss.runs import RunFolder, make_config, stored_config
-    from adagauss.runs.protocols import protocol as protocol_by_name
-    from adagauss.runs.runner import make_stream
+    from adagauss.experiments.config import make_config
+    from adagauss.experiments.protocols import protocol as protocol_by_name
+    from adagauss.experiments.run import RunFolder, stored_config
+    from adagauss.experiments.runner import make_stream
     from adagauss.utils.runtime import Runtime, RuntimeConfig
 
     given = context.params

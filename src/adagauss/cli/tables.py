@@ -8,8 +8,8 @@ from rich.table import Table
 from adagauss.analysis.replay import Replay, mean_log_det
 from adagauss.analysis.replay import summarise as summarise_replays
 from adagauss.cli import terminal
-from adagauss.runs.compare import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, Rows, summarise
-from adagauss.runs.results import Results, RunResult, protocol_title
+from adagauss.experiments.compare import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, Rows, summarise
+from adagauss.experiments.run import Results, RunResult, protocol_title
 
 SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 """Columns that fit into a narrow terminal; the files contain all columns."""

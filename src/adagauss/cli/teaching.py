@@ -109,7 +109,7 @@ def _opened(context: typer.Context, model: Path, begun: bool) -> Model:
         return open_model(model, **reading)
     if given["like"] is not None:
         _refuse(context, SETTING, f"a model like {given['like']} has its settings: leave --{{}} out")
-        return open_model(given["like"], **reading).blank()
+        return open_model(given["like"], **reading).empty_like()
     return Model(
         # The default by its name, so that the file tells it.
         given["method"] or (default_method() if given["effort"] == "good" else None),

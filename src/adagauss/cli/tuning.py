@@ -99,10 +99,9 @@ def tune(
     import yaml
 
     from adagauss.data.dataset import load_dataset
-    from adagauss.runs.ranges import Range
-    from adagauss.runs.rehearsal import Rehearsal
-    from adagauss.runs.tuning import UNFINISHED, Search
-    from adagauss.runs.tuning import tune as search_settings
+    from adagauss.experiments.runner import ValidationSplit
+    from adagauss.experiments.tune import UNFINISHED, Range, Search
+    from adagauss.experiments.tune import tune as search_settings
     from adagauss.utils.files import write_atomically
     from adagauss.utils.runtime import RuntimeConfig
 
@@ -111,7 +110,7 @@ def tune(
     search = Search(
         method,
         tuple(Range.parse(text) for text in ranges or ()),
-        Rehearsal(stream, first_tasks, held_out, seed),
+        ValidationSplit(stream, first_tasks, held_out, seed),
         preset=preset,
         settings=parse_settings(settings),
         epochs=epochs,

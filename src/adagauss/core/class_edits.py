@@ -110,7 +110,7 @@ def renamed(known: LearnerState, old: Label, new: Label) -> LearnerState:
     return LearnerState(known.network, memory, known.states, tasks).eval()
 
 
-def blank(method: Method, known: LearnerState, runtime: Runtime) -> LearnerState:
+def empty_like(method: Method, known: LearnerState, runtime: Runtime) -> LearnerState:
     """The features, without any class: nothing that any class left beside the network."""
     check_still(method)
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()

@@ -152,7 +152,7 @@ class Part(Config):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if "kind" in cls.__dict__ and cls.kind:
-            Part._registry.setdefault(cls.role, Registry(cls.role)).register(cls.kind, cls, by=cls)
+            Part._registry.setdefault(cls.role, Registry(cls.role, "adagauss.methods")).register(cls.kind, cls, by=cls)
 
     @staticmethod
     def kinds(role: str) -> dict[str, type[Part]]:

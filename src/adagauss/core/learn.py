@@ -17,10 +17,10 @@ from torch import Tensor
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.core.calibration import ClassSummary, Trial
 from adagauss.core.class_edits import (
-    blank,
     check_alike,
     check_known,
     check_still,
+    empty_like,
     forgotten,
     joined,
     merged,
@@ -43,10 +43,10 @@ from adagauss.data.images import (
     merge_pixel_ranges,
     update_pixel_range,
 )
-from adagauss.drift.health import collapse_warning
 from adagauss.errors import CheckpointError, DataError
 from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
+from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
 from adagauss.utils.runtime import Runtime
 
@@ -276,13 +276,13 @@ class Learner:
         if part.scale is not None:
             self.scale = merge_pixel_ranges(self.scale, part.scale)
 
-    def blank(self) -> Learner:
+    def empty_like(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
         if not self.tasks:
             raise DataError("there are no features yet: they are prepared or trained with the first task")
         other = copy.copy(self)
         other.about = {}
-        other._change(lambda before: blank(self.method, before, self.runtime))
+        other._change(lambda before: empty_like(self.method, before, self.runtime))
         return other
 
     def _change(self, change: Callable[[LearnerState], LearnerState]) -> None:

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from adagauss.backbones import BackboneConfig, Extractor, Network, build_extractor
-from adagauss.classifiers import Scorer
 from adagauss.core import linalg
 from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.state import State
+from adagauss.core.state import Scorer, State
 from adagauss.core.task import extract_features
 from adagauss.data.images import Images, Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError

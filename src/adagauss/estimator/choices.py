@@ -25,8 +25,6 @@ from adagauss.utils.progress import Reporter, reporter_for
 
 PRETRAINED = "efficientnet_lite0"
 Settings = Mapping[str, Any]
-SMALL_NETWORK: Settings = {"backbone.name": "resnet_thin", "backbone.input_size": 32}
-"""A network that a CPU trains in minutes; what it does not see in small images, the features beside it may."""
 
 
 def default_method() -> str:
@@ -77,14 +75,10 @@ class Words:
                 f"effort={self.effort!r} chooses the method itself: leave method, preset and backbone out, or effort"
             )
         layers = trait_layers([Trait.PHOTOGRAPHS]) if photographs else []
-        found = {
+        return {
             title: self._method(name or self.method or default_method(), [*layers, Layer("effort", settings)])
             for title, (name, settings) in meant[self.effort].items()
         }
-        if self.effort == "best" and not self.settings:  # settings are those of the usual method
-            traits = [Trait.FEW_IMAGES, Trait.PHOTOGRAPHS if photographs else Trait.GREY]
-            found["a network trained beside it"] = trained_beside(found["the usual method"], trait_layers(traits))
-        return found
 
     def _method(self, name: str, layers: list[Layer]) -> Method:
         if not isinstance(self.settings, Mapping | None):
@@ -97,15 +91,6 @@ class Words:
         if epochs is not None and not method.trains:
             raise ConfigError(f"the method {name!r} trains nothing: leave epochs out")
         return method
-
-
-def trained_beside(usual: Method, layers: list[Layer]) -> Method:
-    """AdaGauss+ with a small network beside the features and the classifier of ``usual``, which stand still."""
-    method = make_method("adagauss-still", None, SMALL_NETWORK, layers)
-    return method.with_changes(
-        backbone=method.backbone.with_changes(companion=usual.backbone),
-        classifier=method.classifier.with_changes(still=usual.classifier),
-    )
 
 
 def told_apart(images: ImagesLike) -> tuple[ImagesLike, bool]:

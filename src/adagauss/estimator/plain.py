@@ -147,10 +147,10 @@ class PlainClassifier:
         learner.merge(other.learner_)
         return self
 
-    def blank(self) -> Self:
+    def empty_like(self) -> Self:
         """Another classifier with the same features that knows no class: to be taught elsewhere, and merged."""
         other = type(self)(**self.parameters())
-        other.learner_ = self._fitted().blank()
+        other.learner_ = self._fitted().empty_like()
         return other
 
     def score(

@@ -1,1 +1,1 @@
-"""Configurations, protocols, runs and the reproduction of the paper."""
+"""Run a method on a stream of tasks: configuration, run folders, metrics, comparisons, tuning."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from adagauss.errors import unknown_name
-from adagauss.runs.protocols import Protocol, protocol
+from adagauss.experiments.protocols import Protocol, protocol
 
 Settings = Mapping[str, Any]
 Size = Literal["paper", "cpu"]
@@ -26,7 +26,7 @@ class Scale:
     seeds: tuple[int, ...]
     """Seeds of a row, unless a benchmark takes fewer."""
     recipe: str
-    """Recipe of all methods, see `adagauss.runs.grid`."""
+    """Recipe of all methods, see `adagauss.experiments.grid`."""
     find: Callable[[str], Protocol]
     """The protocol of a benchmark at this scale, by the benchmark's name in the paper."""
     note: str

@@ -32,13 +32,19 @@ from adagauss.analysis.studies.draw import analyse
 from adagauss.analysis.studies.provenance import sign
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
 from adagauss.backbones.registry import backbone_info
-from adagauss.classifiers import Scorer
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
+from adagauss.core.state import Scorer
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
+from adagauss.experiments.cells import Cell as RunSpec
+from adagauss.experiments.cells import Outcome as RunOutcome
+from adagauss.experiments.compare import FORMATS, Spread, markdown
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.environment import ENVIRONMENT, code_name
+from adagauss.experiments.grid import recipe_of
 from adagauss.experiments.paper import (
     BEYOND,
     SCALES,
@@ -50,18 +56,11 @@ from adagauss.experiments.paper import (
     TableValue,
     Value,
 )
+from adagauss.experiments.published import paper_row
+from adagauss.experiments.run import METRICS_FILE, InUseError, RunFolder, RunResult, stored_config
+from adagauss.experiments.runner import make_stream
+from adagauss.experiments.scheduling import run_cells
 from adagauss.methods import Method
-from adagauss.runs.cells import Cell as RunSpec
-from adagauss.runs.cells import Outcome as RunOutcome
-from adagauss.runs.compare import FORMATS, Spread, markdown
-from adagauss.runs.configuration import RunConfig, make_config, stored_config
-from adagauss.runs.environment import ENVIRONMENT, code_name
-from adagauss.runs.folder import METRICS_FILE, InUseError, RunFolder
-from adagauss.runs.grid import recipe_of
-from adagauss.runs.published import paper_row
-from adagauss.runs.results import RunResult
-from adagauss.runs.runner import make_stream
-from adagauss.runs.scheduling import run_cells
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter

@@ -14,11 +14,11 @@ from __future__ import annotations
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.analytic import Analytic
 from adagauss.core.train import Recipe
-from adagauss.drift import NoDrift
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
-from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import CrossEntropy
 
 
 @register_method(

@@ -10,14 +10,14 @@ from pydantic import Field, model_validator
 
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
-from adagauss.classifiers import Classifier
 from adagauss.core.calibration import Holdout
 from adagauss.core.config import Config, Layer, Part, Requirement, Resolved, check_requirements, part_of, resolve
 from adagauss.data.augment import Augmentation
-from adagauss.drift import Drift
 from adagauss.errors import unknown_name
+from adagauss.parts.classifiers import Classifier
+from adagauss.parts.drift import Drift
 from adagauss.parts.memory import Memory
-from adagauss.representation import NoReparameterisation, Representation, Term
+from adagauss.parts.representation import NoReparameterisation, Representation, Term
 from adagauss.utils.registry import Registry
 
 COMPOSITION, USER = "method", "settings"
@@ -82,7 +82,6 @@ class Method(Config):
         found = {
             Requirement.NON_NEGATIVE: rectified,
             Requirement.FROZEN_FEATURES: still,
-            Requirement.COMPANION: self.backbone.companion is not None,
         }
         return frozenset(need for need, is_there in found.items() if is_there)
 

@@ -13,23 +13,281 @@
 Settings are those for CIFAR-100, where the published code pads whole images before the resized crop (here: a shifted
 window is cropped). On ImageNet-Subset later tasks train the backbone at 1e-5 in the published code, and at 1e-4 like
 the outputs here.
+
+
+EFCPP EFC++ (2025): EFC in two phases: first the backbone is trained, then the outputs are balanced.
+
+    for task t = 1 … T:
+        t = 1: as EFC                                                             representation
+        t > 1: L_CE(new classes) + Δᵀ(λE + ηI)Δ; old outputs stay as they are     representation
+        t > 1: μ_c ← μ_c + EFM-weighted mean drift, for every old class c         drift
+        for every new class c: μ_c, Σ_c, n_c of its augmented images              memory
+        t > 1: all outputs trained on task t and n_c draws of every old class     classifier
+        predict the largest of all outputs                                        classifier
+        E = mean of Wᵀ(diag p − ppᵀ)W over task t, W re-balanced                  representation (finish)
+
+The re-balanced outputs are stored in the network: the next task starts from them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import LearnedHead
-from adagauss.core.train import Recipe
+from adagauss.core.config import SECOND_OUTPUT, Requirement
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import SharedState, State, as_state
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, Sampler, batch_bounds, train
 from adagauss.data.augment import Augmentation
-from adagauss.drift.efc import EFC
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.classifiers import HeadObjective, LearnedHead, LinearClassifier, LinearScorer
+from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
-from adagauss.representation import Representation, Rotations
-from adagauss.representation.terms import CrossEntropy
-from adagauss.representation.terms.efm import FeatureMatrix
-from adagauss.representation.terms.pr_ace import PrototypeRehearsal
+from adagauss.parts.representation import LiveTerm, Representation, Rotations, Step, Term
+from adagauss.parts.terms import CrossEntropy
+
+
+def feature_matrix(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """E = mean_x Wᵀ(diag p − ppᵀ)W, p = softmax(Wf(x) + b): how outputs react to a change of the features.
+
+    It equals mean_x Σ_c p_c g_c g_cᵀ with g_c = Wᵀ(e_c − p), the gradient of log p_c; averaging p and ppᵀ over the
+    images before multiplying by W leaves one C × C matrix to compute.
+    """
+    weight = weight.double()
+    p = torch.softmax(features.double() @ weight.T + bias.double(), dim=1)
+    spread = torch.diag(p.mean(0)) - p.T @ p / len(p)
+    return weight.T @ spread @ weight
+
+
+class FeatureMatrix(Term):
+    """mean_x Δᵀ(λE + ηI)Δ with Δ = F_t(x) − F_{t−1}(x) and E from the end of the previous task.
+
+    E is measured on the current images at the very end of a task, so with the outputs used for prediction. During a
+    task other parts may read the previous E as ``feature_matrix``.
+    """
+
+    kind = "feature_matrix"
+    importance: NonNegativeFloat = 10.0
+    """λ."""
+    damping: NonNegativeFloat = 0.1
+    """η."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
+
+    @property
+    def provides(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.FEATURE_MATRIX})
+
+    def empty_state(self) -> MeasuredMatrix:
+        return MeasuredMatrix()
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _InMetric(self, as_state(before, MeasuredMatrix))
+
+    def shares(self, before: State) -> dict[str, Tensor]:
+        return {"feature_matrix": before.matrix} if isinstance(before, MeasuredMatrix) else {}
+
+
+class MeasuredMatrix(SharedState):
+    """E as it was measured at the end of a task, over all outputs there were then."""
+
+    axes: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
+    contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
+
+    def __init__(self, matrix: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("matrix", torch.zeros(0, 0) if matrix is None else matrix)
+        self.matrix: Tensor
+
+
+class _InMetric(LiveTerm):
+    """The penalty in the metric of the previous E; none in the first task."""
+
+    def __init__(self, part: FeatureMatrix, before: MeasuredMatrix | None) -> None:
+        super().__init__()
+        self.metric: Tensor | None = None
+        if before is not None:
+            identity = torch.eye(len(before.matrix), device=before.matrix.device)
+            self.metric = part.importance * before.matrix + part.damping * identity
+
+    def forward(self, step: Step) -> Tensor | None:
+        if self.metric is None:
+            return None
+        delta = step.features - step.previous_features
+        return ((delta @ self.metric.to(delta)) * delta).sum(1).mean()
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> MeasuredMatrix:
+        return MeasuredMatrix(feature_matrix(now.features(0), *now.network.head.class_parameters()).float())
+
+
+class PrototypeRehearsal(Term):
+    """Cross-entropy over all classes, on as many samples as the batch has, old and new in proportion to their classes.
+
+    Old classes are draws of N(μ_c, Σ_c + εI), given only to the outputs: no gradient reaches the backbone. New classes
+    are images of the previous batch, forwarded again. The first batch of an epoch has no previous batch and uses only
+    prototypes (published code: only the first batch of a task; but resuming at an epoch must not change the result).
+    """
+
+    kind = "pr_ace"
+    jitter: NonNegativeFloat = 1e-5
+    """ε."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS})
+
+    @property
+    def why_no_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm.without_effect()
+
+
+class _Rehearsal(LiveTerm):
+    """Draws of the old classes and images of the previous batch."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self._last: Step | None = None
+
+    def begin_epoch(self) -> None:
+        self._last = None
+
+    def forward(self, step: Step) -> Tensor:
+        old, new, size = len(step.memory), len(step.now.classes), len(step.targets)
+        wanted = min(round(size * new / (old + new)), size - 1)
+        last, self._last = self._last, replace(step)  # a copy, which does not keep the features alive
+        fresh = _real(last, wanted) if last is not None else None
+        count = size - (len(fresh.targets) if fresh is not None else 0)
+        # Labels cycle through the old classes from a random start: as balanced as possible.
+        start = int(torch.randint(old, (1,), generator=step.generator))
+        labels = (torch.arange(count) + start) % old
+        features = self.sampler.draw(labels, step.generator)
+        targets = labels.to(features.device)
+        if fresh is not None:
+            features = torch.cat([features, fresh.features])
+            targets = torch.cat([targets, fresh.targets + old])
+        return F.cross_entropy(step.now.network.head.seen(features), targets)
+
+
+def _real(step: Step, wanted: int) -> Step | None:
+    """Up to ``wanted`` images of an earlier batch that have a class label, not an auxiliary one."""
+    chosen = torch.nonzero(step.targets < len(step.now.classes)).flatten()[:wanted]
+    return step.only(chosen) if len(chosen) else None
+
+
+def metric_weights(means: Tensor, points: Tensor, matrix: Tensor, sigma: float) -> Tensor:
+    """(C, N) weights exp(s_ci / 2σ²), each row summing to 1.
+
+    s_ci = −(x_i − μ_c)ᵀE(x_i − μ_c), scaled to 0..1 over the whole matrix; expanding the square keeps memory at C·N.
+    """
+    mapped = points @ matrix
+    distances = (mapped * points).sum(1) - 2 * means @ mapped.T + ((means @ matrix) * means).sum(1, keepdim=True)
+    spread = (distances.max() - distances.min()).clamp_min(torch.finfo(distances.dtype).tiny)
+    return torch.softmax((distances.max() - distances) / spread / (2 * sigma**2), dim=1)
+
+
+class EFC(Drift):
+    """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a kernel in the metric of the Empirical Feature Matrix.
+
+    The matrix was measured at the end of the previous task; the term ``feature_matrix`` of the representation stores
+    and shares it. Covariances are unchanged.
+    """
+
+    kind = "efc"
+    sigma: PositiveFloat = 0.2
+    views: PositiveInt = 1
+    """Number of augmented copies of the task."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.FEATURE_MATRIX})
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        old, new = old.double(), new.double()
+        weights = metric_weights(memory.means, old, now.shared["feature_matrix"].double(), self.sigma)
+        return memory.with_statistics(memory.means + weights @ (new - old), None)
+
+
+class Rebalanced(LinearClassifier):
+    """All outputs, trained on features of the current images and, per old class, as many draws as it had images.
+
+    The classifier comes after drift and memory, so the draws come from Gaussians that have followed the extractor. The
+    trained outputs are written back into the network: the next task starts and distils from them, and what a term
+    measures at the end of the task (EFC's feature matrix) is measured with them. The first task needs no balancing.
+    """
+
+    kind = "rebalanced"
+    cheap = False
+    changes_network = True
+    recipe: Recipe = Field(
+        default_factory=lambda: Recipe(
+            epochs=50, batch_size=256, learning_rate=1e-3, schedule="constant", drop_last=False
+        )
+    )
+    views: PositiveInt = 4
+    """Augmented copies of the task; each epoch uses one of them, chosen at random."""
+    jitter: NonNegativeFloat = 1e-5
+    """ε of N(μ_c, Σ_c + εI)."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
+
+    @property
+    def why_no_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
+        head = now.network.head
+        new = set(now.classes)
+        old = memory.select([label for label in memory.labels if label not in new])
+        if len(old):
+            weight, bias = head.class_parameters()
+            with now.runtime.seeded(now.name, "re-balancing"):  # the layer draws weights, which are replaced
+                layer = nn.Linear(head.features, head.classes, head.bias).to(weight)
+            layer.load_state_dict({"weight": weight, "bias": bias} if head.bias else {"weight": weight})
+            batches = _Mixture(old, now, self)
+            train(HeadObjective(layer), batches, self.recipe, now.runtime, f"{now.name}: re-balancing")
+            head.set_class_parameters(layer.weight, layer.bias)
+        return LinearScorer(*head.class_parameters())
+
+
+class _Mixture:
+    """Shuffled batches of one augmented copy of the task and fresh draws of the old classes."""
+
+    def __init__(self, old: ClassGaussians, now: CurrentTask, part: Rebalanced) -> None:
+        self.now = now
+        self.views = part.views
+        self.sampler = Sampler(old, part.jitter)
+        self.drawn = torch.arange(len(old)).repeat_interleave(old.counts.cpu())
+        self.targets = torch.cat([self.drawn.to(now.targets.device), now.targets + len(old)])
+        self.bounds = batch_bounds(len(self.targets), part.recipe.batch_size, part.recipe.drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        view = int(torch.randint(self.views, (1,), generator=generator))
+        features = torch.cat([self.sampler.draw(self.drawn, generator), self.now.features(view)])
+        order = torch.randperm(len(features), generator=generator).to(features.device)
+        for start, stop in self.bounds:
+            chosen = order[start:stop]
+            yield features[chosen], self.targets[chosen]
+
 
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"augmentation.resized_crop": False},
@@ -84,3 +342,19 @@ def efc() -> Method:
         drift=EFC(sigma=0.2),
         classifier=LearnedHead(),
     )
+
+
+@register_method(
+    "efc++",
+    title="EFC++",
+    family="drift compensation",
+    stores="mean, covariance and count of each class, outputs of each task, one feature matrix",
+    paper="Magistri et al., 2025, arXiv 2503.10439",
+    datasets=DATASETS,
+)
+def efcpp() -> Method:
+    """EFC without rehearsal during training, and with re-balancing after it."""
+    method = efc()
+    terms = {name: term for name, term in method.representation.terms.items() if name != "pr_ace"}
+    representation = method.representation.with_changes(terms=terms, train_old_heads=False)
+    return method.with_changes(representation=representation, classifier=Rebalanced())

@@ -14,17 +14,217 @@ PyCIL also penalises the old outputs, which are fixed here.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import LearnedHead
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from adagauss.backbones import BackboneConfig, Extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import SharedState, State, as_state
+from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import Recipe
-from adagauss.drift import NoDrift
+from adagauss.distributed.processes import Processes, Sharding
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.classifiers import LearnedHead
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
-from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy
-from adagauss.representation.terms.ewc import ElasticWeights
+from adagauss.parts.representation import LiveTerm, Representation, Step, Term
+from adagauss.parts.terms import CrossEntropy, seen_targets
+
+Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
+"""Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""
+
+GRADIENT_NUMBERS = 1 << 26
+"""Limit for the numbers in per-image gradients: it bounds the memory to 256 MB for any network."""
+
+
+def fisher_diagonal(
+    loss: Loss,
+    parameters: Mapping[str, Tensor],
+    batches: Iterable[tuple[Tensor, Tensor]],
+    per_image: bool = True,
+    processes: Processes | None = None,
+) -> dict[str, Tensor]:
+    """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)², the mean over images of squared gradients.
+
+    Without ``per_image``, the squared gradient of the batch mean replaces the squared gradients of its images, weighted
+    by the batch size. Near a minimum the gradients of images cancel, so that this is smaller by a factor of about the
+    batch size: the weight of a penalty depends on this choice.
+
+    Several ``processes`` each give their share of every batch, and get the F of all.
+    """
+    processes = processes or Processes()
+    points = {name: parameter.detach() for name, parameter in parameters.items()}
+    at_once = max(1, GRADIENT_NUMBERS // max(1, sum(point.numel() for point in points.values())))
+
+    def of_one(point: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
+        return loss(point, image.unsqueeze(0), label.unsqueeze(0))
+
+    per_image_gradients = vmap(grad(of_one), in_dims=(None, 0, 0))
+    batch_gradient = grad(loss)
+    sums = {name: torch.zeros_like(point, memory_format=torch.contiguous_format) for name, point in points.items()}
+    total = 0
+    for images, labels in batches:
+        number = int(processes.sum_(torch.tensor(len(images), device=images.device)))
+        total += number
+        if not per_image:
+            share = len(images) / number
+            for name, gradient in batch_gradient(points, images, labels).items():
+                mean = processes.sum_(share * gradient.detach() if share else torch.zeros_like(gradient))
+                sums[name] += number * mean.square()
+            continue
+        if not len(images):  # this process has no share of a small batch
+            continue
+        for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
+            for name, gradients in per_image_gradients(points, some, theirs).items():
+                sums[name] += gradients.detach().square().sum(0)
+    if per_image:
+        sums = {name: processes.sum_(value) for name, value in sums.items()}
+    return {name: value / max(1, total) for name, value in sums.items()}
+
+
+def quadratic_penalty(
+    parameters: Mapping[str, Tensor], anchors: Mapping[str, Tensor], importance: Mapping[str, Tensor]
+) -> Tensor:
+    """½ Σ_i F_i (θ_i − θ*_i)² over the parameters that have an importance."""
+    parts = [(weight * (parameters[name] - anchors[name]).square()).sum() for name, weight in importance.items()]
+    return torch.stack(parts).sum() / 2
+
+
+class ElasticWeights(Term):
+    """(λ/2) Σ_i F_i (θ_i − θ*_i)² over the extractor's weights; ``weight`` is λ.
+
+    θ* are the weights of the network before the task, F the diagonal Fisher information after it, merged over tasks. F
+    is measured with the network in evaluation mode, so that images do not interact in batch norm and its statistics do
+    not change. By default it is the Fisher information by its definition: the mean over images of squared gradients of
+    log p(y|x) under the current task's outputs, y drawn from p(·|x).
+    """
+
+    kind = "ewc"
+    weight: NonNegativeFloat = 40.0
+    gradients: Literal["image", "batch"] = "image"
+    """Square the gradient of every image, or of every batch mean (smaller by a factor of about ``batch_size``)."""
+    labels: Literal["sampled", "true", "predicted"] = "sampled"
+    """y drawn from the network (Fisher), the image's own class (empirical Fisher), or the likeliest class."""
+    over: Literal["current", "seen"] = "current"
+    """Outputs over which p(y|x) is defined."""
+    old_share: Annotated[float, Field(ge=0, le=1)] | None = 0.5
+    """α of F ← αF + (1 − α)F_new; None: the share of classes that were learned earlier."""
+    limit: PositiveFloat | None = None
+    """Largest entry of F_new."""
+    batch_size: PositiveInt = 128
+    images: PositiveInt | None = None
+    """Measure F on about this many randomly drawn images; None: on all images of the task."""
+
+    def empty_state(self) -> Importance:
+        return Importance()
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _Elastic(self, as_state(before, Importance)) if self.weight else LiveTerm.without_effect()
+
+    def measure(self, now: CurrentTask) -> dict[str, Tensor]:
+        """F of the current task by parameter name of the extractor."""
+        extractor = now.network.extractor
+
+        def loss(parameters: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
+            features: Tensor = functional_call(extractor, parameters, (images,))
+            return F.cross_entropy(self._logits(now, features), labels)
+
+        was_training = extractor.training
+        extractor.eval()
+        parameters = dict(extractor.named_parameters())
+        values = fisher_diagonal(loss, parameters, self._batches(now), self.gradients == "image", now.runtime.processes)
+        extractor.train(was_training)
+        return values if self.limit is None else {name: value.clamp(max=self.limit) for name, value in values.items()}
+
+    def _logits(self, now: CurrentTask, features: Tensor) -> Tensor:
+        head = now.network.head
+        return head.current(features) if self.over == "current" else head.seen(features, auxiliary=True)
+
+    def _batches(self, now: CurrentTask) -> Iterator[tuple[Tensor, Tensor]]:
+        generator = now.runtime.generator(now.name, "fisher")
+        batches = ImageBatches(now.data, now.augmentation, now.runtime, self.batch_size, drop_last=False)
+        seen = 0
+        for images, targets in batches.epoch(0, generator):
+            if self.images is not None and seen >= self.images:
+                return
+            seen += len(targets)
+            division = now.runtime.processes.divide(len(targets))
+            labels = self._labels(now, division, images, targets, generator)
+            yield images, labels[division.rows.to(labels.device)]
+
+    def _labels(
+        self, now: CurrentTask, division: Sharding, images: Tensor, targets: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """y of every image of a batch, of which ``images`` are those of this process."""
+        if self.labels == "true":
+            return targets if self.over == "current" else seen_targets(now.network.head, targets)
+        with torch.no_grad():
+            logits = division.all_gather(self._logits(now, now.network.extractor(images)))
+        if self.labels == "predicted":
+            return logits.argmax(1)
+        drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
+        return drawn.flatten().to(images.device)
+
+
+class Importance(SharedState):
+    """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
+
+    axes: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
+    contents: ClassVar[str] = "how much each weight of the network matters, over all classes together"
+
+    def check(self) -> None:
+        """Raise a `DataError` if this cannot be an importance of weights."""
+        super().check()
+        self.require(self.fisher >= 0, "a weight has an importance below zero")
+        self.require(self.classes >= 0, "it was measured over fewer classes than none")
+
+    def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("fisher", torch.zeros(0) if fisher is None else fisher)
+        self.register_buffer("classes", torch.tensor(classes))
+        self.fisher: Tensor
+        self.classes: Tensor
+
+    def by_name(self, extractor: Extractor) -> dict[str, Tensor]:
+        """F of each parameter, in its shape."""
+        parameters = dict(extractor.named_parameters())
+        pieces = torch.split(self.fisher, [parameter.numel() for parameter in parameters.values()])
+        return {name: piece.view_as(p) for (name, p), piece in zip(parameters.items(), pieces, strict=True)}
+
+
+class _Elastic(LiveTerm):
+    """The penalty during one task; none in the first."""
+
+    def __init__(self, part: ElasticWeights, before: Importance | None) -> None:
+        super().__init__()
+        self.part = part
+        # In a tuple, so that the old state is not saved with every snapshot.
+        self._before = (before,)
+
+    def forward(self, step: Step) -> Tensor | None:
+        before, previous = self._before[0], step.now.previous
+        if before is None or previous is None:
+            return None
+        parameters = dict(step.now.network.extractor.named_parameters())
+        anchors = dict(previous.extractor.named_parameters())
+        return quadratic_penalty(parameters, anchors, before.by_name(previous.extractor))
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Importance:
+        fisher = torch.cat([value.flatten() for value in self.part.measure(now).values()])
+        before = self._before[0]
+        if before is None:
+            return Importance(fisher, len(now.classes))
+        known = int(before.classes)
+        classes = known + len(now.classes)
+        share = known / classes if self.part.old_share is None else self.part.old_share
+        return Importance(share * before.fisher + (1 - share) * fisher, classes)
+
 
 FACIL: dict[str, Any] = {
     "representation.terms.ewc.weight": 5000.0,

@@ -15,14 +15,14 @@ The published code predicts the first task with its trained cosine outputs; here
 from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import Bayes
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.drift import NoDrift
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.classifiers import Bayes
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import GaussianMemory
-from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import CrossEntropy
 
 
 @register_method(

@@ -19,16 +19,136 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from torch import Tensor
+
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import LearnedHead
+from adagauss.core.config import SECOND_OUTPUT, Requirement
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import State
+from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.drift import NoDrift
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.classifiers import LearnedHead
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import GaussianMemory
-from adagauss.representation import Mixtures, Representation
-from adagauss.representation.terms import CrossEntropy, NormDistillation
-from adagauss.representation.terms.semantic import SemanticAugmentation
+from adagauss.parts.representation import LabelAugmentation, LiveTerm, Representation, Step, Term
+from adagauss.parts.terms import CrossEntropy, NormDistillation, draw_classes
+
+
+class Mixtures(LabelAugmentation):
+    """Every image is mixed with ``times`` random others, λx + (1 − λ)x'; each pair of classes has its own label.
+
+    λ ~ Beta(α, α); λ outside ``between`` is set to ½, so that no mixture resembles one of its two classes. Pairs of
+    images of the same class are left out.
+    """
+
+    kind = "mixtures"
+    times: NonNegativeInt = 4
+    alpha: PositiveFloat = 20.0
+    between: tuple[float, float] = (0.4, 0.6)
+
+    def copies(self, first: bool) -> int:
+        return 1 + self.times
+
+    def auxiliary_outputs(self, classes: int, first: bool) -> int:
+        return classes * (classes - 1) // 2 if self.times else 0
+
+    def augment(
+        self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        number, device = len(images), images.device
+        one = torch.arange(number).repeat(self.times)
+        other = torch.stack([torch.randperm(number, generator=generator) for _ in range(self.times)]).flatten()
+        shares = self.shares(len(one), generator)
+        differ = (targets[one.to(device)] != targets[other.to(device)]).cpu()
+        one, other, shares = (values[differ].to(device) for values in (one, other, shares))
+        share = shares.view(-1, 1, 1, 1).to(images.dtype)
+        mixed = share * images[one] + (1 - share) * images[other]
+        labels = classes + pair_index(targets[one], targets[other], classes)
+        return torch.cat([images, mixed]), torch.cat([targets, labels])
+
+    def shares(self, number: int, generator: torch.Generator) -> Tensor:
+        """``number`` draws of λ."""
+        # Torch draws from a Beta distribution only with its global random state; this uses the generator.
+        seed = int(torch.randint(2**63 - 1, (1,), generator=generator))
+        drawn = torch.from_numpy(np.random.default_rng(seed).beta(self.alpha, self.alpha, number))
+        low, high = self.between
+        return torch.where((drawn < low) | (drawn > high), 0.5, drawn)
+
+
+def pair_index(one: Tensor, other: Tensor, classes: int) -> Tensor:
+    """Position of the pair {a, b}, a < b, among all m(m − 1)/2 pairs of m classes: (2m − a − 1)a/2 + b − a − 1."""
+    low, high = torch.minimum(one, other), torch.maximum(one, other)
+    return (2 * classes - low - 1) * low // 2 + high - low - 1
+
+
+class SemanticAugmentation(Term):
+    """Cross-entropy of old classes c under the logits of `upper_bound_logits`, over class outputs only.
+
+    The expected cross-entropy of z ~ N(μ_c, ratio·Σ_c) under the head is at most that of these logits (at
+    temperature 1), so nothing has to be sampled. Gradients reach the head's weights through the quadratic forms too.
+    """
+
+    kind = "semantic_augmentation"
+    weight: NonNegativeFloat = 10.0
+    temperature: PositiveFloat = 0.1
+    ratio: NonNegativeFloat = 2.5
+    """Factor of the stored covariances; lower it if this term dominates the others."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
+
+    @property
+    def why_no_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        return _Semantic(self, memory) if len(memory) else LiveTerm.without_effect()
+
+
+class _Semantic(LiveTerm):
+    """The old Gaussians during one task, unpacked once rather than in every step."""
+
+    def __init__(self, part: SemanticAugmentation, memory: ClassGaussians) -> None:
+        super().__init__()
+        self.part = part
+        self.means, self.covariances = memory.means.float(), memory.covariances.float()
+
+    def forward(self, step: Step) -> Tensor:
+        # Draws of a class are identical: each class is computed once and weighted by how often it was drawn.
+        drawn = draw_classes(step)
+        classes, times = torch.unique(drawn, return_counts=True)
+        weight, bias = step.now.network.head.class_parameters(detach=False)
+        logits = upper_bound_logits(
+            weight, bias, self.means[classes], self.covariances[classes], classes, self.part.ratio
+        )
+        losses: Tensor = F.cross_entropy(logits / self.part.temperature, classes, reduction="none")
+        return torch.sum(losses * times) / len(drawn)
+
+
+def upper_bound_logits(
+    weight: Tensor, bias: Tensor, means: Tensor, covariances: Tensor, classes: Tensor, ratio: float
+) -> Tensor:
+    """(K, C) logits ŷ_j = w_jᵀμ_c + b_j + (ratio/2)·(w_j − w_c)ᵀ Σ_c (w_j − w_c) of K classes c.
+
+    Args:
+        weight: (C, S) rows w_j of the head.
+        bias: (C,) b_j.
+        means: (K, S) means μ_c.
+        covariances: (K, S, S) covariances Σ_c.
+        classes: (K,) positions of the classes c among the rows.
+        ratio: factor of the covariances.
+    """
+    apart = weight.unsqueeze(0) - weight[classes].unsqueeze(1)
+    quadratic: Tensor = torch.linalg.vecdot(torch.bmm(apart, covariances), apart)
+    return F.linear(means, weight, bias) + ratio / 2 * quadratic
+
 
 RECIPE = Recipe(
     epochs=101,

@@ -7,20 +7,245 @@
     predict the largest output of all heads                                    classifier
 
 This is the variant with linear heads, the old ones fixed (FACIL); the preset ``pycil`` trains all heads.
+
+
+The base of SDC, LDC, ADC and DPCR: LwF, by default with nearest means; they differ in the drift.
+
+    first task:   cross-entropy                                                    representation
+    later tasks:  cross-entropy over the new classes + 10·L_KD(old outputs)        representation
+    store the mean of each new class                                               memory
+    predict the nearest mean among unit vectors                                    classifier
+
+The outputs are scaled cosines during training, and are not used for prediction; those of old classes are fixed.
+Settings are those for CIFAR-100.
+
+
+SDC (CVPR 2020), semantic drift compensation, with the training that later papers compare it with.
+
+    for task t = 1 … T:
+        train F_t on task t as LwF does                                        representation (see lwf_base)
+        if t > 1, for every old class c:
+            w_ci = exp(−‖F_{t−1}(x_i) − μ_c‖² / 2σ²) over the task's images    drift
+            μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)) / Σ_i w_ci          drift
+        for every new class c: μ_c of the features of its images               memory
+        predict the nearest μ_c among unit vectors                             classifier
+
+The paper trains its embedding with a triplet loss; later work, and this method, use LwF. Its σ is meant for features
+that are unit vectors, so distances in the kernel are between unit vectors here too. ``drift.sigma=null`` takes σ from
+the median distance.
+
+
+LDC (ECCV 2024), learnable drift compensation: one linear map moves all old means.
+
+    for task t = 1 … T:
+        train F_t on task t as LwF does                                   representation (see lwf_base)
+        if t > 1:
+            W = argmin Σ_i ‖F_{t−1}(x_i) W − F_t(x_i)‖² on task t         drift
+            μ_c ← μ_c W for every old class c                             drift
+        for every new class c: μ_c of the features of its images          memory
+        predict the nearest μ_c among unit vectors                        classifier
+
+W is computed in closed form, shrunk slightly toward the identity; the preset ``adam`` fits it like the authors, with 20
+epochs of Adam from a random initialisation.
+
+
+ADC (CVPR 2024), adversarial drift compensation: adversarial images of old classes show how the classes have moved.
+
+    for task t = 1 … T:
+        train F_t on task t as LwF does                                        representation (see lwf_base)
+        if t > 1, for every old class c:
+            X = the 100 images of task t whose F_{t−1}(x) is nearest to μ_c     drift
+            3 times: X ← X − α·∇/‖∇‖ of ‖F_{t−1}(X) − μ_c‖²                     drift (attack)
+            keep those of X that F_{t−1} puts nearest to μ_c                    drift
+            μ_c ← μ_c + mean(F_t(X) − F_{t−1}(X))                               drift
+        for every new class c: μ_c of the features of its images               memory
+        predict the nearest μ_c among unit vectors                             classifier
+
+Candidates are the plain images (authors: augmented images), and pixels are clipped to 0..1 (authors: to the smallest
+and largest standardised pixel of the task).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import LearnedHead
-from adagauss.core.train import Recipe
-from adagauss.drift import NoDrift
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from adagauss.backbones import BackboneConfig, Extractor
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import Affine, ridge
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Recipe, train
+from adagauss.data.augment import Augmentation, to_float
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.memory import NoMemory
-from adagauss.representation import Representation
-from adagauss.representation.terms import CrossEntropy, LogitDistillation
+from adagauss.parts.classifiers import Classifier, LearnedHead, NearestMean
+from adagauss.parts.drift import Drift, MapObjective, NoDrift, ViewBatches
+from adagauss.parts.memory import MeanMemory, Memory, NoMemory
+from adagauss.parts.representation import Representation
+from adagauss.parts.terms import CrossEntropy, LogitDistillation
+
+CLASS_BLOCK = 64
+"""Number of classes whose distances to all images are computed at once."""
+
+
+def kernel_weights(means: Tensor, points: Tensor, sigma: float | None) -> Tensor:
+    """(C, N) weights exp(−‖x_i − μ_c‖² / 2σ²), each row summing to 1.
+
+    A softmax subtracts the smallest distance first, so that far-away means do not underflow to 0/0. Without σ, 2σ² is
+    each class's median squared distance: the kernel then has the scale of the features.
+    """
+    distances = torch.cdist(points, means).square().T
+    if sigma is None:
+        width = distances.median(dim=1, keepdim=True).values.clamp_min(torch.finfo(distances.dtype).tiny)
+    else:
+        width = distances.new_tensor(2 * sigma**2)
+    return torch.softmax(-distances / width, dim=1)
+
+
+class SDC(Drift):
+    """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a Gaussian kernel around μ_c among the F_{t−1}(x_i).
+
+    With ``normalize`` the kernel compares directions (unit vectors), for which its σ was published; the averaged drift
+    is that of the unnormalised features, so that the means remain means of features. Covariances, if any, are
+    unchanged.
+    """
+
+    kind = "sdc"
+    sigma: PositiveFloat | None = 0.2
+    """None: from the median distance of each class."""
+    normalize: bool = True
+    views: NonNegativeInt = 0
+    """Number of augmented copies of the task; 0: the plain images."""
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        old, new = old.double(), new.double()
+        points, centres = (
+            (F.normalize(old, dim=1), F.normalize(memory.means, dim=1)) if self.normalize else (old, memory.means)
+        )
+        blocks = [
+            kernel_weights(block, points, self.sigma) @ (new - old) for block in torch.split(centres, CLASS_BLOCK)
+        ]
+        return memory.with_statistics(memory.means + torch.cat(blocks), None)
+
+
+def linear_map(old: Tensor, new: Tensor, amount: float) -> Tensor:
+    """argmin_W ‖XW − Y‖² + ρ‖W − I‖² with ρ = amount · mean(diag XᵀX): directions without data do not move."""
+    scale = float(old.double().square().sum() / old.shape[1])
+    return ridge(old, new, amount * scale, toward=torch.eye(old.shape[1], dtype=torch.float64, device=old.device))
+
+
+class LDC(Drift):
+    """μ_c ← μ_c W with W linear, without bias, from F_{t−1}(x) to F_t(x) on the current images, in closed form.
+
+    W is shrunk toward the identity. Covariances, if any, become WᵀΣW, which is exact although not in the paper.
+    """
+
+    kind = "ldc"
+    ridge: NonNegativeFloat = 1e-3
+    """Shrinkage toward the identity, relative to the mean square of a feature."""
+    views: PositiveInt = 4
+    """Augmented copies of the task for the fit: more than one helps if a task has few images."""
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        return _transported(memory, linear_map(old, new, self.ridge))
+
+
+class TrainedLDC(Drift):
+    """The authors' fit of LDC's map: a randomly initialised layer trained with Adam."""
+
+    kind = "ldc_trained"
+    views: PositiveInt = 4
+    """Augmented copies of the task; each epoch uses one of them."""
+    adam: Recipe = Field(
+        default_factory=lambda: Recipe(
+            epochs=20,
+            batch_size=128,
+            optimizer="adam",
+            learning_rate=1e-3,
+            weight_decay=0.0,
+            schedule="constant",
+            drop_last=False,
+        )
+    )
+
+    least_steps: NonNegativeInt = 500
+    """Steps of the training at the least: a small task is passed over several times per epoch."""
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        size = old.shape[1]
+        with now.runtime.seeded(now.name, "linear map initialisation"):
+            layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
+        batches = ViewBatches(old, new, self.views, self.adam, self.least_steps)
+        train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
+        return _transported(memory, layer.weight.detach().T.double())
+
+
+def _transported(memory: ClassGaussians, weight: Tensor) -> ClassGaussians:
+    return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
+
+
+PUBLISHED_BATCH = 100
+"""Number of images per step of the published length."""
+
+
+def attack(extractor: Extractor, images: Tensor, target: Tensor, step: float, iterations: int) -> Tensor:
+    """Images in 0..1 changed so that their features approach ``target``.
+
+    x̂ ← x̂ − α·ĝ/‖ĝ‖ with ĝ the gradient of ‖F(x) − μ‖² over the whole batch, in the standardised pixels x̂ = (x − m)/s
+    for which α was published. In pixels that is x ← x − α·s·(s·g)/‖s·g‖, since ĝ = s·g. Pixels are clipped to 0..1.
+    """
+    scale = extractor.std
+    for _ in range(iterations):
+        leaf = images.detach().requires_grad_()
+        loss = (extractor(leaf) - target).square().mean()
+        gradient = torch.autograd.grad(loss, leaf)[0] * scale
+        length = torch.linalg.vector_norm(gradient).clamp_min(torch.finfo(gradient.dtype).tiny)
+        images = (images - step * scale * (gradient / length)).clamp(0, 1)
+    return images
+
+
+class ADC(Drift):
+    """μ_c ← μ_c + mean of F_t(x) − F_{t−1}(x) over adversarial images x of class c.
+
+    They start as the ``candidates`` current images nearest to μ_c under F_{t−1}. Only images whose nearest old mean is
+    μ_c at the end are used; if there are none, the unchanged images are. All old means are those before the task.
+    Covariances, if any, are unchanged.
+    """
+
+    kind = "adc"
+    candidates: PositiveInt = 100
+    iterations: NonNegativeInt = 3
+    step: PositiveFloat = 25.0
+    """α: length of a step of 100 images together, in standardised pixels; B images take α·√(B/100)."""
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        assert now.previous is not None, "the first task has no previous network"
+        before, after = now.previous.extractor, now.network.extractor
+        old = now.features(previous=True)
+        means = memory.means.to(old)
+        chosen = torch.cdist(means, old).topk(min(self.candidates, len(old)), largest=False).indices
+        step = self.step * math.sqrt(chosen.shape[1] / PUBLISHED_BATCH)
+        division = now.runtime.processes.divide(len(chosen))  # classes are independent of each other
+        drifts = [memory.means.new_zeros(0, memory.size)]
+        for index in division.rows.tolist():
+            nearest = chosen[index]
+            pixels = to_float(now.data.images.batch(nearest.cpu()).to(now.runtime.device))
+            pixels = pixels.contiguous(memory_format=now.runtime.memory_format)
+            bent = attack(before, pixels, means[index], step, self.iterations)
+            with torch.no_grad():
+                source = before(bent)
+                taken = torch.cdist(source, means).argmin(1) == index
+                drift = after(bent[taken]) - source[taken] if taken.any() else after(pixels) - before(pixels)
+            drifts.append(drift.double().mean(0, keepdim=True))
+        return memory.with_statistics(memory.means + division.all_gather(torch.cat(drifts)), None)
+
 
 PYCIL: dict[str, Any] = {
     "representation.train_old_heads": True,
@@ -59,3 +284,74 @@ def lwf() -> Method:
         drift=NoDrift(),
         classifier=LearnedHead(),
     )
+
+
+# On pretrained weights the trunk learns at a tenth of the rates: 0.01 and 0.005, as published for CUB.
+FINE_GRAINED: dict[str, Any] = {"representation.terms.distillation.weight": 20.0}
+DATASETS: dict[str, dict[str, Any]] = {
+    "tiny": {"representation.later.learning_rate": 0.001, "augmentation.crop_padding": 4},
+    "cub": FINE_GRAINED,
+    "cars": FINE_GRAINED,
+}
+"""Settings of the authors of LDC and ADC for other datasets."""
+
+
+def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier | None = None) -> Method:
+    """LwF with class statistics that follow the extractor by ``drift``; by default, nearest means."""
+    return Method(
+        backbone=BackboneConfig(features=None),
+        augmentation=Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="autoaugment"),
+        representation=Representation(
+            first=Recipe(epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4, milestones=(0.3, 0.6, 0.8)),
+            later=Recipe(epochs=100, batch_size=128, learning_rate=0.05, weight_decay=2e-4, milestones=(0.45, 0.9)),
+            heads="keep",
+            head="cosine",
+            terms={
+                "cross_entropy": CrossEntropy(over="current"),
+                "distillation": LogitDistillation(weight=10.0, temperature=2.0),
+            },
+        ),
+        memory=memory or MeanMemory(),
+        drift=drift,
+        classifier=classifier or NearestMean(normalize=True),
+    )
+
+
+@register_method(
+    "sdc",
+    title="SDC",
+    family="drift compensation",
+    stores="mean of each class",
+    paper="Yu et al., CVPR 2020, arXiv 2004.00440",
+    datasets=DATASETS,
+)
+def sdc() -> Method:
+    """LwF, with class means that move like the images around them."""
+    return lwf_with(SDC(sigma=0.2, normalize=True))
+
+
+@register_method(
+    "ldc",
+    title="LDC",
+    family="drift compensation",
+    stores="mean of each class",
+    paper="Gomez-Villa et al., ECCV 2024, arXiv 2407.08536",
+    presets={"adam": {"drift.kind": "ldc_trained"}},
+    datasets=DATASETS,
+)
+def ldc() -> Method:
+    """LwF, with class means moved by a linear map."""
+    return lwf_with(LDC())
+
+
+@register_method(
+    "adc",
+    title="ADC",
+    family="drift compensation",
+    stores="mean of each class",
+    paper="Goswami et al., CVPR 2024, arXiv 2405.19074",
+    datasets=DATASETS,
+)
+def adc() -> Method:
+    """LwF, with class means that follow the drift of adversarial images."""
+    return lwf_with(ADC(candidates=100, iterations=3, step=25.0))

@@ -18,15 +18,14 @@ from __future__ import annotations
 from typing import Any
 
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers import LearnedHead
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.drift import NoDrift
 from adagauss.methods.base import Method, register_method
+from adagauss.parts.classifiers import LearnedHead
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import MeanMemory
-from adagauss.representation import Representation, Rotations
-from adagauss.representation.terms import CrossEntropy, NormDistillation
-from adagauss.representation.terms.prototypes import PrototypeReplay
+from adagauss.parts.representation import Representation, Rotations
+from adagauss.parts.terms import CrossEntropy, NormDistillation, PrototypeReplay
 
 RECIPE = Recipe(
     epochs=101,

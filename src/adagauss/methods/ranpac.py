@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from adagauss.backbones import BackboneConfig
 from adagauss.classifiers.exact import ExactRidge
-from adagauss.drift import NoDrift
+from adagauss.methods.analytic import UNTRAINED, untrained
 from adagauss.methods.base import Method, register_method
-from adagauss.methods.exact import UNTRAINED, untrained
+from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
 
 

@@ -15,9 +15,7 @@ SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
         "augmentation.flip": False,
         "memory.flips": False,
         "classifier.flips": False,
-        "classifier.still.flips": False,
         "backbone.mirror": False,
-        "backbone.companion.mirror": False,
     },
     Trait.PHOTOGRAPHS: {"augmentation.resized_crop": True, "augmentation.crop_padding": 0},
     # A crop of a few pixels shows nothing; and few random features are enough, in a fraction of the time.

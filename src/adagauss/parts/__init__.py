@@ -1,1 +1,1 @@
-"""Parts that several methods share."""
+"""Parts that two or more methods share: representation and its loss terms, memory, drift, classifiers."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.errors import AdagaussError
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.protocols import PROTOCOLS, Protocol
 from adagauss.methods import method_info
-from adagauss.runs import RunConfig, make_config
-from adagauss.runs.protocols import PROTOCOLS, Protocol
 from adagauss.utils.files import as_yaml
 
 STREAM_OPTIONS = ("tasks", "first", "sizes", "classes", "image_size")

@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 from adagauss.core.learn import Learner
+from adagauss.experiments.compare import Spread
 from adagauss.kept import kept, single_images
 from adagauss.methods import method_info
 from adagauss.report.charts import tone
 from adagauss.report.gathering import Gathered
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag
-from adagauss.runs.compare import Spread
 
 STAGES = {
     "representation": "training the network",

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from adagauss.core.learn import Learner
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.runs import RunConfig, RunFolder, stored_config
-from adagauss.runs.environment import DATA, ENVIRONMENT
-from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean, summary
-from adagauss.runs.results import Cost, TaskFacts
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.environment import DATA, ENVIRONMENT
+from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean, summary
+from adagauss.experiments.run import Cost, RunFolder, TaskFacts, stored_config
 
 Counts = npt.NDArray[np.int64]
 

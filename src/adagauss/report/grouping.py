@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from adagauss.analysis.grouping import differing, labels
 from adagauss.core.config import flatten, plain
+from adagauss.experiments.metrics import METRICS, mean
+from adagauss.experiments.run import ProtocolFacts
 from adagauss.report.gathering import Gathered, LeftOut
-from adagauss.runs.metrics import METRICS, mean
-from adagauss.runs.results import ProtocolFacts
 
 
 @dataclass(frozen=True)

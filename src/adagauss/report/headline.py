@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
+from adagauss.experiments.compare import Spread
+from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.published import published
 from adagauss.methods import method_info
 from adagauss.report.charts import Line, percent_chart, tone
 from adagauss.report.commands import follows_paper
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag
-from adagauss.runs.compare import Spread
-from adagauss.runs.metrics import METRICS
-from adagauss.runs.published import published
 
 MOST_CARDS = 6
 MEANINGS = {

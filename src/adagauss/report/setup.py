@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from adagauss.analysis.grouping import differing, settings_of
 from adagauss.core.config import flatten, plain
+from adagauss.experiments.environment import COMMAND, COMMIT, source_digest
 from adagauss.report.commands import command
 from adagauss.report.gathering import Gathered, LeftOut
 from adagauss.report.grouping import Group, Section
 from adagauss.report.html import Markup, details, join, name, table, tag, text
-from adagauss.runs.environment import COMMAND, COMMIT, source_digest
 from adagauss.utils.files import as_yaml
 
 MOST_COMMAND = 20_000

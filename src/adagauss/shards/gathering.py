@@ -11,8 +11,8 @@ from pathlib import Path
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
 from adagauss.errors import DataError, WorkerError
+from adagauss.experiments.session import session
 from adagauss.gathered import exact_classifier, nothing_gathered
-from adagauss.runs.session import session
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard, find_shards
 from adagauss.shards.stock import FEATURES, NOTE, PART, Finished, Stock, digests, finished_in, locked
@@ -117,7 +117,7 @@ def _features(learner: Learner, folder: Path) -> Path:
                 "with the model that they were begun for, or delete the folder"
             ) from None
     else:
-        learner.blank().save(path)
+        learner.empty_like().save(path)
     return path.absolute()
 
 

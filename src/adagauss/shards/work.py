@@ -11,7 +11,7 @@ import torch
 
 from adagauss.core.learn import Learner
 from adagauss.errors import AdagaussError, DataError
-from adagauss.runs.session import PATIENCE, AbandonedError, SessionReporter
+from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter
 from adagauss.shards.example import ShardError
 from adagauss.shards.finding import Shard
 from adagauss.shards.stock import write_part

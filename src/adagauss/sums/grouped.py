@@ -49,10 +49,10 @@ class GroupSums(nn.Module):
         copied.parts = nn.ModuleList(part.copy() for part in self.each())
         return copied
 
-    def blank(self, classes: int) -> Self:
+    def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""
         empty = type(self)()
-        empty.parts = nn.ModuleList(part.blank(classes) for part in self.each())
+        empty.parts = nn.ModuleList(part.empty_like(classes) for part in self.each())
         return empty
 
     def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:

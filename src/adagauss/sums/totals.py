@@ -154,7 +154,7 @@ class FeatureSums(State):
             setattr(copied, name, values.clone())
         return copied
 
-    def blank(self, classes: int) -> Self:
+    def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""
         return type(self)(self.width, classes, self.gram.dtype).to(self.gram.device)
 

@@ -11,8 +11,7 @@ from adagauss.analysis.measured.quantities import EFC_UPDATE, OWN, UNMOVED
 from adagauss.analysis.visits import Visit
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import safe_cholesky
-from adagauss.drift.efc import EFC, metric_weights
-from adagauss.representation.terms.efm import feature_matrix
+from adagauss.methods.efc import EFC, feature_matrix, metric_weights
 
 
 def linear_discriminants(means: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:

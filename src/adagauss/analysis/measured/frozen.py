@@ -11,14 +11,14 @@ from adagauss.analysis.measured.real import drawn_classes, in_plane, plane_of, p
 from adagauss.analysis.visits import task_mean
 from adagauss.backbones import Network
 from adagauss.backbones.extractor import folded
-from adagauss.classifiers.base import MemoryClassifier
 from adagauss.core.config import Requirement
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import by_rows
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
+from adagauss.parts.classifiers import MemoryClassifier
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

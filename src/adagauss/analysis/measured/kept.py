@@ -16,8 +16,8 @@ from torch import Tensor
 
 from adagauss.analysis.measured.quantities import Quantity
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.runs.environment import DATA
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.environment import DATA
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.checkpoint import load_tensors, save_tensors, stored_digest
 
 VERSION = 2

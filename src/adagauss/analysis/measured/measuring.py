@@ -15,10 +15,10 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError, NumericalError, UnsupportedError
-from adagauss.runs.configuration import RunConfig, stored_config
-from adagauss.runs.environment import ENVIRONMENT, check_data
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.runner import make_stream
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.environment import ENVIRONMENT, check_data
+from adagauss.experiments.run import RunFolder, stored_config
+from adagauss.experiments.runner import make_stream
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.progress import Reporter
 

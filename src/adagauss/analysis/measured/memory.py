@@ -10,8 +10,8 @@ from adagauss.analysis.measured.kept import Tables
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.errors import UnsupportedError
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

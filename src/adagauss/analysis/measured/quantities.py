@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from adagauss.data.images import Label
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.metrics import Evaluation, accuracy_matrix, mean
-from adagauss.runs.results import Matrix, TaskFacts
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean
+from adagauss.experiments.run import Matrix, TaskFacts
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -27,10 +27,10 @@ from adagauss.data.augment import Changes
 from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.data.stream import TaskStream
 from adagauss.errors import UnsupportedError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import LARGEST_COMPARED
 from adagauss.parts.memory import GaussianMemory, Memory
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
-from adagauss.runs.runner import LARGEST_COMPARED
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

@@ -7,16 +7,16 @@ import torch
 from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.real import prediction_features
 from adagauss.analysis.visits import Followed, Update, followed, task_mean, visits
-from adagauss.classifiers.base import MemoryClassifier
 from adagauss.core.config import Requirement
 from adagauss.core.linalg import by_rows
 from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
-from adagauss.drift import Adapter, Drift, Moved
 from adagauss.errors import UnsupportedError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.run import RunFolder
+from adagauss.parts.classifiers import MemoryClassifier
+from adagauss.parts.drift import Adapter, Drift, Moved
 from adagauss.parts.memory import GaussianMemory
-from adagauss.runs.configuration import RunConfig
-from adagauss.runs.folder import RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 

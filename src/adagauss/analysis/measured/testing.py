@@ -15,12 +15,11 @@ from adagauss.analysis.measured.quantities import (
     REAL_MEANS,
 )
 from adagauss.analysis.visits import task_mean
-from adagauss.classifiers.base import Classifier, MemoryClassifier
-from adagauss.classifiers.linear import SampledLinear
 from adagauss.core import linalg
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import FitContext
+from adagauss.parts.classifiers import Classifier, MemoryClassifier, SampledLinear
 
 HEAD = SampledLinear(recipe=SampledLinear().recipe.with_changes(batch_size=512))
 """The published code's linear head, 30 epochs of 10,000 samples, in larger batches: a quarter of the steps will do."""

@@ -8,7 +8,7 @@ from adagauss.analysis.measured import Quantity
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import colour, legend, marker, name, panels
 from adagauss.analysis.studies.variants import only
-from adagauss.runs.metrics import forgetting, plasticity
+from adagauss.experiments.metrics import forgetting, plasticity
 
 
 @register_study(

@@ -11,10 +11,9 @@ from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import DASHES, Mean, colour, legend, marker, panels, task_rows
 from adagauss.analysis.studies.variants import DISTILLATIONS, beta_of, only
-from adagauss.representation.terms.anti_collapse import AntiCollapse
-from adagauss.representation.terms.cross_entropy import CrossEntropy
-from adagauss.runs.metrics import mean
-from adagauss.runs.published import in_figures
+from adagauss.experiments.metrics import mean
+from adagauss.experiments.published import in_figures
+from adagauss.parts.terms import AntiCollapse, CrossEntropy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

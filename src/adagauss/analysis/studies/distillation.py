@@ -9,8 +9,8 @@ from adagauss.analysis.studies.bars import bars
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import panels
 from adagauss.analysis.studies.variants import by_variant
-from adagauss.runs.metrics import mean
-from adagauss.runs.published import in_figures
+from adagauss.experiments.metrics import mean
+from adagauss.experiments.published import in_figures
 
 
 @register_study(

@@ -12,8 +12,8 @@ from adagauss.analysis.studies.base import Drawing, Groups, NotDrawableError, Ro
 from adagauss.analysis.studies.provenance import check_together, sign, summary, unfinished
 from adagauss.data.dataset import Dataset
 from adagauss.errors import ConfigError
-from adagauss.runs.compare import comma_separated
-from adagauss.runs.folder import RunFolder
+from adagauss.experiments.compare import comma_separated
+from adagauss.experiments.run import RunFolder
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import Reporter, escape_control_chars
 

@@ -10,8 +10,8 @@ from adagauss.analysis.measured import Measured
 from adagauss.analysis.plotting import shown
 from adagauss.analysis.studies.base import Groups
 from adagauss.errors import ConfigError
-from adagauss.runs.environment import code_name
-from adagauss.runs.results import ProtocolFacts
+from adagauss.experiments.environment import code_name
+from adagauss.experiments.run import ProtocolFacts
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:

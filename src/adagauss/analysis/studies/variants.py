@@ -7,7 +7,7 @@ from collections.abc import Callable
 from adagauss.analysis.measured import Measured
 from adagauss.analysis.studies.base import Groups, NotDrawableError
 from adagauss.methods import Method
-from adagauss.representation.terms.anti_collapse import AntiCollapse
+from adagauss.parts.terms import AntiCollapse
 
 DISTILLATIONS = {
     "projected_distillation": "projected KD",

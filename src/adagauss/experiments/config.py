@@ -1,0 +1,92 @@
+"""Everything a run depends on, and how it is resolved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr
+
+from adagauss.core.config import Config, Layer, plain
+from adagauss.data.stream import StreamConfig
+from adagauss.experiments.protocols import Protocol
+from adagauss.methods import Method, method_info, resolve_method
+from adagauss.methods.traits import dataset_layers
+from adagauss.utils.runtime import RuntimeConfig
+
+Diagnostics = Literal["none", "last", "every", "features"]
+
+
+class RunConfig(Config):
+    """Everything a run depends on, resolved: equal configurations on one machine give equal numbers."""
+
+    method_name: str
+    preset: str | None = None
+    stream: StreamConfig = Field(default_factory=StreamConfig)
+    method: Method
+    runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+    seed: int = 0
+    scale: str = "paper"
+    """``cpu`` marks a protocol reduced for a CPU: its numbers are comparable only with each other."""
+    diagnostics: Diagnostics = "last"
+    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them.
+
+    Only statistics are kept, except with ``features``: after the last task, with features of some test images.
+    """
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """The layer that each setting of the method comes from, by dotted key; empty if it was read from a file."""
+        return self._origins
+
+    def digest(self) -> str:
+        """A short digest of this configuration without the seed."""
+        data = {key: value for key, value in plain(self).items() if key != "seed"}
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def make_config(
+    method: str,
+    stream: StreamConfig,
+    *,
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    epochs: int | None = None,
+    seed: int = 0,
+    runtime: RuntimeConfig | None = None,
+    diagnostics: Diagnostics = "last",
+    protocol: Protocol | None = None,
+    recipe: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Resolve a method; each layer overrides those before it.
+
+    The order: composition, preset, the authors' settings for this dataset, a recipe for all methods, settings of the
+    dataset and of the protocol for any method, the user's settings, epochs. A dataset does not override the authors'
+    settings for it, and a protocol's settings for one preset do not override the recipe for all methods.
+    """
+    info = method_info(method)
+    chosen = preset or info.default_preset
+    authors = info.authors_layer(stream.dataset)
+    layers = [
+        authors,
+        Layer("shared recipe", recipe or {}),
+        *(layer.without(authors.settings) for layer in dataset_layers(stream.dataset)),
+        *(protocol.layers(chosen, recipe) if protocol else []),
+    ]
+    resolved = resolve_method(method, preset, settings, layers, epochs)
+    config = RunConfig(
+        method_name=method,
+        preset=chosen,
+        stream=stream,
+        method=resolved.config,
+        runtime=runtime or RuntimeConfig(),
+        seed=seed,
+        diagnostics=diagnostics,
+        scale=protocol.scale if protocol else "paper",
+    )
+    config._origins = resolved.origins
+    return config

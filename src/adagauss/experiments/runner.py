@@ -1,0 +1,343 @@
+"""Run a method on a stream of tasks, into a run folder that can be resumed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from adagauss.core.config import flatten, plain
+from adagauss.core.learn import Learner, TaskReport
+from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
+from adagauss.data.fingerprint import fingerprints
+from adagauss.data.images import LabelledImages, Subset
+from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.distributed.processes import Processes
+from adagauss.errors import CheckpointError, ConfigError, DataError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.environment import begin, check_resumed
+from adagauss.experiments.logs import RunLog
+from adagauss.experiments.metrics import Evaluation, mean, summary, task_aware_predictions
+from adagauss.experiments.run import (
+    METRICS_FILE,
+    ORIGINS,
+    Cost,
+    Details,
+    FileSnapshots,
+    ProtocolFacts,
+    RunFolder,
+    RunResult,
+    TaskFacts,
+    Watching,
+    real_statistics,
+    sample_rows,
+    stored_config,
+)
+from adagauss.methods import method_info
+from adagauss.utils.progress import Reporter
+from adagauss.utils.runtime import Runtime, derive_seed
+
+DRAWN_PER_CLASS = 60
+LARGEST_COMPARED = 2048
+"""Features for which real covariances of every class are measured: thousands more would fill the memory."""
+
+
+def run(
+    config: RunConfig,
+    path: Path | str,
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    options: ReadOptions | None = None,
+    dataset: Dataset | None = None,
+    trackers: Sequence[str] = (),
+    until: int | None = None,
+    processes: Processes | None = None,
+) -> RunResult:
+    """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores.
+
+    Args:
+        config: everything that the numbers depend on.
+        path: the run folder.
+        resume: whether to continue a run that the folder holds.
+        reporter: shows progress.
+        options: how the dataset is read.
+        dataset: the dataset, if it has been read already.
+        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.experiments.logs`.
+        until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
+        processes: those that learn together. All of them call this; the first alone uses the folder and reports.
+    """
+    processes = processes or Processes()
+    reporter = reporter if reporter is not None and processes.first else Reporter()
+    folder = RunFolder(path)
+    # User errors are checked first: a refused run leaves no folder behind.
+    wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
+    dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
+    stream = make_stream(config, dataset)
+    processes.check_in_sync(lambda: fingerprints(dataset), "data")
+    snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
+    log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
+    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
+    # A started run no longer needs the weight file: its checkpoints hold the network.
+    fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)
+    with folder.lock() if processes.first else nullcontext():
+        if processes.first:
+            _begin(folder, config, dataset, runtime, resume, reporter)
+        count = len(stream) if until is None else min(until, len(stream))
+        if processes.broadcast(lambda: _removed(folder, len(stream))):
+            return _concluded(folder, config, stream, count, processes)
+        done = processes.broadcast(lambda: _go_on_after(folder, reporter))
+        testing = _Testing(stream, still=not _joint(config) and config.method.still)
+        learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
+        title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
+        with log or nullcontext(), reporter.progress(title, count) as advance:
+            for index in range(min(done, count)):
+                if log is not None:
+                    log.evaluation(index, folder.evaluation(index)[0])
+                advance("resumed")
+            for index in range(done, count):
+                if log is not None:
+                    log.begin(index)
+                learner, report = _learned(learner, stream, index, folder, config)
+                if snapshots is not None:
+                    snapshots.clear()
+                accuracy = _evaluate(learner, testing, folder, index, config, report)
+                if log is not None:
+                    log.evaluation(index, folder.evaluation(index)[0])
+                if processes.first and index and not config.method.trains:
+                    # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
+                    with suppress(OSError):  # it only takes space
+                        folder.checkpoint(index - 1).unlink(missing_ok=True)
+                advance(f"accuracy {100 * accuracy:.1f} %")
+        return _concluded(folder, config, stream, count, processes)
+
+
+def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
+    """The tasks of a run."""
+    return TaskStream(dataset, config.stream, dataset_info(config.stream.dataset).class_order, config.seed)
+
+
+def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learner:
+    return Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
+
+
+def _load(path: Path, runtime: Runtime) -> Learner:
+    """The learner of a checkpoint, in all processes."""
+    with runtime.processes.file(path) as copied:
+        return Learner.load(copied, runtime)
+
+
+def _joint(config: RunConfig) -> bool:
+    """Whether each task is learned anew with the images of all before it."""
+    return method_info(config.method_name).joint
+
+
+def _learned(
+    learner: Learner, stream: TaskStream, index: int, folder: RunFolder, config: RunConfig
+) -> tuple[Learner, TaskReport]:
+    """The learner after a task, with its checkpoint in the folder; given that before it, which may be changed."""
+    runtime, path = learner.runtime, folder.checkpoint(index)
+    if runtime.processes.broadcast(path.exists):
+        # Killed between checkpoint and evaluation: the task is learned already.
+        learner = _load(path, runtime)
+        return learner, TaskReport(**learner.about["report"])
+    if _joint(config):
+        # The upper bound is trained from scratch on all seen classes: only the runner has old images.
+        learner = _new_learner(config, stream.dataset, runtime)
+        report = learner.learn(stream.dataset.train.of_classes(stream.seen(index)))
+    else:
+        report = learner.learn(stream[index].train)
+    if runtime.processes.first:
+        folder.require_present()
+        learner.save(path, {"dataset": config.stream.dataset, "report": asdict(report)})
+    return learner, report
+
+
+def _begin(
+    folder: RunFolder, config: RunConfig, dataset: Dataset, runtime: Runtime, resume: bool, reporter: Reporter
+) -> None:
+    """Note in a new run folder what is run and where, or check that an old one may be continued."""
+    if _open(folder, config, resume):
+        check_resumed(folder, dataset, reporter, runtime)
+    else:
+        begin(folder, dataset, runtime)
+        folder.write_json(ORIGINS, dict(config.origins))
+        folder.write_config(plain(config))
+
+
+def _removed(folder: RunFolder, tasks: int) -> bool:
+    """Whether somebody removed the last learner of a finished run, of which nothing is left to learn."""
+    return folder.finished_tasks() == tasks and not folder.checkpoint(tasks - 1).exists()
+
+
+def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
+    """Whether a run was begun here; raises where it is another one, or is not to be resumed."""
+    if not folder.exists() or (not resume and folder.untouched()):
+        return False
+    if not resume:
+        raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
+    # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
+    stored = stored_config(folder)
+    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored, config))
+    differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+    if differing:
+        key = differing[0]
+        raise CheckpointError(
+            f"{folder.path} was started with other settings ({len(differing)} differ; {key}: "
+            f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
+        )
+    return True
+
+
+def _go_on_after(folder: RunFolder, reporter: Reporter) -> int:
+    """Number of tasks that need not be learned again.
+
+    Methods that train nothing keep only their newest learner: without it, they begin again.
+    """
+    done, finished = folder.learned_tasks(), folder.finished_tasks()
+    if done < finished:
+        again = f"task {done + 1}" if done + 1 == finished else f"tasks {done + 1} to {finished}"
+        reporter.message(f"the learner after task {finished} is not there any more, so {again} are learned again")
+    return done
+
+
+class _Testing:
+    """The test images of a stream. If features are fixed, those of a task are computed once for the whole run."""
+
+    def __init__(self, stream: TaskStream, still: bool) -> None:
+        self.stream = stream
+        self.still = still
+        self._features: dict[int, Tensor] = {}
+
+    def features(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, float]:
+        """Features and targets of the test images of all seen classes, and how long one image took to extract."""
+        started = perf_counter()
+        if not self.still:
+            test = self.stream.dataset.test.of_classes(self.stream.seen(index))
+            features = learner.features(test.images)
+            return features, test.targets, (perf_counter() - started) / len(test)
+        # Task by task even after a resume, so that the batches, and with them the last digits, are always the same.
+        tests = [self.stream[task].test for task in range(index + 1)]
+        new = [task for task in range(index + 1) if task not in self._features]
+        for task in new:
+            self._features[task] = learner.features(tests[task].images)
+        seconds = (perf_counter() - started) / sum(len(tests[task]) for task in new)
+        starts = itertools.accumulate((len(test.classes) for test in tests), initial=0)
+        targets = [test.targets + start for test, start in zip(tests, starts, strict=False)]
+        return torch.cat([self._features[task] for task in range(index + 1)]), torch.cat(targets), seconds
+
+
+def _evaluate(
+    learner: Learner, testing: _Testing, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
+) -> float:
+    """Predict the test images of all seen classes, with features computed once; returns the accuracy of the tables."""
+    stream, labels = testing.stream, learner.classes
+    features, targets, per_image = testing.features(learner, index)
+    started = perf_counter()
+    scores = learner.scores(features).cpu()
+    seconds = perf_counter() - started + per_image * len(targets)
+    sizes = tuple(len(classes) for classes in stream.task_classes[: index + 1])
+    aware = task_aware_predictions(scores, targets, sizes)
+    evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
+    last = index + 1 == len(stream)
+    remembered = learner.network.extractor.size  # features of a companion come after these
+    affordable = remembered <= LARGEST_COMPARED
+    if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
+        train = stream.dataset.train.of_classes(labels)
+        real = real_statistics(learner.features(train.images)[:, :remembered], train.targets, labels)
+        drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
+        if learner.runtime.processes.first:
+            folder.write_real(index, real, features.cpu()[drawn, :remembered], targets[drawn])
+    facts = TaskFacts(
+        seconds={**report.seconds, "evaluation": seconds},
+        images_per_second=len(targets) / seconds,
+        bytes_per_class=learner.state.bytes_per_class,
+        other_state_bytes=learner.state.part_bytes,
+        history=tuple(report.history),
+    )
+    if learner.runtime.processes.first:
+        folder.write_evaluation(index, evaluation, facts)
+    return mean(evaluation.accuracy_per_task())
+
+
+def _concluded(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> RunResult:
+    """The numbers of the run, which the first process finds and the others read."""
+    result = _conclude(folder, config, stream, count) if processes.first else None
+    with processes.file(folder.path / METRICS_FILE) as metrics:
+        return result or RunResult.read(metrics, "run it again")
+
+
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int) -> RunResult:
+    evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
+    seen = stream.task_classes[:count]
+    result = RunResult(
+        method=config.method_name,
+        preset=config.preset,
+        seed=config.seed,
+        config=config.digest(),
+        protocol=ProtocolFacts(
+            dataset=config.stream.dataset,
+            scale=config.scale,
+            tasks=tuple(len(classes) for classes in seen),
+            classes=tuple(tuple(classes) for classes in seen),
+            test_images=len(evaluations[-1].true),
+        ),
+        metrics=summary(evaluations),
+        details=Details.of(evaluations),
+        cost=Cost.of(facts),
+    )
+    if count == len(stream):
+        folder.write_result(result)
+    return result
+
+
+@dataclass(frozen=True)
+class ValidationSplit:
+    """How many tasks are rehearsed, and which share of their training images judges."""
+
+    stream: StreamConfig
+    """The whole stream."""
+    tasks: int = 2
+    share: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"--held-out is the share of training images that judge, within 0..1; got {self.share}")
+
+    def of(self, config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Dataset]:
+        """The configuration of a run of the first tasks, and their data."""
+        stream = make_stream(config.model_copy(update={"stream": self.stream}), dataset)
+        if self.tasks > len(stream):
+            raise ConfigError(f"--first-tasks {self.tasks}: the stream has {len(stream)} tasks; choose fewer")
+        sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
+        rehearsed = self.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
+        return config.model_copy(update={"stream": rehearsed}), self.data(stream)
+
+    def data(self, stream: TaskStream) -> Dataset:
+        """Training images of the first tasks in the order of their classes, divided by class into two."""
+        dataset = stream.dataset
+        images = dataset.train.of_classes(stream.seen(self.tasks - 1))
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out"))
+        judging = torch.zeros(len(images), dtype=torch.bool)
+        for target, label in enumerate(images.classes):
+            rows = torch.nonzero(images.targets == target).flatten()
+            if len(rows) < 2:
+                raise DataError(f"class {label} has {len(rows)} training image(s): one to learn and one to judge it by")
+            count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
+            judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
+        return Dataset(
+            dataset.name, _chosen(images, ~judging), _chosen(images, judging), mean=dataset.mean, std=dataset.std
+        )
+
+
+def _chosen(images: LabelledImages, mask: torch.Tensor) -> LabelledImages:
+    rows = torch.nonzero(mask).flatten()
+    return LabelledImages(Subset(images.images, rows), images.targets[rows], images.classes)

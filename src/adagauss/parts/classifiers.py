@@ -1,0 +1,480 @@
+"""The classifier part: how features become labels."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from adagauss.backbones import Network
+from adagauss.core import linalg, low_rank
+from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
+from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
+from adagauss.core.gaussians import ClassGaussians, LowRank
+from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.task import ClassEdit, CurrentTask, FitContext
+from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
+from adagauss.errors import UnsupportedError
+from adagauss.utils.runtime import Runtime
+
+
+class Classifier(Part):
+    """Fits a scorer for all classes learned so far, in the order in which they were learned."""
+
+    role: ClassVar[str] = "classifier"
+    changes_network: ClassVar[bool] = False
+    """Whether fitting changes the network, so that it cannot be repeated on the network of a finished run."""
+    cheap: ClassVar[bool] = True
+    """Whether it may be fitted a second time per task, without some images, to learn how truthful its scores are."""
+
+    def empty_state(self) -> Scorer:
+        """A scorer that knows no class yet, with this classifier's settings."""
+        raise TypeError(f"{type(self).__name__} must define empty_state")
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
+        """The scorer after a task, from the memory and the current task; data of old tasks is not available.
+
+        ``before`` is the scorer after the last task. It must not be changed: other threads may still predict with it.
+        """
+        raise TypeError(f"{type(self).__name__} must define fit")
+
+    def update(
+        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
+    ) -> Fitted:
+        """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
+
+        ``attempt`` makes a scorer without some images by `fit`, for a classifier that is to be judged by these.
+        """
+        return Fitted(self.fit(memory, now, before))
+
+    def check(self, network: Network, classes: int, runtime: Runtime) -> None:
+        """Refuse, before anything is computed, what could not be fitted for so many classes."""
+
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
+        """The scorer after classes were forgotten or joined, which ``memory`` has followed already.
+
+        ``before`` must not be changed. A classifier that keeps sums over images takes ``now.removed`` out of them.
+        """
+        return before.remap_classes(now.groups)
+
+    def merged(
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> Scorer:
+        """The scorer of two learners with the same features as one; ``memory`` holds the classes of both.
+
+        ``columns`` says where the classes of the other are. Neither scorer must be changed.
+        """
+        return one.merged(other, columns)
+
+
+class MemoryClassifier(Classifier):
+    """A classifier that is a function of the memory, whatever led to it."""
+
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Scorer:
+        """The scorer of the remembered classes."""
+        raise TypeError(f"{type(self).__name__} must define of_memory")
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
+        return self.of_memory(memory, now)
+
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
+        return self.of_memory(memory, now)
+
+    def merged(
+        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
+    ) -> Scorer:
+        return self.of_memory(memory, now)
+
+
+class Placed(Scorer):
+    """A scorer of points that are first raised to a power and scaled to unit length, if so."""
+
+    def __init__(self, tukey: float | None, normalize: bool) -> None:
+        super().__init__()
+        self.tukey = tukey
+        self.normalize = normalize
+
+    @property
+    def power(self) -> float | None:
+        return self.tukey
+
+    def placed(self, features: Tensor) -> Tensor:
+        """Points in the space where distances are measured."""
+        return placed(features, self.tukey, self.normalize)
+
+
+class BayesScorer(Placed):
+    """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
+
+    axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
+    contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
+
+    def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
+        super().__init__(tukey, normalize)
+        self.register_buffer("matrices", whitening.matrices)
+        self.register_buffer("offsets", whitening.offsets)
+        self.register_buffer("bias", bias)
+        self.matrices: Tensor
+        self.offsets: Tensor
+        self.bias: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)
+        return -0.5 * linalg.squared_distances(self.placed(features), whitening) + self.bias
+
+
+class SharedBayesScorer(Placed):
+    """(x − m)·Σ⁻¹(μ_c − m) + b_c, b_c = −½(μ_c − m)ᵀΣ⁻¹(μ_c − m) + log p(c), m the mean of the means.
+
+    With one covariance of all classes, what is quadratic in x is common to all: one product, as of a linear head.
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
+    contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
+
+    def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
+        super().__init__(tukey, normalize)
+        self.register_buffer("centre", centre)
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.centre: Tensor
+        self.weight: Tensor
+        self.bias: Tensor
+
+    @classmethod
+    def of(
+        cls, means: Tensor, covariance: Tensor, dtype: torch.dtype, tukey: float | None, normalize: bool
+    ) -> SharedBayesScorer:
+        """From placed means and the one covariance, factored in float64."""
+        centre = means.double().mean(0)
+        away = means.double() - centre
+        weight = torch.cholesky_solve(away.T, linalg.safe_cholesky(covariance).factor).T
+        bias = -0.5 * torch.linalg.vecdot(away, weight)
+        return cls(centre.to(dtype), weight.to(dtype).contiguous(), bias.to(dtype), tukey, normalize)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.addmm(self.bias, self.placed(features).to(self.centre) - self.centre, self.weight.T)
+
+
+class LowRankBayesScorer(Placed):
+    """−½(x − μ_c)ᵀ(diag(d_c) + F_cᵀF_c)⁻¹(x − μ_c) + b_c by Woodbury's identity (see `low_rank`)."""
+
+    axes: ClassVar[Mapping[str, str]] = {
+        "centre": "s",
+        "precisions": "cs",
+        "lines": "cs",
+        "constants": "c",
+        "projections": "crs",
+        "offsets": "cr",
+        "bias": "c",
+    }
+    contents: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
+
+    def __init__(
+        self, whitening: low_rank.FactoredWhitening, bias: Tensor, tukey: float | None, normalize: bool
+    ) -> None:
+        super().__init__(tukey, normalize)
+        for name, buffer in whitening._replace(log_det=bias)._asdict().items():
+            self.register_buffer("bias" if name == "log_det" else name, buffer)
+        self.bias: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        whitening = low_rank.FactoredWhitening(*(self.get_buffer(name) for name in self.axes))
+        return -0.5 * low_rank.squared_distances(self.placed(features), whitening) + self.bias
+
+
+def placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:
+    """Points or means in the space where distances are measured."""
+    if tukey is not None:
+        # Methods with this transform have non-negative features; rounding may leave −0.0 or tiny negative values.
+        points = points.clamp_min(0).pow(tukey)
+    return F.normalize(points, dim=1) if normalize else points
+
+
+class NearestMean(MemoryClassifier):
+    """argmin_c ‖x − μ_c‖², on unit vectors if ``normalize``."""
+
+    kind = "nearest_mean"
+    normalize: bool = False
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
+
+    def empty_state(self) -> NearestMeanScorer:
+        return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
+
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> NearestMeanScorer:
+        means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
+        return NearestMeanScorer(means.float(), self.normalize)
+
+
+class NearestMeanScorer(Scorer):
+    """−‖x − μ_c‖² = −‖x − m‖² + 2(x − m)·(μ_c − m) − ‖μ_c − m‖², m the mean of the means.
+
+    Relative to m, points and means are no larger than their distances, so the product form loses no precision, and one
+    matrix product serves any number of points.
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {"means": "cs"}
+    contents: ClassVar[str] = "the mean of each class again, as the classifier uses it"
+
+    def __init__(self, means: Tensor, normalize: bool) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.register_buffer("means", means)
+        self.means: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        points = F.normalize(features, dim=1) if self.normalize else features
+        centre = self.means.mean(0)
+        points, means = points.to(self.means) - centre, self.means - centre
+        lengths = points.square().sum(1, keepdim=True) + means.square().sum(1)
+        return 2 * points @ means.T - lengths
+
+
+class Bayes(MemoryClassifier):
+    """argmax_c log p(x | c) + log p(c) over N(μ_c, Σ_c) (eq. 5), all classes in one matrix product.
+
+    The covariances pass, in this order, through shrinkage to the mean covariance, shrinkage to the identity, that of
+    the off-diagonal and correlation normalisation, each off by default. Points and means are first raised to the power
+    ``tukey`` and, with ``normalize``, scaled to unit length. The published code is
+    ``shrinkage=3, correlation=True, normalize=True, log_det=False``.
+    """
+
+    kind = "bayes"
+    covariance: Literal["full", "diagonal", "low_rank", "shared", "none"] = "full"
+    """Of each class: whole, its diagonal, as few factors and a diagonal (``memory.covariance=low_rank``), or none; or
+    one of all classes, the mean weighted by images, with which the rule is linear."""
+    log_det: bool = True
+    priors: bool = False
+    """Weight classes by their number of training images; off: all classes have equal weight."""
+    shrinkage: NonNegativeFloat = 0.0
+    """γ of Σ + γ·mean(diag Σ)·I."""
+    off_diagonal_shrinkage: NonNegativeFloat = 0.0
+    """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry."""
+    tied: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """τ: fraction of the mean covariance of all classes in each (regularised discriminant analysis)."""
+    correlation: bool = False
+    """Replace each covariance by its correlation matrix."""
+    normalize: bool = False
+    """Scale features and means to unit length."""
+    tukey: PositiveFloat | None = None
+    """λ: points and means enter as x^λ; set ``memory.tukey`` to the same value, for covariances of x^λ."""
+
+    @model_validator(mode="after")
+    def _within_the_form(self) -> Bayes:
+        if self.covariance == "low_rank" and (self.tied or self.off_diagonal_shrinkage):
+            raise ValueError(
+                "covariances of few factors and a diagonal cannot be shrunk to their mean or in the off-diagonal, "
+                "which would need S × S numbers again: leave out tied and off_diagonal_shrinkage; shrinkage works"
+            )
+        return self
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        kinds = {"none": set(), "shared": {Requirement.SPREAD}, "low_rank": {Requirement.FACTORS}}
+        needs = {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.COVARIANCES})
+        return frozenset(needs | ({Requirement.NON_NEGATIVE} if self.tukey is not None else set()))
+
+    def empty_state(self) -> Placed:
+        nothing, empty = torch.zeros(0), torch.zeros(0, 0)
+        if self.covariance == "shared":
+            return SharedBayesScorer(nothing, empty, nothing, self.tukey, self.normalize)
+        if self.covariance == "low_rank":
+            factors = torch.zeros(0, 0, 0)
+            unknown = low_rank.FactoredWhitening(nothing, empty, empty, nothing, factors, empty, nothing)
+            return LowRankBayesScorer(unknown, nothing, self.tukey, self.normalize)
+        whitening = linalg.Whitening(torch.zeros(0, 0, 0), empty, nothing)
+        return BayesScorer(whitening, nothing, self.tukey, self.normalize)
+
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Placed:
+        return self.scorer(memory)
+
+    def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> Placed:
+        """The rule over a bank of Gaussians, with factors kept in ``dtype``."""
+        means = placed(memory.means, self.tukey, self.normalize)
+        if self.covariance == "shared":
+            scorer = SharedBayesScorer.of(means, self.altered(memory.pooled), dtype, self.tukey, self.normalize)
+            scorer.bias += self._log_priors(memory, scorer.bias)
+            return scorer
+        if self.covariance == "low_rank":
+            factored = low_rank.whiten(means, self.factored(memory), dtype)
+            bias = self._bias(memory, factored.log_det)
+            return LowRankBayesScorer(factored, bias, self.tukey, self.normalize)
+        whitening = self._whitened(memory, means, dtype)
+        return BayesScorer(whitening, self._bias(memory, whitening.log_det), self.tukey, self.normalize)
+
+    def _whitened(self, memory: ClassGaussians, means: Tensor, dtype: torch.dtype) -> linalg.Whitening:
+        """All classes, block by block: no more than the results and the matrices of one block are in memory."""
+        size, classes = memory.size, len(memory)
+        whitening = linalg.Whitening(
+            means.new_empty(classes, size, size, dtype=dtype),
+            means.new_empty(classes, size, dtype=dtype),
+            means.new_empty(classes, dtype=dtype),
+        )
+        mean = memory.mean_covariance if self.tied and self.covariance != "none" else None
+        start = 0
+        for some in memory.blocks():
+            rows = slice(start, start + len(some))
+            found = linalg.whiten(means[rows], self.matrices(some, mean), dtype)
+            for whole, part in zip(whitening, found, strict=True):
+                whole[rows] = part
+            start += len(some)
+        return whitening
+
+    def _bias(self, memory: ClassGaussians, log_det: Tensor) -> Tensor:
+        return self._log_priors(memory, log_det) - (0.5 * log_det if self.log_det else 0)
+
+    def _log_priors(self, memory: ClassGaussians, like: Tensor) -> Tensor:
+        if not self.priors:
+            return torch.zeros_like(like)
+        return (memory.counts.double() / memory.counts.sum()).log().to(like)
+
+    def matrices(self, memory: ClassGaussians, mean: Tensor | None = None) -> Tensor:
+        """(C, S, S) covariances as the rule uses them; ``mean`` is that of all classes, if these are only some."""
+        if self.covariance == "none":
+            return torch.eye(memory.size, dtype=torch.float64, device=memory.means.device).expand(len(memory), -1, -1)
+        if self.covariance == "shared":
+            return self.altered(memory.pooled).unsqueeze(0)
+        if self.covariance == "low_rank":
+            return low_rank.dense(low_rank.floored(self.factored(memory)))
+        matrices = memory.covariances
+        if self.tied:
+            matrices = linalg.shrink_to_mean(matrices, self.tied, mean)
+        if self.covariance == "diagonal":
+            matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
+        return self.altered(matrices)
+
+    def altered(self, matrices: Tensor) -> Tensor:
+        """Matrices after shrinkage and correlation normalisation."""
+        if self.shrinkage:
+            matrices = linalg.shrink_to_identity(matrices, self.shrinkage)
+        if self.off_diagonal_shrinkage:
+            matrices = linalg.shrink_off_diagonal(matrices, self.off_diagonal_shrinkage)
+        return linalg.correlation(matrices) if self.correlation else matrices
+
+    def factored(self, memory: ClassGaussians) -> low_rank.Factored:
+        """The same of covariances of few factors and a diagonal, which stay so."""
+        assert isinstance(memory.form, LowRank), "refused when a method is made (Need.FACTORS)"
+        matrix = memory.form.parts(memory.packed)
+        if self.shrinkage:
+            matrix = low_rank.shrink_to_identity(matrix, self.shrinkage)
+        return low_rank.correlation(matrix) if self.correlation else matrix
+
+
+class LinearScorer(Scorer):
+    """xWᵀ + b, with x scaled to unit length if ``normalize``."""
+
+    axes: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
+    contents: ClassVar[str] = "the weights of each class"
+
+    def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.weight: Tensor
+        self.bias: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        points = F.normalize(features, dim=1) if self.normalize else features
+        return F.linear(points.to(self.weight), self.weight, self.bias)
+
+    def remap_classes(self, groups: Groups) -> Self:
+        if any(len(group) > 1 for group in groups):
+            raise UnsupportedError(
+                "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "
+                "forget them, and teach the images of all of them as one class"
+            )
+        kept = [column for (column,) in groups]
+        fewer = copy.deepcopy(self)
+        fewer.weight, fewer.bias = self.weight[kept], self.bias[kept]
+        return fewer
+
+    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
+        raise UnsupportedError(
+            "two learners of this method cannot be merged: the outputs of each were trained without the classes of the "
+            "other; teach one of them the classes of the other"
+        )
+
+
+class LinearClassifier(Classifier):
+    """A classifier whose scorer is linear."""
+
+    def empty_state(self) -> LinearScorer:
+        return LinearScorer(torch.zeros(0, 0), torch.zeros(0))
+
+
+class SampledLinear(LinearClassifier, MemoryClassifier):
+    """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
+
+    kind = "sampled_linear"
+    cheap = False
+    samples: PositiveInt = 10_000
+    """Draws per epoch."""
+    recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.SPREAD})
+
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
+        with now.runtime.seeded(now.name, "linear initialisation"):
+            head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
+        batches = _SampledBatches(memory, self.samples, self.recipe)
+        train(HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
+        return LinearScorer(head.weight.detach(), head.bias.detach())
+
+
+class LearnedHead(LinearClassifier):
+    """The outputs that the network itself has learned, all tasks side by side."""
+
+    kind = "learned_head"
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
+
+    @property
+    def why_no_known_classes(self) -> str | None:
+        return SECOND_OUTPUT
+
+    def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
+        return LinearScorer(*now.network.head.class_parameters())
+
+
+class _SampledBatches:
+    """Fresh draws for every epoch, drawn at once: one matrix product per class, with factors computed once."""
+
+    def __init__(self, memory: ClassGaussians, samples: int, recipe: Recipe) -> None:
+        self.classes = len(memory)
+        self.samples = samples
+        self.sampler = Sampler(memory)
+        self.bounds = batch_bounds(samples, recipe.batch_size, recipe.drop_last)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        targets = torch.randint(self.classes, (self.samples,), generator=generator)
+        draws = self.sampler.draw(targets, generator)
+        targets = targets.to(draws.device)
+        for start, stop in self.bounds:
+            yield draws[start:stop], targets[start:stop]
+
+
+class HeadObjective(Objective):
+    """Cross-entropy of a head on features."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, features: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"cross_entropy": F.cross_entropy(self.head(features), targets)}

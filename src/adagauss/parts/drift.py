@@ -1,0 +1,302 @@
+"""The drift part: how the memory follows the extractor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from adagauss.core import linalg
+from adagauss.core.config import Part, Requirement
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import affine_ridge, sample_covariance
+from adagauss.core.state import State
+from adagauss.core.task import CurrentTask
+from adagauss.core.train import Objective, Recipe, batch_bounds, mlp, train
+from adagauss.parts.terms import Reduction, anti_collapse, squared_error
+
+
+class Moved(NamedTuple):
+    """The old classes in the latent space of the new extractor, and the state that the drift needs in the next task."""
+
+    memory: ClassGaussians
+    state: State | None = None
+    warning: str | None = None
+    """A sentence on what went wrong and how to mend it."""
+
+
+class Drift(Part):
+    """Moves the stored classes from the latent space of F_{t−1} to that of F_t.
+
+    A drift that needs only the current task defines `move`; one that learns over tasks defines `update` and
+    `empty_state` instead.
+    """
+
+    role: ClassVar[str] = "drift"
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS})
+
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
+        """Called from the second task on; ``before`` is the state it returned after the last task."""
+        return Moved(self.move(memory, now))
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        """The old classes in the latent space of the new extractor."""
+        raise TypeError(f"{type(self).__name__} must define move or update")
+
+
+class NoDrift(Drift):
+    """The memory is not changed."""
+
+    kind = "none"
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset()
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        return memory
+
+
+class ViewBatches:
+    """Each epoch passes once over one of the cached views, which take turns.
+
+    With as many views as epochs, every epoch sees the images augmented anew. An epoch passes over its view several
+    times if all epochs together would have fewer than ``least_steps`` batches: a small task is no easier to learn.
+    """
+
+    def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe, least_steps: int = 0) -> None:
+        self.old = old.view(views, -1, old.shape[1])
+        self.new = new.view(views, -1, new.shape[1])
+        self.bounds = batch_bounds(self.old.shape[1], recipe.batch_size, recipe.drop_last)
+        self.passes = max(1, math.ceil(least_steps / (recipe.epochs * len(self.bounds))))
+
+    def __len__(self) -> int:
+        return self.passes * len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        # By the epoch's number, not by a count of calls: a training that is resumed sees the views it would have seen.
+        view = epoch % len(self.old)
+        for _ in range(self.passes):
+            order = torch.randperm(self.old.shape[1], generator=generator).to(self.old.device)
+            for start, stop in self.bounds:
+                chosen = order[start:stop]
+                yield self.old[view, chosen], self.new[view, chosen]
+
+
+class MapObjective(Objective):
+    """‖ψ(F_{t−1}(x)) − F_t(x)‖² + α·L_AC(ψ(F_{t−1}(x)))."""
+
+    def __init__(
+        self, network: nn.Module, reduction: Reduction = "mean", alpha: float = 0.0, beta: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.reduction: Reduction = reduction
+        self.alpha = alpha
+        self.beta = beta
+
+    def forward(self, old: Tensor, new: Tensor) -> dict[str, Tensor]:
+        mapped = self.network(old)
+        losses = {"adapter": squared_error(mapped, new, self.reduction)}
+        if self.alpha:
+            losses["anti_collapse"] = self.alpha * anti_collapse(mapped, self.beta)
+        return losses
+
+
+class AffineMap(Drift):
+    """z ↦ zP + b is the ridge regression of F_t(x) on F_{t−1}(x) over the current images; the transport is exact.
+
+    μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P + r·R: nothing is sampled or trained. R is the covariance of the
+    regression's residuals, the variance that a regression loses (law of total covariance).
+    """
+
+    kind = "affine"
+    ridge: NonNegativeFloat = 1e-2
+    """Penalty of the map, relative to the mean variance of the old features."""
+    views: NonNegativeInt = 4
+    """Augmented copies of the task that the map is fitted on; 0: the plain images."""
+    residual_covariance: NonNegativeFloat = 0.0
+    """r: how much of the residuals' covariance is added to each covariance (1: all of it)."""
+    adapt_mean: bool = True
+    adapt_covariance: bool = True
+
+    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
+        old, new, _ = now.pairs(self.views)
+        affine = affine_ridge(old, new, self.ridge)
+        means = affine(memory.means) if self.adapt_mean else memory.means
+        if memory.covariance == "none" or not self.adapt_covariance:
+            return memory.with_statistics(means, None)
+        extra: Tensor | float = 0.0
+        if self.residual_covariance:
+            extra = self.residual_covariance * sample_covariance(new.double() - affine(old))
+        return memory.transport_affine(affine, extra).with_statistics(means, None)
+
+
+Map = Callable[[Tensor], Tensor]
+MUCH_WORSE = 1.5
+"""An adapter whose error is so many times that of the affine map has not learned what there was to learn."""
+BAD = 0.5
+"""A relative error below this is no reason to worry, whatever other maps reach."""
+COLLAPSED = 2.0
+"""A mean log-variance that is this much smaller, per feature, than that of the new classes: a deviation of 37 %."""
+FLOOR = 1e-3
+"""Added to covariances, relative to their mean diagonal: few images span few directions."""
+
+
+def relative_error(mapping: Map, old: Tensor, new: Tensor) -> float:
+    """Σ‖ψ(x) − y‖² / Σ‖y − ȳ‖²: 0 for a perfect map, 1 for one that knows the mean only."""
+    with torch.no_grad():
+        error = (mapping(old).double() - new.double()).square().sum()
+    spread = (new.double() - new.double().mean(0)).square().sum()
+    return float(error / spread.clamp_min(torch.finfo(torch.float64).tiny))
+
+
+class Fit(NamedTuple):
+    """Relative errors on current images, of a trained map, of the affine map in closed form, and of no map at all."""
+
+    trained: float
+    affine: float
+    none: float
+
+    @property
+    def poor(self) -> bool:
+        """Whether the trained map has failed: much worse than the others, and bad by itself."""
+        return self.trained > BAD and self.trained > MUCH_WORSE * min(self.affine, self.none)
+
+
+def fit_of(trained: Map, affine: Map, old: Tensor, new: Tensor) -> Fit:
+    """How well each map explains pairs of features."""
+    errors = [relative_error(mapping, old, new) for mapping in (trained, affine, lambda points: points)]
+    return Fit(*errors)
+
+
+def mean_log_variance(bank: ClassGaussians) -> float:
+    """log|Σ̄| / S of the mean covariance of a bank."""
+    covariance = linalg.shrink_to_identity(bank.mean_covariance, FLOOR)
+    factor = linalg.safe_cholesky(covariance).factor
+    return float(2 * factor.diagonal().log().sum()) / bank.size
+
+
+def collapse(old: ClassGaussians, new: ClassGaussians) -> float | None:
+    """How much smaller the old classes' mean log-variance is than that of others; None if not much, or not known."""
+    if old.covariance == "none" or not len(old) or not len(new):
+        return None
+    lost = mean_log_variance(new) - mean_log_variance(old)
+    return lost if lost > COLLAPSED else None
+
+
+def collapse_warning(name: str, old: ClassGaussians, memory: ClassGaussians) -> str | None:
+    """What to say if the old classes, moved, are far tighter than the new ones that joined them in ``memory``."""
+    lost = collapse(old, memory.select([label for label in memory.labels if label not in old]))
+    if lost is None:
+        return None
+    return (
+        f"{name}: the Gaussians of old classes have collapsed (their mean log-variance is {lost:.1f} below that of the "
+        "new classes), so that few images will be taken for them: use drift.kind=affine with "
+        "drift.residual_covariance=1, or raise drift.anti_collapse"
+    )
+
+
+JUDGED = 0.1
+"""Share of the images that judge a map which may be replaced."""
+
+
+class Adapter(Drift):
+    """ψ is trained on the images of the current task; then every old Gaussian is sampled, mapped and re-estimated."""
+
+    kind = "adapter"
+
+    network: Literal["mlp", "linear"] = "mlp"
+    width: PositiveInt = 32
+    """d: the hidden layer of the MLP is d·S wide."""
+    recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=100, learning_rate=0.01, milestones=(0.45, 0.9)))
+    reduction: Reduction = "mean"
+    anti_collapse: NonNegativeFloat = 1.0
+    """α of the anti-collapse loss on ψ's output."""
+    beta: PositiveFloat = 1.0
+    views: NonNegativeInt = 4
+    """Augmented copies of the task whose features ψ is trained on, computed once; 0: the plain images.
+
+    Epochs take them in turn. As many as ``recipe.epochs`` give new augmentations in every epoch, as published, at the
+    cost of one pass through both networks per epoch.
+    """
+    samples: PositiveInt = 10_000
+    """N, draws from each old Gaussian."""
+    adapt_mean: bool = True
+    adapt_covariance: bool = True
+    mean_by: Literal["samples", "map"] = "samples"
+    """New means: those of the mapped samples, or the mapped old means."""
+    residual_covariance: NonNegativeFloat = 0.0
+    """How much of the covariance of ψ's residuals is added to each transported covariance (1: all of it)."""
+    least_steps: NonNegativeInt = 500
+    """Steps that ψ is trained for at the least: a small task is passed over several times per epoch."""
+    fallback: bool = False
+    """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse, or if
+    Gaussians collapse under ψ."""
+
+    def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
+        old, new, _ = now.pairs(self.views)
+        taught = self._taught(now).to(old.device)
+        mapping = self.train_map(now, old[taught], new[taught])
+        judged = taught if bool(taught.all()) else ~taught
+        affine = affine_ridge(old[taught], new[taught], AffineMap().ridge)
+        fit = fit_of(mapping, affine.__call__, old[judged], new[judged])
+        moved = self.moved(memory, now, mapping, old, new)
+        if self.fallback:
+            exact = AffineMap(views=self.views, residual_covariance=1.0).move(memory, now)
+            if fit.trained > fit.affine or collapse(moved, exact) is not None:
+                return Moved(exact)
+        return Moved(moved, warning=self._warning(now, fit))
+
+    def moved(
+        self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module, old: Tensor, new: Tensor
+    ) -> ClassGaussians:
+        """Every old Gaussian sampled, mapped and re-estimated."""
+        with torch.no_grad():
+            mapped_means = mapping(memory.means.float()).double()
+            residual = new.double() - mapping(old).double() if self.residual_covariance else None
+        extra = 0.0 if residual is None else self.residual_covariance * sample_covariance(residual)
+        if memory.covariance == "none":
+            return memory.with_statistics(mapped_means, None) if self.adapt_mean else memory
+        moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"), extra)
+        means = memory.means
+        if self.adapt_mean:
+            means = mapped_means if self.mean_by == "map" else moved.means
+        if not self.adapt_covariance:
+            return memory.with_statistics(means, None)
+        return moved.with_statistics(means, None)
+
+    def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
+        """ψ, trained on the features of the current images before and after."""
+        size = old.shape[1]
+        with now.runtime.seeded(now.name, "adapter initialisation"):
+            network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
+        objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
+        batches = ViewBatches(old, new, max(1, self.views), self.recipe, self.least_steps)
+        train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
+        return network
+
+    def _taught(self, now: CurrentTask) -> Tensor:
+        """Which rows of the pairs ψ is trained on: all, or those of nine images in ten with ``fallback``."""
+        kept = torch.ones(len(now.data), dtype=torch.bool)
+        if self.fallback:
+            order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judged"))
+            kept[order[: round(JUDGED * len(kept))]] = False
+        return kept.repeat(max(1, self.views))
+
+    def _warning(self, now: CurrentTask, fit: Fit) -> str | None:
+        if not fit.poor:
+            return None
+        return (
+            f"{now.name}: the adapter has hardly learned how the features moved (relative error {fit.trained:.2f} on "
+            f"current images; an affine map has {fit.affine:.2f}, no map {fit.none:.2f}), so old classes may be lost: "
+            "raise drift.least_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
+            "drift.kind=affine"
+        )

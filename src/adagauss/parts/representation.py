@@ -1,0 +1,506 @@
+"""The representation part: how the extractor learns a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, model_validator
+from torch import Tensor, nn
+
+from adagauss.backbones import IncrementalHead, Network
+from adagauss.backbones.head import HeadKind
+from adagauss.core.config import Part, Requirement, part_of
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import State
+from adagauss.core.task import CurrentTask, ImageBatches
+from adagauss.core.train import History, Objective, Recipe, train
+from adagauss.data.images import Label
+from adagauss.distributed.processes import Sharding
+from adagauss.errors import ConfigError, DataError
+from adagauss.utils.runtime import Runtime
+
+
+class Live(nn.Module):
+    """Created by a specification when a task starts, and discarded when it ends.
+
+    Its parameters are trained together with the network. Other modules and banks (the network, the memory) are passed
+    as arguments, never stored as attributes, because torch would register them as submodules.
+    """
+
+    def begin_epoch(self) -> None:
+        """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
+
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
+        """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
+        return None
+
+
+class LiveAugmentation(Live):
+    """Label augmentation for one task."""
+
+    changes: bool = True
+    """Whether it does anything in this task: several processes must then show each other their images."""
+
+    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The larger batch, whose added images have auxiliary labels (numbered after the classes)."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+
+class LabelAugmentation(Part):
+    """Turns a batch into a larger one. This base adds nothing.
+
+    A label augmentation that learns defines `start`; for one that is a function of the batch, `augment` is enough.
+    """
+
+    role: ClassVar[str] = "label_augmentation"
+
+    def copies(self, first: bool) -> int:
+        """How many times larger a batch becomes; loaders divide their batch size by it."""
+        return 1
+
+    def changes(self, first: bool) -> bool:
+        """Whether it does anything to a batch."""
+        return True
+
+    def auxiliary_outputs(self, classes: int, first: bool) -> int:
+        """Number of auxiliary labels in a task with ``classes`` classes."""
+        return 0
+
+    def start(self, now: CurrentTask, before: State | None) -> LiveAugmentation:
+        """The augmentation for this task; ``before`` is the state it returned after the last task."""
+        return _PureAugmentation(self, len(now.classes), now.first)
+
+    def augment(
+        self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """The larger batch."""
+        return images, targets
+
+
+class _PureAugmentation(LiveAugmentation):
+    """An augmentation that is a function of the batch."""
+
+    def __init__(self, part: LabelAugmentation, classes: int, first: bool) -> None:
+        super().__init__()
+        self.part, self.classes, self.first = part, classes, first
+        self.changes = part.changes(first)
+
+    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        return self.part.augment(images, targets, self.classes, self.first, generator)
+
+
+class NoLabelAugmentation(LabelAugmentation):
+    """Batches are not changed."""
+
+    kind = "none"
+
+    def changes(self, first: bool) -> bool:
+        return False
+
+
+class Rotations(LabelAugmentation):
+    """Every image in its four rotations by 90°; class y turned k times is the label y + k·C."""
+
+    kind = "rotations"
+    when: Literal["first", "always"] = "first"
+
+    def copies(self, first: bool) -> int:
+        return 4 if first or self.when == "always" else 1
+
+    def changes(self, first: bool) -> bool:
+        return self.copies(first) > 1
+
+    def auxiliary_outputs(self, classes: int, first: bool) -> int:
+        return classes * (self.copies(first) - 1)
+
+    def augment(
+        self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        copies = self.copies(first)
+        if copies > 1 and images.shape[2] != images.shape[3]:
+            raise DataError(
+                f"images of {images.shape[2]} x {images.shape[3]} pixels cannot be rotated by 90°: make them square, "
+                "or set representation.label_augmentation.kind=none"
+            )
+        turned = torch.cat([torch.rot90(images, turns, (2, 3)) for turns in range(copies)])
+        return turned, torch.cat([targets + turns * classes for turns in range(copies)])
+
+
+class LiveReparameterisation(Live):
+    """A reparameterisation during one task. This base does nothing."""
+
+    def settle(self, now: CurrentTask) -> None:
+        """Called right after training, before anything is measured on the network."""
+
+
+class Reparameterisation(Part):
+    """Prepares the extractor for a task and settles it afterwards. This base lets every weight learn."""
+
+    role: ClassVar[str] = "reparameterisation"
+
+    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
+        """Prepare ``now.network``; ``before`` is the state returned after the last task."""
+        return LiveReparameterisation()
+
+
+class NoReparameterisation(Reparameterisation):
+    """All weights learn in every task."""
+
+    kind = "none"
+
+
+@dataclass
+class Step:
+    """A batch and its features; what several terms need is computed once and shared.
+
+    Several processes hold their share of the images each. Targets and features are those of the whole batch in all of
+    them, so a term is a function of the whole batch, whatever it does with it.
+    """
+
+    images: Tensor
+    """Those of this process."""
+    targets: Tensor
+    """Positions among the current task's classes, then among its auxiliary outputs."""
+    now: CurrentTask
+    memory: ClassGaussians
+    generator: torch.Generator
+    extract: Callable[[Tensor], Tensor]
+    detach: bool = False
+    originals: int | None = None
+    """Number of images before label augmentation; None without label augmentation."""
+    division: Sharding | None = None
+    """Which process holds each image; None if this one holds all."""
+
+    @cached_property
+    def features(self) -> Tensor:
+        """F_t(x); detached during the warm-up of the head."""
+        features = self._whole(self.extract(self.images))
+        return features.detach() if self.detach else features
+
+    @cached_property
+    def previous_features(self) -> Tensor:
+        """F_{t−1}(x), in evaluation mode and without gradient."""
+        assert self.now.previous is not None, "the first task has no previous network"
+        with torch.no_grad():
+            return self._whole(self.now.previous.extractor(self.images))
+
+    def only(self, chosen: Tensor) -> Step:
+        """Some images of the batch, by position, as a batch of their own."""
+        images, division = self.images, self.division
+        if division is None:
+            images = images[chosen]
+        else:
+            images, division = division.chosen(images, chosen.cpu())
+        return replace(self, images=images, targets=self.targets[chosen], division=division)
+
+    def _whole(self, own: Tensor) -> Tensor:
+        return own if self.division is None else self.division.all_gather(own)
+
+
+class LiveTerm(Live):
+    """A loss term during one task."""
+
+    def forward(self, step: Step) -> Tensor | None:
+        """The unweighted loss; None if the term does not apply (e.g. in the first task)."""
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+    @staticmethod
+    def without_effect() -> LiveTerm:
+        """A term that does not apply in this task, e.g. distillation in the first one."""
+        return _NoTerm()
+
+
+class _NoTerm(LiveTerm):
+    def forward(self, step: Step) -> Tensor | None:
+        return None
+
+
+class Term(Part):
+    """A loss term.
+
+    A term that is a function of the step defines `loss`. A term that trains a helper network, prepares something per
+    task or keeps a state for the next task defines `start` instead, which returns its own `LiveTerm`.
+    """
+
+    role: ClassVar[str] = "term"
+    weight: NonNegativeFloat = 1.0
+
+    def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+        """The term for this task; ``before`` is the state it returned after the last task."""
+        return _PureTerm(self)
+
+    def loss(self, step: Step) -> Tensor | None:
+        """The unweighted loss; None if the term does not apply."""
+        raise TypeError(f"{type(self).__name__} must define loss or start")
+
+    def shares(self, before: State) -> dict[str, Tensor]:
+        """Tensors of its state that other parts may read while a task is learned."""
+        return {}
+
+
+class _PureTerm(LiveTerm):
+    """A term that is a function of the step."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__()
+        self.term = term
+
+    def forward(self, step: Step) -> Tensor | None:
+        return self.term.loss(step)
+
+
+class LiveParts(nn.Module):
+    """The live parts that are used besides the network while a task is learned."""
+
+    def __init__(
+        self,
+        terms: Mapping[str, LiveTerm],
+        label_augmentation: LiveAugmentation,
+        reparameterisation: LiveReparameterisation,
+    ) -> None:
+        super().__init__()
+        self.terms = nn.ModuleDict(terms)
+        self.label_augmentation = label_augmentation
+        self.reparameterisation = reparameterisation
+
+    def live(self) -> dict[str, LiveTerm]:
+        """The terms by name."""
+        return {name: term for name, term in self.terms.items() if isinstance(term, LiveTerm)}
+
+
+class TaskObjective(Objective):
+    """L = Σ weight · term over one task: L_CE + α·L_AC + λ·L_PKD for AdaGauss.
+
+    Several processes each extract the features of their share of the images, and all compute L from the features of
+    all: whatever a term is, and however unequal the shares are, it is the L of one process.
+    """
+
+    divided: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        now: CurrentTask,
+        memory: ClassGaussians,
+        parts: LiveParts,
+        weights: Mapping[str, float],
+        recipe: Recipe,
+        rates: Callable[[Network, nn.Module, float], list[dict[str, Any]]],
+    ) -> None:
+        super().__init__()
+        self.network = now.network
+        self.parts = parts
+        self.weights = dict(weights)
+        self.warm_epochs = recipe.warm_epochs
+        self._rates = rates
+        # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
+        self._context = (now, memory)
+        runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor)
+        self._extract: Callable[[Tensor], Tensor] = lambda images: _of_share(compiled, images, runtime)
+        self._warm = False
+        self._generator = torch.Generator()
+
+    def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        return self._rates(self.network, self.parts, learning_rate)
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        self._warm = epoch < self.warm_epochs
+        self._generator = generator
+        for term in self.parts.live().values():
+            term.begin_epoch()
+
+    def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        now, memory = self._context
+        originals = len(targets)
+        images, targets, division = self._enlarged(images, targets)
+        step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals, division)
+        losses = {}
+        for name, term in self.parts.live().items():
+            value = term(step) if self.weights[name] else None
+            if value is not None:
+                losses[name] = self.weights[name] * value
+        return losses
+
+    def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Sharding]:
+        """The batch after label augmentation, and who holds what of it.
+
+        A label augmentation may mix any images, so it is given those of all processes.
+        """
+        runtime, augment = self._context[0].runtime, self.parts.label_augmentation
+        division = runtime.processes.divide(len(targets))
+        if not augment.changes:
+            return images, targets, division
+        images, targets = augment(division.all_gather(images), targets, self._generator)
+        division = runtime.processes.divide(len(targets))
+        if not runtime.processes.alone:
+            images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
+        return images, targets, division
+
+
+def _of_share(extractor: Callable[[Tensor], Tensor], images: Tensor, runtime: Runtime) -> Tensor:
+    """Features of this process's images; dropout must not be the same in every process."""
+    if runtime.processes.alone:
+        return extractor(images)
+    with runtime.seeded(torch.initial_seed(), runtime.processes.rank):
+        return extractor(images)
+
+
+def _as_terms(value: Any) -> Any:
+    """Terms from plain data; a term that is null is removed."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        name: spec if isinstance(spec, Term) else Part.build("term", spec, f"representation.terms.{name}")
+        for name, spec in value.items()
+        if spec is not None
+    }
+
+
+class Trained(NamedTuple):
+    """A trained task; its live parts are used until the rest of the task is done."""
+
+    history: History
+    parts: LiveParts | None
+    """None if nothing was trained."""
+
+
+class Representation(Part):
+    """Trains the network on the current task with a sum of weighted terms.
+
+    The first task may have its own recipe; ``later=None`` freezes the extractor after it.
+    """
+
+    role: ClassVar[str] = "representation"
+    kind = "trained"
+
+    first: Recipe | None = Field(default_factory=Recipe)
+    """How the first task is trained; None: nothing is ever trained, the network keeps its initial weights."""
+    later: Recipe | None = Field(default_factory=Recipe)
+    heads: Literal["discard", "keep"] = "discard"
+    """Whether the classification outputs of finished tasks are kept."""
+    train_old_heads: bool = False
+    head: HeadKind = "linear"
+    """Outputs w·x + b, or σ·cos(x, w) with a learned σ."""
+    head_bias: bool = True
+    """Whether linear outputs have a bias b."""
+    keep_auxiliary: bool = False
+    """Whether auxiliary outputs (rotations) are kept after their task."""
+    label_augmentation: Annotated[
+        LabelAugmentation, part_of("label_augmentation", "representation.label_augmentation")
+    ] = Field(default_factory=NoLabelAugmentation)
+    reparameterisation: Annotated[
+        Reparameterisation, part_of("reparameterisation", "representation.reparameterisation")
+    ] = Field(default_factory=NoReparameterisation)
+    terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
+    trunk_rate: PositiveFloat = 1.0
+    """Learning rate of the trunk relative to that of new layers; below 1 for pretrained weights."""
+    full_rate: Literal["bottleneck", "bottleneck_bias"] = "bottleneck"
+    """What counts as new besides the head: the bottleneck, or only its bias (the published code)."""
+
+    @model_validator(mode="after")
+    def _can_be_trained(self) -> Representation:
+        if self.first is None and self.later is not None:
+            raise ConfigError("later tasks are trained only after the first: set representation.later=null as well")
+        if self.first is not None and not self.terms:
+            raise ConfigError("there is no loss to train with: add at least representation.terms.cross_entropy")
+        return self
+
+    @property
+    def provides(self) -> frozenset[Requirement]:
+        given = {Requirement.LINEAR_HEAD} if self.head == "linear" else set()
+        if self.later is None:
+            given.add(Requirement.FROZEN_FEATURES)
+        elif self.heads == "keep":
+            given.add(Requirement.KEPT_HEADS)
+        return frozenset(given)
+
+    def subparts(self) -> Iterator[tuple[str, Part]]:
+        """Every part within this one, with the name of its state."""
+        yield "label_augmentation", self.label_augmentation
+        yield "reparameterisation", self.reparameterisation
+        for name, term in self.terms.items():
+            yield f"terms/{name}", term
+
+    def shares(self, before: Mapping[str, State]) -> dict[str, Tensor]:
+        """Tensors of earlier tasks that the terms let other parts read."""
+        shared: dict[str, Tensor] = {}
+        for name, term in self.terms.items():
+            if (state := before.get(f"terms/{name}")) is not None:
+                shared.update(term.shares(state))
+        return shared
+
+    def head_of(
+        self, head: IncrementalHead, tasks: Sequence[Sequence[Label]], kept: Collection[Label]
+    ) -> IncrementalHead:
+        """A new head after a change of the classes of ``tasks``, of which ``kept`` are left.
+
+        Where outputs are kept, those of the other classes go: there is one block for each task that has classes.
+        Otherwise no output is used after its task, and all go.
+        """
+        if self.heads == "discard" or self.later is None:
+            return head.select([()] * len(head.blocks))
+        classes = [task for task in tasks if task]
+        return head.select([[row for row, label in enumerate(task) if label in kept] for task in classes])
+
+    def fit(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> Trained:
+        """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""
+        recipe = self.first if now.first else self.later
+        if recipe is None:
+            return Trained([], None)
+        if len(now.data) < 2:
+            raise DataError(f"{now.name} has a single image: give at least two to train on")
+        network = now.network
+        if self.heads == "discard":
+            network.head.clear()
+        elif not self.train_old_heads:
+            network.head.hold()
+        auxiliary = self.label_augmentation.auxiliary_outputs(len(now.classes), now.first)
+        with now.runtime.seeded(now.name, "initialisation"):
+            network.head.grow(len(now.classes), auxiliary)
+            now.runtime.place(network)
+            parts = self._start(now, memory, before)
+        weights = {name: term.weight for name, term in self.terms.items()}
+        objective = TaskObjective(now, memory, parts, weights, recipe, self.parameter_groups)
+        batch_size = max(1, recipe.batch_size // self.label_augmentation.copies(now.first))
+        batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
+        history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
+        parts.reparameterisation.settle(now)
+        if not self.keep_auxiliary:
+            network.head.drop_auxiliary()
+        return Trained(history, parts)
+
+    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> LiveParts:
+        reparameterisation = self.reparameterisation.start(now, before.get("reparameterisation"))
+        terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
+        augmentation = self.label_augmentation.start(now, before.get("label_augmentation"))
+        return now.runtime.place(LiveParts(terms, augmentation, reparameterisation))
+
+    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
+        """Let the parts measure the finished task; returns their states for the next task by name."""
+        live = {
+            "label_augmentation": parts.label_augmentation,
+            "reparameterisation": parts.reparameterisation,
+            **{f"terms/{name}": term for name, term in parts.live().items()},
+        }
+        states = {name: part.finish(now, memory) for name, part in live.items()}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def parameter_groups(self, network: Network, beside: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+        """The trunk at its own learning rate; head, bottleneck and helper modules at the full rate."""
+        new = {
+            id(parameter)
+            for name, parameter in network.extractor.bottleneck.named_parameters()
+            if self.full_rate == "bottleneck" or name == "bias"
+        }
+        slow: list[nn.Parameter] = []
+        full = [*network.head.parameters(), *beside.parameters()]
+        for parameter in network.extractor.parameters():
+            (full if id(parameter) in new else slow).append(parameter)
+        groups = [
+            {"params": [p for p in slow if p.requires_grad], "lr": learning_rate * self.trunk_rate},
+            {"params": [p for p in full if p.requires_grad], "lr": learning_rate},
+        ]
+        return [group for group in groups if group["params"]]

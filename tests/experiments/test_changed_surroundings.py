@@ -1,0 +1,152 @@
+"""A run resumed on other data is refused; on another machine, or without its folder, it says what that means."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from adagauss.data.dataset import Dataset, load_dataset
+from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import CheckpointError
+from adagauss.experiments.config import make_config
+from adagauss.experiments.environment import MEANINGS, environment
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
+from adagauss.utils.progress import Reporter
+from tests.experiments.test_runner import Listening, metrics_of
+
+SETTINGS = {"representation.first.epochs": 1, "representation.later.epochs": 1, "backbone.name": "convnet"}
+CONFIG = make_config("finetune", StreamConfig(dataset="digits", sizes=(2, 1), classes=3), settings=SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "begun"
+    run(CONFIG, path)
+    return path
+
+
+@pytest.fixture
+def copied(begun: Path, tmp_path: Path) -> Path:
+    shutil.copytree(begun, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def with_part(part: str, change: Callable[[LabelledImages], LabelledImages]) -> Dataset:
+    digits = load_dataset("digits")
+    if part == "train":
+        return replace(digits, train=change(digits.train))
+    return replace(digits, test=change(digits.test))
+
+
+def more(part: LabelledImages) -> LabelledImages:
+    rows = torch.cat([torch.arange(len(part)), torch.arange(30)])
+    return LabelledImages(ArrayImages(part.images.batch(rows)), part.targets[rows], part.classes)
+
+
+def other_pixel(part: LabelledImages) -> LabelledImages:
+    pixels = part.images.batch(torch.arange(len(part))).clone()
+    pixels[7, 0, 3, 3] ^= 1
+    return LabelledImages(ArrayImages(pixels), part.targets, part.classes)
+
+
+def other_label(part: LabelledImages) -> LabelledImages:
+    targets = part.targets.clone()
+    targets[7] = (targets[7] + 1) % 10
+    return LabelledImages(part.images, targets, part.classes)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "named"),
+    [
+        ("train", more, "number and size of the training images, labels of the training images, content of the"),
+        ("train", other_pixel, "(content of the training images changed"),
+        ("train", other_label, "(labels of the training images changed"),
+        ("test", other_pixel, "(content of the test images changed"),
+    ],
+)
+def test_changed_data_are_refused_and_named(
+    copied: Path, part: str, change: Callable[[LabelledImages], LabelledImages], named: str
+) -> None:
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match="was started on other data") as raised:
+        run(CONFIG, copied, resume=True, dataset=with_part(part, change))
+    assert named in str(raised.value)
+    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+
+
+def test_images_added_to_a_folder_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAGAUSS_CACHE", "off")
+    pixels = np.random.default_rng(0)
+    for split, label, number in [(s, c, n) for s in ("train", "test") for c in "abc" for n in range(4)]:
+        file = tmp_path / "photos" / split / label / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(file)
+    stream = StreamConfig(dataset=f"folder:{tmp_path / 'photos'}", sizes=(2, 1), image_size=8)
+    config = make_config("finetune", stream, settings={**SETTINGS, "augmentation.resized_crop": False})
+    run(config, tmp_path / "run")
+    run(config, tmp_path / "run", resume=True)
+    shutil.copy(tmp_path / "photos/train/a/0.png", tmp_path / "photos/train/a/new.png")
+    with pytest.raises(CheckpointError, match="number and size of the training images"):
+        run(config, tmp_path / "run", resume=True)
+    (tmp_path / "photos/train/a/new.png").unlink()  # as the sentence says
+    run(config, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("key", sorted(environment()))
+def test_every_difference_of_the_environment_is_told_with_its_meaning(copied: Path, key: str) -> None:
+    file = copied / "environment.json"
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: "something else"}))
+    reporter = Listening()
+    run(CONFIG, copied, resume=True, reporter=reporter)
+    (heard,) = reporter.heard
+    assert "(something else, now " in heard
+    assert MEANINGS.get(key, "numbers may differ in their last digits") in heard
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "null", '"text"', "[" * 100_000])
+@pytest.mark.parametrize("name", ["environment.json", "data.json", "origins.json"])
+def test_a_damaged_file_beside_the_results_is_told_and_survived(copied: Path, name: str, content: str) -> None:
+    (copied / name).write_text(content, encoding="utf-8")
+    reporter = Listening()
+    run(CONFIG, copied, resume=True, reporter=reporter)
+    assert [f"{name} is missing or damaged" in heard for heard in reporter.heard] == [True] * (name != "origins.json")
+    assert metrics_of(copied)
+    assert isinstance(RunFolder(copied).origins, dict)
+
+
+class Removing(Reporter):
+    """Removes a folder as soon as some work begins, and counts what is still begun afterwards."""
+
+    def __init__(self, folder: Path, when: str, remake: bool) -> None:
+        self.folder, self.when, self.remake = folder, when, remake
+        self.removed, self.begun_since = False, 0
+
+    def progress(self, title: str, total: float, unit: str = "") -> object:  # type: ignore[override]
+        self.begun_since += self.removed
+        if self.when in title and not self.removed:
+            shutil.rmtree(self.folder)
+            if self.remake:
+                self.folder.mkdir()
+                (self.folder / "lock").touch()
+            self.removed = True
+        return super().progress(title, total, unit)
+
+
+@pytest.mark.parametrize("remake", [False, True])
+@pytest.mark.parametrize("when", ["task 1: training", "task 2: training", "features"])
+def test_a_run_whose_folder_is_removed_stops_at_once(tmp_path: Path, when: str, remake: bool) -> None:
+    reporter = Removing(tmp_path / "run", when, remake)
+    with pytest.raises(CheckpointError, match="was removed or replaced while a run was writing"):
+        run(CONFIG, tmp_path / "run", reporter=reporter)
+    assert reporter.begun_since == 0
+    assert sorted(path.name for path in tmp_path.rglob("*")) == (["lock", "run"] if remake else [])

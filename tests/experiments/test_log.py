@@ -1,0 +1,229 @@
+"""The log of a run: a file that trackers follow, without double entries and without gaps."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import ConfigError
+from adagauss.experiments import logs
+from adagauss.experiments.config import make_config
+from adagauss.experiments.logs import LOG, RunLog, read_log
+from adagauss.experiments.run import RunFolder
+from adagauss.experiments.runner import run
+from adagauss.utils.progress import Reporter
+
+STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
+
+
+class Said(Reporter):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.said.append(text)
+
+
+class Recorder:
+    """A tracker that remembers, and may stop working."""
+
+    version = "7"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[dict[str, float], int | None]] = []
+        self.settings: list[dict[str, Any]] = []
+        self.pictures: list[str] = []
+        self.fails_after = 10**9
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        if len(self.seen) >= self.fails_after:
+            raise ConnectionError("the server is gone")
+        self.seen.append((metrics, step))
+
+    def log_hyperparams(self, params: dict[str, Any]) -> None:
+        self.settings.append(params)
+
+    def log_figures(self, files: list[Path]) -> None:
+        self.pictures += [file.name for file in files]
+
+    def save(self) -> None: ...
+
+    def finalize(self, status: str) -> None: ...
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    made = Recorder()
+    monkeypatch.setitem(logs.MAKERS, "mlflow", lambda *_: made)
+    monkeypatch.setattr("adagauss.experiments.logs.import_extra", lambda *_: None)
+    return made
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run")
+    run(make_config("adagauss", STREAM, epochs=2), path)
+    return path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with (path / LOG).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_logs_losses_per_epoch_and_accuracies_per_task(finished: Path) -> None:
+    found = rows(finished)
+    losses = [row for row in found if (row["what"], row["name"]) == ("training", "cross_entropy")]
+    assert [(row["task"], row["epoch"], row["step"]) for row in losses] == [
+        ("1", "1", "1"),
+        ("1", "2", "2"),
+        ("2", "1", "3"),
+        ("2", "2", "4"),
+    ]
+    history = RunFolder(finished).evaluation(1)[1].history
+    assert float(losses[3]["value"]) == history[1]["cross_entropy"]
+    result = RunFolder(finished).result()
+    accuracy = {(row["task"], row["name"]): float(row["value"]) for row in found if row["what"] == "accuracy"}
+    assert [accuracy["1", "all"], accuracy["2", "all"]] == list(result.details.accuracy)
+    assert accuracy["2", "task 1"] == result.details.accuracy_matrix[1][0]
+    assert any(row["what"] == "adapter" for row in found)
+
+
+def test_a_finished_run_that_is_resumed_adds_nothing_and_tells_a_new_tracker_all(
+    finished: Path, recorder: Recorder
+) -> None:
+    before = (finished / LOG).read_bytes()
+    config = make_config("adagauss", STREAM, epochs=2)
+    for _ in range(2):
+        run(config, finished, resume=True, trackers=["mlflow"])
+    assert (finished / LOG).read_bytes() == before
+    assert len(recorder.seen) == len(read_log(finished / LOG)[1]), "each entry once, though it was resumed twice"
+    assert ({"accuracy/all", "accuracy/task 1"}, 1) in [(set(values), step) for values, step in recorder.seen]
+    assert recorder.settings[0]["method_name"] == "adagauss"
+    assert len(recorder.settings) == 1
+
+
+def test_an_epoch_that_is_repeated_is_logged_once_and_a_line_that_was_cut_off_is_mended(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with RunLog(folder) as log:
+        log.epoch("task 1: training", 0, {"a": 1.0, "b": 2.0})
+        log.epoch("task 1 without some images: training", 0, {"a": 1.0})
+    with (tmp_path / LOG).open("a", encoding="utf-8") as file:
+        file.write("training,1,2,")
+    with RunLog(folder) as log:
+        log.epoch("task 1: training", 0, {"a": 1.0, "b": 2.0})
+        log.epoch("task 1: training", 1, {"a": 0.5, "b": 0.25})
+    found = [(row["what"], row["epoch"], row["step"], row["name"], row["value"]) for row in rows(tmp_path)]
+    assert found == [
+        ("training", "1", "1", "a", "1.0"),
+        ("training", "1", "1", "b", "2.0"),
+        ("training without some images", "1", "1", "a", "1.0"),
+        ("training", "2", "2", "a", "0.5"),
+        ("training", "2", "2", "b", "0.25"),
+    ]
+
+
+def test_a_tracker_that_stops_working_is_named_once_and_gets_the_rest_later(tmp_path: Path, recorder: Recorder) -> None:
+    folder, said = RunFolder(tmp_path), Said()
+    recorder.fails_after = 1
+    with RunLog(folder, ["mlflow"], {}, said) as log:
+        for epoch in range(3):
+            log.epoch("task 1: training", epoch, {"a": float(epoch)})
+    assert len(said.said) == 1
+    assert "--log mlflow does not work (ConnectionError: the server is gone)" in said.said[0]
+    recorder.fails_after = 10**9
+    with RunLog(folder, ["mlflow"]):
+        pass
+    assert [values["training/a"] for values, _ in recorder.seen] == [0.0, 1.0, 2.0]
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, recorder: Recorder) -> None:
+    (tmp_path / LOG).mkdir()
+    (tmp_path / "log.json").write_text('{"mlflow": {"sent": "many"}}', encoding="utf-8")
+    said = Said()
+    with RunLog(RunFolder(tmp_path), ["mlflow"], {}, said) as log:
+        log.epoch("task 1: training", 0, {"a": 1.0})
+    assert recorder.seen == [({"training/a": 1.0}, 1)]
+    assert "goes on without a log" in said.said[0]
+
+
+@pytest.mark.parametrize("name", logs.TRACKERS)
+def test_a_tracker_that_is_not_installed_names_its_extra(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, logs.TRACKERS[name], None)
+    with pytest.raises(ConfigError, match=rf"pip install 'adagauss\[{name}\]'"):
+        run(make_config("frozen", STREAM), tmp_path / "run", trackers=[name])
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'wandb'"):
+        RunLog(RunFolder(tmp_path), ["wandv"])
+
+
+def test_figures_are_sent_once(tmp_path: Path, recorder: Recorder) -> None:
+    for _ in range(2):
+        with RunLog(RunFolder(tmp_path), ["mlflow"]) as log:
+            log.figures([tmp_path / "accuracy.png", tmp_path / "accuracy.svg"])
+    assert recorder.pictures == ["accuracy.png"]
+
+
+def entries(folder: RunFolder, name: str) -> None:
+    for epoch in range(2):
+        with RunLog(folder, [name], {"seed": 3, "method.kind": "x"}) as log:
+            for again in range(epoch + 1):
+                log.epoch("task 1: training", again, {"a": again + 0.5})
+    Image.new("RGB", (4, 3)).save(folder.path / "small.png")
+    with RunLog(folder, [name]) as log:
+        log.figures([folder.path / "small.png"])
+
+
+def test_tensorboard_gets_each_value_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    entries(RunFolder(tmp_path), "tensorboard")
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("training/a")] == [(1, 0.5), (2, 1.5)]
+    (picture,) = events.Images("figures/small")
+    assert (picture.width, picture.height) == (4, 3)
+
+
+def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    from mlflow import MlflowClient
+
+    # Files, though MLflow prefers databases: making one takes seconds.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    entries(RunFolder(tmp_path / "run"), "mlflow")
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("adagauss")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert [one.value for one in client.get_metric_history(found.info.run_id, "training/a")] == [0.5, 1.5]
+    assert found.data.params["seed"] == "3"
+    assert [file.path for file in client.list_artifacts(found.info.run_id, "figures")] == ["figures/small.png"]
+
+
+def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    folder = RunFolder(tmp_path)
+    entries(folder, "wandb")
+    noted = folder.read_json_or_nothing("log.json")["wandb"]
+    assert noted["sent"] == 2
+    parts = [path.name.split("-")[3] for path in (tmp_path / "wandb").glob("offline-run-*")]
+    assert parts == [noted["id"]] * 3
+    assert noted["drawn"]

@@ -1,0 +1,299 @@
+"""Protocols, the paper's numbers beside ours, and the tables of a comparison."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adagauss.analysis.figures import accuracy_curve, matrix_figure
+from adagauss.cli import tables, terminal
+from adagauss.core.config import existing, plain
+from adagauss.core.train import Recipe
+from adagauss.data.augment import Augmentation
+from adagauss.data.dataset import dataset_info, load_dataset
+from adagauss.data.stream import StreamConfig, task_sizes
+from adagauss.errors import ConfigError, NumericalError
+from adagauss.experiments import compare, metrics
+from adagauss.experiments.config import make_config
+from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
+from adagauss.experiments.metrics import Metric
+from adagauss.experiments.protocols import PROTOCOLS, protocol
+from adagauss.experiments.published import Published, published
+from adagauss.experiments.run import RunFolder, RunResult
+from adagauss.experiments.runner import make_stream
+from adagauss.methods import Method, make_method, methods
+
+CIFAR_10_TASKS = [10] * 10
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> None:
+    chosen = protocol(name)
+    assert dataset_info(chosen.stream.dataset)
+    specs = [plain(make_method(method)) for method in ("adagauss", "acil")]
+    for preset in (None, "paper", "reference"):
+        layers = chosen.layers(preset)
+        for layer in layers:
+            assert {key for spec in specs for key in existing(spec, layer.settings)} == layer.settings.keys()
+        make_method("adagauss", preset, layers=layers)
+
+
+def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
+    full = {name for name in PROTOCOLS if not name.endswith(("-cpu", "-few"))}
+    scratch = {name for name in full if not protocol(name).needs_weights}
+    assert PROTOCOLS.keys() == full | {f"{name}-cpu" for name in full} | {f"{name}-few" for name in scratch}
+    assert all((chosen.scale == "paper") == (name in full) for name, chosen in PROTOCOLS.items())
+
+
+def test_few_classes_are_two_in_every_task_but_a_first_half() -> None:
+    shapes = {"cifar100-10-few": [2] * 10, "cifar100-20-few": [2] * 20, "tiny-half-5-few": [10, 2, 2, 2, 2, 2]}
+    for name, sizes in shapes.items():
+        stream = protocol(name).stream
+        assert stream.classes is not None
+        assert task_sizes(stream.classes, stream.tasks, stream.first) == sizes
+
+
+def test_with_few_classes_only_adagauss_distils_less() -> None:
+    for method in ("adagauss", "lwf", "pass"):
+        own, few = (
+            resolved(method, name).representation.terms["distillation"] for name in ("cifar100-10", "cifar100-10-few")
+        )
+        assert (few != own) == (method == "adagauss")
+
+
+def test_every_benchmark_also_starts_with_half_of_its_classes() -> None:
+    whole = {name.rsplit("-", 1)[0] for name in PROTOCOLS if name.endswith("-10")}
+    assert {f"{name}-half-{tasks}" for name in whole if "half" not in name for tasks in (5, 10)} <= PROTOCOLS.keys()
+    for name in ("tiny-half-5", "tiny-half-5-cpu"):
+        stream = protocol(name).stream
+        assert stream.first == (stream.classes or 200) // 2
+        assert stream.tasks == 6
+
+
+@pytest.mark.parametrize(("name", "fixed"), [("cifar100-10-cpu", True), ("cub-10-cpu", False)])
+def test_class_orders_are_fixed_or_follow_the_seed_as_in_the_paper(name: str, fixed: bool) -> None:
+    chosen = protocol(name)
+    source = load_dataset("digits")
+    stream = chosen.stream.model_copy(update={"tasks": 5, "classes": None})
+    first, second = (make_config("frozen", stream, seed=seed) for seed in (0, 1))
+    assert first.digest() == second.digest()
+    orders = [make_stream(config, source).task_classes for config in (first, second)]
+    assert (orders[0] == orders[1]) is fixed
+
+
+def test_the_published_code_distils_less_on_birds() -> None:
+    reference, paper = (resolved("adagauss", "cub-10", preset=preset) for preset in ("reference", "paper"))
+    assert reference.representation.terms["distillation"].weight == 0.3
+    assert paper.representation.terms["distillation"].weight == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "papers"),
+    [
+        ("cifar100-10", {}, True),
+        ("cifar100-10", {"classifier.tied": 0.5}, False),
+        ("cifar100-10", {"backbone.weights": "other.pth"}, False),
+        ("cub-10", {}, False),
+        ("cub-10", {"backbone.weights": "resnet18.pth"}, True),
+        ("cub-10", {"backbone.weights": "random"}, False),
+    ],
+)
+def test_a_protocol_is_the_papers_with_its_weights_and_nothing_else_changed(
+    name: str, settings: dict[str, Any], papers: bool
+) -> None:
+    assert protocol(name).is_papers(settings) is papers
+
+
+def test_a_pretrained_protocol_does_not_start_from_nothing_unasked() -> None:
+    with pytest.raises(ConfigError, match=r"cub-10 starts from ImageNet weights.*backbone.weights=random"):
+        protocol("cub-10").check_weights(resolved("adagauss", "cub-10"))
+    for settings in ({"backbone.weights": "random"}, {"backbone.name": "efficientnet_lite0"}):
+        protocol("cub-10").check_weights(make_method("adagauss", settings=settings))
+    for name in ("cub-10-cpu", "cifar100-10"):
+        protocol(name).check_weights(resolved("adagauss", name))
+
+
+def test_unknown_protocol_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'cifar100-10'"):
+        protocol("cifar100-1O")
+
+
+def test_the_paper_is_quoted_for_its_own_protocol_only() -> None:
+    assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "paper") == Published(46.1, 60.2)
+    assert published("AdaGauss", "adagauss", "cifar100", CIFAR_10_TASKS, "cpu") is None
+    assert published("AdaGauss", "adagauss", "cifar100", [50, *[10] * 5], "paper") == Published(58.9, 65.7)
+    assert published("AdaGauss", "adagauss", "cifar100", [40, *[20] * 3], "paper") is None
+    assert published("SDC", "sdc", "cifar100", CIFAR_10_TASKS, "paper") is None
+    assert published("AdaGauss", "adagauss", "cifar100", [5] * 10, "paper") is None, "half of the classes"
+
+
+def test_numbers_for_another_imagenet_subset_are_not_quoted() -> None:
+    sizes, dataset = [10] * 10, "imagenet-subset-seed1993"
+    assert published("AdaGauss", "adagauss", dataset, sizes, "paper") == Published(51.1, 65.0)
+    assert published("EFC", "efc", dataset, sizes, "paper") is None
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(methods()) if make_method(name).trains])
+def test_the_shared_recipe_reaches_every_method_that_trains(name: str) -> None:
+    recipe = shared_recipe(make_method(name))
+    config = make_config(name, StreamConfig(dataset="cifar100"), recipe=recipe)
+    part = config.method.representation
+    assert part.first == Recipe(learning_rate=0.1, clip_norm=1.0)
+    assert part.later in (None, Recipe(learning_rate=0.05, clip_norm=1.0))
+    assert config.method.augmentation == Augmentation()
+    assert getattr(part.label_augmentation, "when", "always") == "always", "the first task is the same for all methods"
+
+
+def resolved(method: str, name: str, recipe: str = "own", preset: str | None = None) -> Method:
+    chosen = protocol(name)
+    return make_config(method, chosen.stream, preset=preset, protocol=chosen, recipe=recipe_of(method, recipe)).method
+
+
+def test_what_a_method_is_made_of_survives_every_protocol() -> None:
+    for name in PROTOCOLS:
+        assert resolved("pass", name).representation.label_augmentation.kind == "rotations"
+        assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
+
+
+@pytest.mark.parametrize("recipe", ["shared", "brisk"])
+@pytest.mark.parametrize("name", ["cifar100-10-cpu", "cifar100-10-few", "cub-10", "cub-20-cpu"])
+def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: str, recipe: str) -> None:
+    parts = [resolved(method, name, recipe).representation for method in methods()]
+    assert len({part.first.model_dump_json() for part in parts if part.first is not None}) == 1
+    assert len({part.later.model_dump_json() for part in parts if part.later is not None}) == 1
+
+
+def test_photographs_are_not_enlarged_at_the_cpu_scale() -> None:
+    for method in ("adagauss", "acil", "ldc"):
+        assert resolved(method, "cub-10-cpu").backbone.input_size == 128
+        assert resolved(method, "cub-10").backbone.input_size is None
+
+
+def test_methods_keep_their_own_batch_size_at_the_papers_scale() -> None:
+    later = resolved("efc", "cifar100-10").representation.later
+    assert later is not None
+    assert later.batch_size == 64
+
+
+def test_what_the_authors_set_on_a_dataset_goes_before_the_datasets_wish() -> None:
+    assert dataset_info("tiny").settings == {"augmentation.crop_padding": 8}
+    assert resolved("il2a", "tiny-10").augmentation.crop_padding == 0
+    assert resolved("efc", "tiny-10").augmentation.crop_padding == 8
+    assert resolved("dpcr", "tiny-10").classifier.spec()["gamma"] == 2000
+    assert resolved("dpcr", "cifar100-10").classifier.spec()["gamma"] == 200
+    first = resolved("pass", "imagenet-subset-10").representation.first
+    assert first is not None
+    assert first.optimizer == "sgd"
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[RunResult]]]:
+    out = tmp_path_factory.mktemp("grid")
+    return out, _run_grid(out)
+
+
+def _run_grid(out: Path) -> dict[str, list[RunResult]]:
+    stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
+    return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3).results
+
+
+def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
+    grid: tuple[Path, dict[str, list[RunResult]]],
+) -> None:
+    _, results = grid
+    last = {name: compare.summarise(runs)["A_last"].mean for name, runs in results.items()}
+    assert last["joint"] > max(last["finetune"], last["frozen"])
+    assert all(run.details.accuracy_matrix[1][0] < 0.1 for run in results["finetune"])
+
+
+def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+    out, results = grid
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")}
+    assert _run_grid(out) == results
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")} == before
+
+
+def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+    _, results = grid
+    rows = compare.comparison_rows(results)
+    assert rows[0]["method"] == "joint"
+    for written in compare.FORMATS.values():
+        text = written(rows, "")
+        assert all(text.count(name) == 1 for name in results)
+
+
+def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
+    grid: tuple[Path, dict[str, list[RunResult]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = at(grid[1]["finetune"][0], scale="cpu")
+    results = {"finetune": [small]}
+    rows = compare.comparison_rows(results)
+    for written in compare.FORMATS.values():
+        assert "CPU scale" in written(rows, compare.caption(results))
+    tables.show(results, small)
+    terminal.show(tables.comparison_table(rows, results))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("CPU scale") == 3
+    for figure in (accuracy_curve(results), matrix_figure(small)):
+        assert "CPU scale" in figure.axes[0].get_title()
+
+
+def at(result: RunResult, **facts: Any) -> RunResult:
+    """The same numbers under another protocol."""
+    return result.model_copy(update={"protocol": result.protocol.model_copy(update=facts)})
+
+
+def test_csv_survives_quotes_commas_and_lines() -> None:
+    row = {"name": 'a "b", c\nd', "value": "1,5"}
+    assert list(csv.DictReader(io.StringIO(compare.comma_separated([row])))) == [row]
+
+
+def test_markdown_pipes_and_lines_do_not_break_the_table() -> None:
+    *_, last = compare.markdown([{"na|me": "a|b\nc", "value": "1"}]).splitlines()
+    assert last == r"| a\|b c | 1 |"
+
+
+def test_a_new_metric_is_one_entry(
+    grid: tuple[Path, dict[str, list[RunResult]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = Metric("tasks", "number of tasks", lambda evaluations: float(len(evaluations)), percent=False)
+    monkeypatch.setattr(compare, "COMPARED", (*compare.COMPARED, tasks))
+    monkeypatch.setattr(tables, "COMPARED", compare.COMPARED)
+    monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, tasks))
+    out, results = grid
+    evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]
+    with_it = results["joint"][0].model_copy(update={"metrics": metrics.summary(evaluations)})
+    (row,) = compare.comparison_rows({"joint": [with_it]})
+    assert row["number of tasks"] == "2.0"
+    tables.show({"joint": [with_it]}, with_it)
+    assert "2.0" in capsys.readouterr().out
+
+
+def test_latex_signs_in_names_are_escaped() -> None:
+    assert r"a\_b\&c\$" in compare.latex([{"name": "a_b&c$"}])
+
+
+def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+    paper = at(grid[1]["finetune"][0], dataset="cifar100", tasks=tuple(CIFAR_10_TASKS), scale="paper")
+    for changed, quoted in ((True, compare.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
+        (row,) = compare.comparison_rows({"adagauss": [paper]}, as_published=not changed)
+        assert row[compare.PAPER_COLUMN] == quoted
+
+
+def test_a_method_that_cannot_run_does_not_end_the_grid(tmp_path: Path) -> None:
+    settings = {"representation.later.learning_rate": 1e30, "representation.later.clip_norm": None}
+    stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
+    grid = run_grid("finetune,frozen", [0], stream, tmp_path, epochs=1, settings=settings)
+    assert list(grid.results) == ["frozen"]
+    assert "lower the learning rate" in grid.failures["finetune"]
+    with pytest.raises(NumericalError):
+        run_grid("finetune", [0], stream, tmp_path, epochs=1, settings=settings)
+
+
+def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="recipe"):
+        run_grid("finetune", [0], StreamConfig(dataset="digits"), tmp_path, recipe="mine")

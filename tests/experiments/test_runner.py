@@ -1,0 +1,228 @@
+"""Run folders: resume after a real kill, locks, damaged files, and the oracle of an uninterrupted run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adagauss import cli
+from adagauss.core.config import plain
+from adagauss.data.stream import StreamConfig
+from adagauss.errors import CheckpointError
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.run import FileSnapshots, RunFolder, RunResult, stored_config
+from adagauss.experiments.runner import run
+from adagauss.utils.checkpoint import load_tensors
+from adagauss.utils.progress import Reporter
+from tests.processes import event, started
+
+SETTINGS = {
+    "representation.first.epochs": 4,
+    "representation.later.epochs": 4,
+    "drift.recipe.epochs": 4,
+    "drift.samples": 200,
+    "drift.views": 1,
+}
+
+
+def resume_with_snapshots(path: Path) -> None:
+    """`adagauss run --resume`, with a snapshot after every epoch."""
+    FileSnapshots.__init__.__defaults__ = (0.0,)
+    sys.argv = ["adagauss", "run", "--out", str(path), "--resume", "--quiet"]
+    cli.main()
+
+
+def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
+    stream = StreamConfig(dataset="digits", sizes=(2, 2, 1), classes=5)
+    settings = SETTINGS if method == "adagauss" else {k: v for k, v in SETTINGS.items() if k.startswith("repr")}
+    return make_config(method, stream, settings={**settings, **changes})
+
+
+def comparable(result: RunResult) -> dict[str, Any]:
+    return result.model_dump(exclude={"cost": {"seconds", "images_per_second"}})
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    run(quick_config(), path)
+    return path
+
+
+def metrics_of(path: Path) -> dict[str, Any]:
+    return comparable(RunFolder(path).result())
+
+
+def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
+    result = RunFolder(uninterrupted).result()
+    assert result.protocol.tasks == (2, 2, 1)
+    assert result.config == quick_config().digest()
+    assert len(result.details.accuracy_matrix) == 3
+    assert result.metrics.keys() == {metric.name for metric in METRICS}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "damaged"),
+        ("[]", "another version"),
+        ('{"method": "adagauss", "a_last": {"pooled": 0.5}}', "preset: Field required"),
+        (None, "does not exist"),
+    ],
+)
+def test_metrics_that_cannot_be_read_say_how_to_get_them_anew(text: str | None, reason: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=f"(?s){reason}.*--resume. finishes the run and writes it again"):
+        RunFolder(tmp_path).result()
+
+
+class Listening(Reporter):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.heard.append(text)
+
+
+def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(uninterrupted, path)
+    same, other = Listening(), Listening()
+    run(quick_config(), path, resume=True, reporter=same)
+    facts = RunFolder(path).read_json_or_nothing("environment.json")
+    RunFolder(path).write_json("environment.json", {**facts, "source": "0123456789"})
+    run(quick_config(), path, resume=True, reporter=other)
+    assert same.heard == []
+    assert "started with other code (0123456789" in other.heard[0]
+
+
+MOMENTS = (
+    "snapshots/task-1-training.safetensors",
+    "tasks/01/learner.safetensors",
+    "tasks/01/evaluation.safetensors",
+    "snapshots/task-2-training.safetensors",
+    "snapshots/task-2-adapter.safetensors",
+    "tasks/02/learner.safetensors",
+    "snapshots/task-3-training.safetensors",
+)
+"""Within a training, within an adapter's, and between tasks."""
+
+
+def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path, uninterrupted: Path) -> None:
+    folder = RunFolder(tmp_path / "killed")
+    folder.path.mkdir()
+    folder.write_config(_plain(quick_config()))
+    for moment in MOMENTS:
+        child = started(resume_with_snapshots, folder.path)
+        while child.is_alive() and not (folder.path / moment).exists():
+            time.sleep(0.001)
+        child.kill()
+        child.join()
+        assert (folder.path / moment).exists(), f"the child ended before {moment}"
+        assert folder.finished_tasks() < 3, "the child finished before it could be killed"
+    assert comparable(run(quick_config(), folder.path, resume=True)) == metrics_of(uninterrupted)
+    mine, theirs = (load_tensors(RunFolder(p).checkpoint(2), "learner")[0] for p in (folder.path, uninterrupted))
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def _plain(config: RunConfig) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(plain(config)))
+    return data
+
+
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("finetuned") / "run"
+    run(quick_config("finetune"), path)
+    return path
+
+
+@pytest.fixture
+def finished(finetuned: Path, tmp_path: Path) -> Path:
+    """The folder of a finished run, which a test may damage."""
+    return Path(shutil.copytree(finetuned, tmp_path / "finished"))
+
+
+def test_a_finished_run_is_not_overwritten(finished: Path) -> None:
+    with pytest.raises(CheckpointError, match="already holds a run"):
+        run(quick_config("finetune"), finished)
+
+
+def test_resuming_with_other_settings_names_the_difference(finished: Path) -> None:
+    changed = quick_config("finetune", **{"representation.first.learning_rate": 0.2})
+    with pytest.raises(CheckpointError, match=r"representation\.first\.learning_rate: 0\.1 there, 0\.2 now"):
+        run(changed, finished, resume=True)
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).lock(), pytest.raises(CheckpointError, match="in use by another process"):
+        run(quick_config("finetune"), tmp_path)
+
+
+def hold(path: Path, locked: Event) -> None:
+    """Hold the lock of a run folder until the process is killed."""
+    with RunFolder(path).lock():
+        locked.set()
+        time.sleep(600)
+
+
+def test_a_folder_is_free_once_its_process_is_killed(tmp_path: Path) -> None:
+    locked = event()
+    child = started(hold, tmp_path, locked)
+    assert locked.wait(60)
+    with pytest.raises(CheckpointError, match="in use by another process"), RunFolder(tmp_path).lock():
+        pass
+    child.kill()
+    child.join()
+    with RunFolder(tmp_path).lock():
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a link needs special rights on Windows")
+def test_a_link_in_the_place_of_the_lock_leaves_its_target_alone(tmp_path: Path) -> None:
+    target = tmp_path / "thesis.tex"
+    target.write_text("years of work", encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(target)
+    with pytest.raises(CheckpointError, match="cannot be a run folder"), RunFolder(tmp_path / "run").lock():
+        pass
+    assert target.read_text(encoding="utf-8") == "years of work"
+
+
+def test_a_damaged_snapshot_only_costs_time(tmp_path: Path, uninterrupted: Path) -> None:
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "snapshots" / "task-1-training.safetensors").write_bytes(b"not a snapshot")
+    assert comparable(run(quick_config(), tmp_path)) == metrics_of(uninterrupted)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="choose another"):
+        run(quick_config("finetune"), tmp_path / "file")
+
+
+def test_a_truncated_checkpoint_is_refused_with_the_way_out(finished: Path) -> None:
+    folder = RunFolder(finished)
+    (folder.task(2) / "evaluation.safetensors").unlink()
+    checkpoint = folder.checkpoint(2)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="truncated"):
+        run(quick_config("finetune"), finished, resume=True)
+
+
+def test_a_run_of_an_older_release_says_which_one_to_use(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("method_name: adagauss\nmethod: {expansion: 3}\n", encoding="utf-8")
+    (tmp_path / "environment.json").write_text('{"adagauss": "0.1.0"}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"started with adagauss 0\.1\.0.*start a new run"):
+        stored_config(RunFolder(tmp_path))

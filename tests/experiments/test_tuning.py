@@ -1,0 +1,301 @@
+"""The search for settings: honest, resumable, and over any executor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from adagauss.data.dataset import Dataset, load_dataset
+from adagauss.data.images import Images, LabelledImages
+from adagauss.data.stream import StreamConfig, TaskStream
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
+from adagauss.experiments import cells as cells_module
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.runner import ValidationSplit
+from adagauss.experiments.tune import (
+    COMPLETE,
+    FAILED,
+    FREE_TRIALS,
+    MOST_FAULTS,
+    PRUNED,
+    UNFINISHED,
+    Range,
+    Search,
+    tune,
+)
+
+STREAM = StreamConfig(dataset="digits", tasks=5, class_order=(3, 1, 4, 0, 5, 9, 2, 6, 8, 7))
+TIED = Range.parse("classifier.tied=0..1.0")
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load_dataset("digits")
+
+
+class Watched:
+    """Images that notice who looks at which."""
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+        self.seen: set[int] = set()
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.images.shape
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        self.seen |= set(indices.tolist())
+        return self.images.batch(indices)
+
+
+def watched(part: LabelledImages) -> tuple[LabelledImages, Watched]:
+    images = Watched(part.images)
+    return replace(part, images=images), images
+
+
+def test_neither_test_images_nor_later_tasks_are_ever_looked_at(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    # The digest of all files, by which a resumed run knows its data, decides nothing.
+    monkeypatch.setattr("adagauss.experiments.environment.fingerprints", lambda _: {"none": "0"})
+    train, learned = watched(digits.train)
+    test, tested = watched(digits.test)
+    search = Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2), epochs=1)
+    tune(search, replace(digits, train=train, test=test), tmp_path, trials=1)
+    assert tested.seen == set()
+    labels = {int(digits.train.targets[row]) for row in learned.seen}
+    assert labels == {3, 1, 4, 0}, "the classes of the first two tasks"
+
+
+def test_learned_and_judging_images_are_different_ones_of_every_class(digits: Dataset) -> None:
+    stream = TaskStream(digits, STREAM)
+    found = ValidationSplit(STREAM, tasks=2, share=0.25).data(stream)
+    assert found.classes == (3, 1, 4, 0)
+    whole = digits.train.of_classes(found.classes)
+    assert len(found.train) + len(found.test) == len(whole)
+    assert torch.equal(found.train.counts() + found.test.counts(), whole.counts())
+    assert torch.equal(found.test.counts(), (whole.counts() * 0.25).round().long())
+    rows = [part.images.indices for part in (found.train, found.test)]  # type: ignore[attr-defined]
+    assert len(set(torch.cat(rows).tolist())) == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "within 0..1")],
+)
+def test_a_rehearsal_that_cannot_be_is_refused(
+    digits: Dataset, change: dict[str, Any], error: type[AdagaussError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
+
+
+def test_a_class_of_one_image_cannot_judge_itself(digits: Dataset) -> None:
+    one = digits.train.of_classes([3, 1])
+    first = torch.cat([torch.nonzero(one.targets == target).flatten()[:count] for target, count in ((0, 1), (1, 9))])
+    from adagauss.data.images import Subset
+
+    few = LabelledImages(Subset(one.images, first), one.targets[first], one.classes)
+    stream = TaskStream(replace(digits, train=few), StreamConfig(dataset="digits", tasks=1))
+    with pytest.raises(DataError, match="class 3 has 1 training image"):
+        ValidationSplit(STREAM, tasks=1).data(stream)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "a=",
+        "=1..2",
+        "a=1..",
+        "a=x..y",
+        "a=2..1",
+        "a=0..1:log",
+        "a=1..nan",
+        "a=sgd",
+        "a=[1,2",
+        "a=1,1",
+        "a=1..2:lin",
+    ],
+)
+def test_a_range_that_is_none_is_a_sentence(text: str) -> None:
+    with pytest.raises(ConfigError, match="--range"):
+        Range.parse(text)
+
+
+def test_ranges_are_of_whole_numbers_of_numbers_or_of_values() -> None:
+    pytest.importorskip("optuna")
+    from optuna import distributions
+
+    assert Range.parse("a=1..8:log").distribution() == distributions.IntDistribution(1, 8, log=True)
+    assert Range.parse("a=-1..0.5").distribution() == distributions.FloatDistribution(-1, 0.5)
+    choice = Range.parse("a=sgd,null,[1, 2]")
+    assert [choice.setting(drawn) for drawn in choice.distribution().choices] == ["sgd", None, [1, 2]]
+
+
+class FakeRun:
+    """Runs whose accuracy is a function of the setting and the task; each call is noted."""
+
+    def __init__(self, fails: float = 2.0, dies: int = 10**9) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.fails, self.dies = fails, dies
+
+    def __call__(self, config: RunConfig, folder: Path, *, until: int, **_: Any) -> Any:
+        self.calls.append((folder.name, until))
+        if len(self.calls) > self.dies:
+            raise KeyboardInterrupt
+        tied = config.method.classifier.spec()["tied"]
+        if tied > self.fails:
+            raise NumericalError("lower the learning rate")
+        return _Result([1.0, 1 - abs(tied - 0.3)][:until])
+
+
+class _Result:
+    def __init__(self, accuracy: Sequence[float]) -> None:
+        self.details = self
+        self.accuracy = accuracy
+
+
+@pytest.fixture
+def search() -> Search:
+    pytest.importorskip("optuna")
+    return Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2))
+
+
+def use(monkeypatch: pytest.MonkeyPatch, fake: FakeRun) -> FakeRun:
+    monkeypatch.setattr(cells_module, "run", fake)
+    return fake
+
+
+def test_the_best_settings_are_found_and_failures_are_trials(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, FakeRun(fails=0.8))
+    with ThreadPoolExecutor(2) as executor:
+        tuned = tune(search, digits, tmp_path, trials=16, executor=executor, most=2)
+    assert abs(tuned.best.settings["classifier.tied"] - 0.3) < 0.1
+    assert len(tuned.trials) == 16
+    failed = [one for one in tuned.trials if one.state == FAILED]
+    assert failed
+    assert all(one.settings["classifier.tied"] > 0.8 and one.reason for one in failed)
+
+
+def test_a_search_that_was_stopped_continues_its_trial_and_draws_what_it_would_have_drawn(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, FakeRun())
+    whole = tune(search, digits, tmp_path / "whole", trials=4)
+    use(monkeypatch, FakeRun(dies=3))
+    with pytest.raises(KeyboardInterrupt):
+        tune(search, digits, tmp_path / "parts", trials=4)
+    rest = use(monkeypatch, FakeRun())
+    assert tune(search, digits, tmp_path / "parts", trials=4) == whole
+    assert rest.calls[0] == ("trial-0001", 2), "its first task is not learned again"
+    assert tune(search, digits, tmp_path / "parts", trials=4) == whole
+    assert len(rest.calls) == 5
+
+
+def test_a_trial_below_the_median_is_stopped_early(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Worse(FakeRun):
+        def __call__(self, config: RunConfig, folder: Path, *, until: int, **_: Any) -> Any:
+            super().__call__(config, folder, until=until)
+            return _Result([1 / (1 + int(folder.name[-4:]))] * until)
+
+    for prune in (True, False):
+        fake = use(monkeypatch, Worse())
+        tuned = tune(search, digits, tmp_path / str(prune), trials=7, prune=prune)
+        assert [one.state for one in tuned.trials] == ([COMPLETE] * 5 + [PRUNED] * 2 if prune else [COMPLETE] * 7)
+        assert len(fake.calls) == (12 if prune else 14)
+
+
+def test_a_lost_machine_says_nothing_about_settings(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> Any:
+        raise WorkerError("gone")
+
+    monkeypatch.setattr(cells_module, "run", lost)
+    with pytest.raises(WorkerError):
+        tune(search, digits, tmp_path, trials=1)
+    use(monkeypatch, FakeRun())
+    assert tune(search, digits, tmp_path, trials=1).best.state == COMPLETE
+
+
+def test_faults_of_machines_leave_trials_open_and_end_the_search_early(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty = {"trial-0001", "trial-0002"}
+
+    class Faulty(FakeRun):
+        def __call__(self, config: RunConfig, folder: Path, *, until: int, **_: Any) -> Any:
+            if folder.name in faulty:
+                raise DataError("node 7 reads other data")
+            return super().__call__(config, folder, until=until)
+
+    use(monkeypatch, Faulty())
+    tuned = tune(search, digits, tmp_path, trials=4)
+    assert [one.state for one in tuned.trials] == [COMPLETE, COMPLETE, UNFINISHED, UNFINISHED]
+    assert {one.reason for one in tuned.trials[2:]} == {"node 7 reads other data"}
+    faulty.update(f"trial-{number:04d}" for number in range(4, 99))
+    assert len(tune(search, digits, tmp_path, trials=99).trials) == 4 + MOST_FAULTS - 2
+    faulty.clear()
+    assert {one.state for one in tune(search, digits, tmp_path, trials=12).trials} <= {COMPLETE, PRUNED}
+
+
+def test_a_trial_is_judged_by_its_accuracy_after_as_many_tasks_not_by_its_best(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+
+    class Falling(FakeRun):
+        def __call__(self, config: RunConfig, folder: Path, *, until: int, **_: Any) -> Any:
+            late = int(folder.name[-4:]) >= FREE_TRIALS
+            return _Result(([0.95, 0.1, 0.1] if late else [0.9, 0.7, 0.6])[:until])
+
+    use(monkeypatch, Falling())
+    long = Search(
+        "fecam", (TIED,), ValidationSplit(StreamConfig(dataset="digits", sizes=(2, 1, 1), classes=4), tasks=3)
+    )
+    tuned = tune(long, digits, tmp_path, trials=FREE_TRIALS + 1)
+    assert [one.state for one in tuned.trials] == [COMPLETE] * FREE_TRIALS + [PRUNED]
+    assert tuned.trials[-1].accuracy == 0.1
+
+
+def test_another_question_in_the_same_folder_is_refused(
+    search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, FakeRun())
+    tune(search, digits, tmp_path, trials=1)
+    other = replace(search, ranges=(Range.parse("classifier.tied=0..0.5"),))
+    with pytest.raises(CheckpointError, match="choose another --out"):
+        tune(other, digits, tmp_path, trials=1)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "settings", "said"),
+    [
+        ((), {}, "at least one setting"),
+        (("classifier.tiet=0..1.0",), {}, "classifier.tied"),
+        (("classifier.tied=0..2.0",), {}, "classifier.tied"),
+        (("classifier.tied=0..1.0",), {"classifier.tied": 0.5}, "given twice"),
+    ],
+)
+def test_ranges_that_do_not_fit_the_method_are_refused_first(
+    ranges: Sequence[str], settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Search("fecam", tuple(map(Range.parse, ranges)), ValidationSplit(STREAM), settings=settings).check()
