@@ -328,7 +328,9 @@ def _part(
         "stages": _stage_bars(groups),
         "stage_names": [STAGES.get(stage, stage) for stage in _stages(groups)],
         "time": _time_table(groups),
-        "other_machines": len({(run.environment.get("processor"), run.environment.get("threads")) for run in section.runs})
+        "other_machines": len(
+            {(run.environment.get("processor"), run.environment.get("threads")) for run in section.runs}
+        )
         > 1,
         **_storage(section),
         "runs": _runs_table(section),
@@ -388,7 +390,9 @@ def _curve_figure(section: Section) -> Figure:
         style = ("-", "--", ":", "-.")[index // COLOURS % 4]
         text = f"{shown(label, 40)}  {means[-1]:.1f}"
         # The first group is the best one: its line is drawn above the others.
-        axes.plot(tasks, means, style, marker="o", markersize=3.5, label=text, color=f"C{index}", zorder=3 - index / 1000)
+        axes.plot(
+            tasks, means, style, marker="o", markersize=3.5, label=text, color=f"C{index}", zorder=3 - index / 1000
+        )
         axes.fill_between(tasks, means - deviations, means + deviations, alpha=0.15, color=f"C{index}", linewidth=0)
     axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
     axes.set_xticks([task + 1 for task in spaced(section.furthest.tasks, 20)])
@@ -400,7 +404,8 @@ def _curve_figure(section: Section) -> Figure:
 def _curve_table(section: Section) -> Table:
     tasks = max(run.tasks for run in section.runs)
     rows = [
-        [name(label), *map(str, spreads), *["–"] * (tasks - len(spreads))] for label, spreads in _curves(section).items()
+        [name(label), *map(str, spreads), *["–"] * (tasks - len(spreads))]
+        for label, spreads in _curves(section).items()
     ]
     return Table(f"accuracy after each task: {section.title}", ["after task", *range(1, tasks + 1)], rows)
 
@@ -451,7 +456,10 @@ def _matrix(group: Group) -> tuple[Table, str]:
     rows = [
         [
             f"task {row + 1}",
-            *(_shaded(mean[row][column], 0) if column <= row else {"text": "", "kind": "", "v": 0} for column in shown_tasks),
+            *(
+                _shaded(mean[row][column], 0) if column <= row else {"text": "", "kind": "", "v": 0}
+                for column in shown_tasks
+            ),
         ]
         for row in shown_tasks
     ]
@@ -550,7 +558,14 @@ def _class_tables(group: Group, groups: int) -> tuple[Table, str, Table | None]:
 
 def _class_table(classes: Sequence[ClassResult], group: Group, title: str) -> Table:
     several = len(group.runs) > 1
-    heads = ["class", "task", "accuracy, %", *(["worst and best seed, %"] if several else []), "images", "confused with"]
+    heads = [
+        "class",
+        "task",
+        "accuracy, %",
+        *(["worst and best seed, %"] if several else []),
+        "images",
+        "confused with",
+    ]
     rows: list[list[Cell]] = [
         [
             name(one.label, 40),
@@ -670,9 +685,7 @@ def _differences(groups: Sequence[Group]) -> Iterator[tuple[str, Table]]:
     for method in dict.fromkeys(group.first.config.method_name for group in groups):
         own = [group for group in groups if group.first.config.method_name == method]
         settings = [settings_of(group.first.config) for group in own]
-        rows = [
-            [key, *(as_yaml(one[key]) if key in one else "–" for one in settings)] for key in differing(settings)
-        ]
+        rows = [[key, *(as_yaml(one[key]) if key in one else "–" for one in settings)] for key in differing(settings)]
         if rows:
             heads = ["setting", *(name(group.label) for group in own)]
             yield method, Table(f"differing settings of {method}", heads, rows, range(len(heads)), "settings")
@@ -681,7 +694,9 @@ def _differences(groups: Sequence[Group]) -> Iterator[tuple[str, Table]]:
 def _settings_table(group: Group) -> Table:
     run = group.first
     origins = run.folder.origins
-    settings = {key.removeprefix("method."): value for key, value in flatten(plain(run.config)).items() if key != "seed"}
+    settings = {
+        key.removeprefix("method."): value for key, value in flatten(plain(run.config)).items() if key != "seed"
+    }
     rows = [[key, as_yaml(value), origins.get(key, "")] for key, value in settings.items()]
     return Table(f"settings: {group.label}", ["setting", "value", "origin"], rows, (0, 1, 2), "settings")
 
@@ -808,6 +823,8 @@ THEME: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "adagauss",
 }
+
+
 @contextmanager
 def themed() -> Iterator[None]:
     """Figures made within take the colours of the page."""
@@ -854,7 +871,11 @@ def _studies(
     groups = {group.label: [run.folder for run in group.runs if run.has_learner] for group in section.groups}
     groups = {label: folders for label, folders in groups.items() if folders}
     if not groups:
-        return {"error": "The learners of these runs were not stored, so there are no studies.", "drawn": [], "missing": []}
+        return {
+            "error": "The learners of these runs were not stored, so there are no studies.",
+            "drawn": [],
+            "missing": [],
+        }
     with TemporaryDirectory() as place, themed():
         try:
             drawn = analyse(groups, Path(place), names=names, dataset=dataset, reporter=reporter)
