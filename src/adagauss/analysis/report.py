@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from adagauss import __version__
 from adagauss.analysis.confusion import confusion_figure
@@ -31,12 +31,23 @@ from adagauss.analysis.grouping import differing, labels, settings_of
 from adagauss.analysis.plotting import new_figure, shown
 from adagauss.analysis.studies import Drawn, analyse, find_study
 from adagauss.analysis.studies import studies as all_studies
-from adagauss.core.config import plain
+from adagauss.core.config import flatten, plain
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError
+from adagauss.experiments.compare import Spread
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.environment import COMMAND, COMMIT, source_digest
+from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.protocols import PROTOCOLS, Protocol
+from adagauss.experiments.published import published
+from adagauss.experiments.run import ProtocolFacts, Run, SkippedRun, open_runs, run_folders
+from adagauss.kept import kept, single_images
 from adagauss.methods import method_info
+from adagauss.methods.base import USER
+from adagauss.utils.files import as_yaml, write_atomically
+from adagauss.utils.progress import Reporter, clipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,13 +102,6 @@ class Table(NamedTuple):
     """Class of the table in the style sheet."""
 
 
-class Skipped(NamedTuple):
-    """A run that the report does not show, and why."""
-
-    path: Path
-    reason: str
-
-
 @dataclass(frozen=True)
 class Group:
     """Runs of one configuration with different seeds and equally many finished tasks."""
@@ -111,7 +115,7 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        return [run.config.seed for run in self.runs]
+        return [run.seed for run in self.runs]
 
     def spread(self, metric: str, percent: bool = True) -> Spread:
         """Mean and deviation of a metric over seeds."""
@@ -141,7 +145,7 @@ class Report(NamedTuple):
 
     path: Path
     sections: Sequence[Section]
-    skipped: Sequence[Skipped]
+    skipped: Sequence[SkippedRun]
 
 
 def write_report(
@@ -168,15 +172,8 @@ def write_report(
     reporter = reporter or Reporter()
     names = chosen_studies(study)
     folders = run_folders([Path(run) for run in runs])
-    found: list[Run] = []
-    skipped: list[Skipped] = []
     with reporter.progress("reading runs", len(folders)) as advance:
-        for folder in folders:
-            try:
-                found.append(read_run(folder))
-            except AdagaussError as error:
-                skipped.append(Skipped(folder, str(error)))
-            advance(folder.name)
+        found, skipped = open_runs(folders, advance)
     sections, repeated = group_runs(found)
     skipped += repeated
     if not sections:
@@ -210,7 +207,7 @@ def _template() -> Any:
         finalize=lambda value: value if isinstance(value, Markup) else clipped(value, LONGEST),
     )
     environment.filters["name"] = name
-    environment.filters["command"] = lambda line: Markup(escape(clipped(line, LONGEST_COMMAND)))
+    environment.filters["commands"] = lambda lines: Markup("\n").join(clipped(line, LONGEST_COMMAND) for line in lines)
     return environment.get_template("report.html.jinja")
 
 
@@ -228,18 +225,18 @@ def name(label: object, width: int = 110) -> Markup:
 # Groups of runs.
 
 
-def group_runs(runs: Iterable[Run]) -> tuple[list[Section], list[Skipped]]:
+def group_runs(runs: Iterable[Run]) -> tuple[list[Section], list[SkippedRun]]:
     """Sections by protocol in the order of the runs, and runs that repeat another one."""
     distinct: dict[tuple[str, int, str], Run] = {}
-    repeated: list[Skipped] = []
+    repeated: list[SkippedRun] = []
     for run in runs:
-        key = run.config.digest(), run.config.seed, json.dumps(run.data, sort_keys=True)
+        key = run.digest, run.seed, json.dumps(run.data, sort_keys=True)
         before = distinct.setdefault(key, run)
         if before is not run:
             less, more = (run, before) if before.done >= run.done else (before, run)
             distinct[key] = more
-            reason = f"it has the configuration and the seed of {more.folder.path}, so it would be counted twice"
-            repeated.append(Skipped(less.folder.path, reason))
+            reason = f"it has the configuration and the seed of {more.path}, so it would be counted twice"
+            repeated.append(SkippedRun(less.path, reason))
     by_protocol: dict[str, list[Run]] = {}
     for run in distinct.values():
         protocol = json.dumps([plain(run.config)["stream"], run.config.scale, run.data], sort_keys=True)
@@ -249,14 +246,14 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Section], list[Skipped]]:
 
 
 def _groups(runs: Sequence[Run]) -> list[Group]:
-    named = labels({run.config.digest(): run.config for run in runs})
+    named = labels({run.digest: run.config for run in runs})
     members: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
-        members.setdefault((run.config.digest(), run.done), []).append(run)
+        members.setdefault((run.digest, run.done), []).append(run)
     groups = []
     for (digest, done), own in members.items():
-        label = named[digest] if own[0].finished else f"{named[digest]}, {done} of {own[0].tasks} tasks"
-        groups.append(Group(label, sorted(own, key=lambda run: run.config.seed)))
+        label = named[digest] if own[0].finished else f"{named[digest]}, {done} of {own[0].planned_tasks} tasks"
+        groups.append(Group(label, sorted(own, key=lambda run: run.seed)))
     best = METRICS[0].name
     return sorted(groups, key=lambda group: (not group.first.finished, -group.spread(best).mean))
 
@@ -267,7 +264,7 @@ def _distinct_titles(sections: Sequence[Sequence[Run]]) -> list[str]:
     for runs in sections:
         run = max(runs, key=lambda run: run.done)
         # The sizes of tasks that are not learned yet are unknown; the title uses only their number.
-        sizes = run.sizes + run.sizes[-1:] * (run.tasks - run.done)
+        sizes = run.sizes + run.sizes[-1:] * (run.planned_tasks - run.done)
         facts = {"dataset": run.config.stream.dataset, "scale": run.config.scale, "tasks": sizes}
         titles.append(ProtocolFacts(**facts, classes=(), test_images=0).title)
     distinct = []
@@ -334,7 +331,7 @@ def _part(
         > 1,
         **_storage(section),
         "runs": _runs_table(section),
-        "commands": [(group.label, group.first.config.digest(), *_commands(group)) for group in groups],
+        "commands": [(group.label, group.first.digest, *_commands(group)) for group in groups],
         "differences": list(_differences(groups)),
         "settings": [(group.label, _settings_table(group)) for group in groups],
         "environments": list(_environments(section.runs)),
@@ -353,7 +350,7 @@ def _notes(section: Section) -> Iterator[str]:
     unfinished = [run for run in section.runs if not run.finished]
     if unfinished:
         yield (
-            f"Unfinished runs: {len(unfinished)} of {len(section.runs)}. They are shown up to their last finished task, "
+            f"Unfinished runs: {len(unfinished)} of {len(section.runs)}. They are shown up to their last finished task "
             "in rows of their own; their numbers are over fewer classes."
         )
     if len({tuple(group.seeds) for group in section.groups if group.first.finished}) > 1:
@@ -369,7 +366,7 @@ def _card(group: Group) -> dict[str, str]:
         "a_last": f"{last.mean:.1f}",
         "deviation": f" ± {last.deviation:.1f}" if last.deviation is not None else "",
         "a_inc": str(inc),
-        "state": seeds if run.finished else f"{seeds}; unfinished: after {run.done} of {run.tasks} tasks",
+        "state": seeds if run.finished else f"{seeds}; unfinished: after {run.done} of {run.planned_tasks} tasks",
     }
 
 
@@ -395,14 +392,14 @@ def _curve_figure(section: Section) -> Figure:
         )
         axes.fill_between(tasks, means - deviations, means + deviations, alpha=0.15, color=f"C{index}", linewidth=0)
     axes.set(xlabel="tasks learned", ylabel="accuracy on all seen classes, %", ylim=(0, 102))
-    axes.set_xticks([task + 1 for task in spaced(section.furthest.tasks, 20)])
+    axes.set_xticks([task + 1 for task in spaced(section.furthest.planned_tasks, 20)])
     axes.grid(alpha=0.25)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=9, frameon=False)
     return figure
 
 
 def _curve_table(section: Section) -> Table:
-    tasks = max(run.tasks for run in section.runs)
+    tasks = max(run.planned_tasks for run in section.runs)
     rows = [
         [name(label), *map(str, spreads), *["–"] * (tasks - len(spreads))]
         for label, spreads in _curves(section).items()
@@ -432,7 +429,7 @@ def _in_paper(group: Group) -> str | None:
     run = group.first
     if not run.finished or run.config.scale != "paper":
         return None
-    method = run.config.method_name
+    method = run.method
     found = published(method_info(method).title, method, run.config.stream.dataset, run.sizes, run.config.scale)
     return f"{found.a_last} / {found.a_inc}" if found and follows_paper(run.config, run.folder.origins) else None
 
@@ -633,7 +630,7 @@ def _storage(section: Section) -> dict[str, object]:
                 {
                     "label": group.label,
                     "table": Table("stored items", ["part", "bytes", "contents"], items, (0, 2)),
-                    "is_joint": method_info(run.config.method_name).joint,
+                    "is_joint": method_info(run.method).joint,
                     "single": len(single),
                     "single_names": ", ".join(map(str, single[:5])),
                 }
@@ -660,11 +657,11 @@ def size(count: int) -> str:
 def _runs_table(section: Section) -> Table:
     rows = [
         [
-            name(run.folder.path, 90),
+            name(run.path, 90),
             name(group.label),
-            run.config.seed,
-            f"{run.done} of {run.tasks}",
-            run.config.digest(),
+            run.seed,
+            f"{run.done} of {run.planned_tasks}",
+            run.digest,
         ]
         for group in section.groups
         for run in group.runs
@@ -682,8 +679,8 @@ def _commands(group: Group) -> tuple[list[str], list[str]]:
 
 def _differences(groups: Sequence[Group]) -> Iterator[tuple[str, Table]]:
     """Of several configurations of one method: the settings in which they differ."""
-    for method in dict.fromkeys(group.first.config.method_name for group in groups):
-        own = [group for group in groups if group.first.config.method_name == method]
+    for method in dict.fromkeys(group.first.method for group in groups):
+        own = [group for group in groups if group.first.method == method]
         settings = [settings_of(group.first.config) for group in own]
         rows = [[key, *(as_yaml(one[key]) if key in one else "–" for one in settings)] for key in differing(settings)]
         if rows:
@@ -712,7 +709,7 @@ def _environments(runs: Sequence[Run]) -> Iterator[tuple[str, list[Path], Table]
         ordered = {key: facts[key] for key in own[0].environment if key in facts}
         rows = [[key, _code(value) if key == "source" else value] for key, value in ordered.items()]
         whose = f"{len(own)} run{'s' * (len(own) > 1)}" if len(found) > 1 else "all runs"
-        folders = [run.folder.path for run in own] if len(found) > 1 else []
+        folders = [run.path for run in own] if len(found) > 1 else []
         yield whose, folders, Table("environment", ["item", "version or value"], rows, (0, 1))
 
 
@@ -898,7 +895,7 @@ def _study(one: Drawn, key: str) -> tuple[str, str, Markup]:
 def _figures(group: Group, key: str) -> Iterator[tuple[str, Markup]]:
     """The confusion matrix of a method, and memorised and real Gaussians if the run stored both; with captions."""
     run = group.first
-    title = f"{run.config.method_name}, seed {run.config.seed}"
+    title = f"{run.method}, seed {run.seed}"
     with themed():
         matrix = confusion_figure(run.confusion, run.labels, run.sizes, title)
         figure = inlined_figure(matrix, f"{key}c", f"confusion matrix: {group.label}")
