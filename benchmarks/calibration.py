@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adagauss.classifiers.exact import ExactBest, ExactClassifier, ExactLDA, ExactRidge
+from adagauss.analytic.classifier import ExactBest, ExactClassifier, ExactLDA, ExactRidge
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import Choice, Weighing
 from adagauss.core.calibration import CalibrationStats, margin_score
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
-from adagauss.sums import Choice, FeatureSums, Weighing
 
 from .still_features import Part, still_features
 

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import SOUND, STRENGTHS, Strength, Weighing
+from adagauss.backbones.patches import PatchSettings, fit_patches
 from adagauss.core.calibration import nll
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages
 from adagauss.methods import make_method
-from adagauss.patches import PatchSettings, fit_patches
-from adagauss.sums import FeatureSums, Strength, Weighing
-from adagauss.sums.choice import SOUND, STRENGTHS
 
 from .dictionaries import halves, views
 

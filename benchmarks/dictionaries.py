@@ -12,12 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from adagauss.analytic.moments import FeatureSums, Linear
+from adagauss.analytic.selection import STRENGTHS, Choice, Strength, Weighing
 from adagauss.backbones.extractor import ResizedImages
-from adagauss.backbones.patches import SIDE
+from adagauss.backbones.patches import SIDE, PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import ArrayImages, Images, Subset
-from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import Choice, FeatureSums, Linear, Strength, Weighing
-from adagauss.sums.choice import STRENGTHS
 
 from .real_data import read
 from .still_features import SIZES

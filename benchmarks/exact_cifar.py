@@ -18,10 +18,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import Choice, Strength, Weighing
+from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import class_order
-from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.sums import Choice, FeatureSums, Strength, Weighing
 
 from .real_data import read
 

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.analytic.batches import gather
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.grid import run_grid
 from adagauss.experiments.workers import WorkerProcesses
 from adagauss.methods import make_method
-from adagauss.shards import gather
 
 METHODS, SEEDS = "adagauss,lwf", (0, 1)
 STREAM = StreamConfig(dataset="digits", tasks=5)

@@ -16,13 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adagauss.classifiers.random_features import RandomFeatures
+from adagauss.analytic.classifier import RandomFeatures
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import STRENGTHS, Choice, Strength, Weighing
+from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches, photograph_crops
 from adagauss.data.images import ArrayImages, Images, LabelledImages
 from adagauss.data.stream import class_order
-from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.patches.photographs import photograph_crops
-from adagauss.sums import Choice, FeatureSums, Strength, Weighing
-from adagauss.sums.choice import STRENGTHS
 
 from .exact_cifar import ranked
 from .real_data import read

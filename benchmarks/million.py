@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from adagauss.analytic.batches import Done, gather
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
+from adagauss.data.shards import Shard
 from adagauss.methods import make_method
-from adagauss.shards import Shard, gather
-from adagauss.shards.work import Done
 from adagauss.utils.process import keep_freed_memory
 
 SIDE, CLASSES = 8, 100

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from adagauss.backbones.patches import PatchSettings, fit_patches
 from adagauss.data.images import ArrayImages
-from adagauss.patches import PatchSettings, fit_patches
 
 from .dictionaries import arguments, halves, right, taught, views
 

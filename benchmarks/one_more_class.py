@@ -11,7 +11,8 @@ import time
 
 import torch
 
-from adagauss.sums import Choice, FeatureSums, Strength, Weighing
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.selection import Choice, Strength, Weighing
 
 IMAGES = 100
 ROUNDS = 3

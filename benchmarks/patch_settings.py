@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
+from adagauss.backbones.patches import PatchSettings
 from adagauss.cli.options import parse_settings
-from adagauss.patches import PatchSettings
 
 from .dictionaries import DATASETS, accuracy
 

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import ArrayImages
-from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
 
 from .measure import Ratio, best_times
 

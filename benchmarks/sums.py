@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.ridge import Ridge
 from adagauss.core.linalg import solve_ridge
-from adagauss.sums import FeatureSums, Ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds
 

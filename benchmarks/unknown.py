@@ -14,11 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from adagauss.analytic.lda import Discriminant
+from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.ridge import Ridge
 from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.parts.classifiers import Bayes
-from adagauss.sums import Discriminant, FeatureSums, Ridge
 
 from .still_features import Part, still_features
 

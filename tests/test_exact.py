@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adagauss.analytic.selection import Choice, Weighing
 from adagauss.backbones import build_extractor
 from adagauss.backbones.frozen import FrozenFeatures
 from adagauss.core.learn import Learner
@@ -17,7 +18,6 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.methods import make_method, methods
-from adagauss.sums import Choice, Weighing
 from tests.contracts.toy import learner_of, quick_method, toy_tasks
 
 EXACT = [name for name, info in methods().items() if info.family == "exact"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from adagauss.analytic.moments import packed_numbers
 from adagauss.core.state import State
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.kept import formula, kept, single_images, table
-from adagauss.sums.packed import packed_numbers
 from tests.contracts.toy import LEARNING, taught, toy_learner, toy_tasks
 
 PRIVACY = Path(__file__).parent.parent / "docs" / "privacy.md"

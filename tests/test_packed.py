@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.sums import packed as p
+from adagauss.analytic import moments as p
 
 WIDTH = 7
 

@@ -8,13 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.backbones.patches import (
+    DEVIATION_FLOOR,
+    PatchFeatures,
+    PatchSettings,
+    draw_patches,
+    fit_patches,
+    fold,
+    normalise_contrast,
+    photograph_crops,
+    signed_kmeans,
+    whiten_patches,
+    windows,
+)
+from adagauss.backbones.patches import photographs as cropped
 from adagauss.data.images import ArrayImages
 from adagauss.errors import ConfigError, DataError
-from adagauss.patches import PatchFeatures, PatchSettings, fit_patches
-from adagauss.patches.dictionary import draw_patches, fold, normalise_contrast, signed_kmeans, whiten_patches, windows
-from adagauss.patches.features import DEVIATION_FLOOR
-from adagauss.patches.photographs import photograph_crops
-from adagauss.patches.photographs import photographs as cropped
 
 SMALL = PatchSettings(filters=10, patch_sizes=(3, 4), patches=400, rounds=3, dictionary_from="first_task")
 
@@ -166,8 +175,8 @@ def test_filters_beyond_one_block_and_batches_beyond_one_block_change_nothing(mo
     images = photographs(7)
     features = fit_patches(images, SMALL, seeded())
     expected = features(pixels(images))
-    monkeypatch.setattr("adagauss.patches.features.FILTERS", 2)
-    monkeypatch.setattr("adagauss.patches.features.NUMBERS", 300)
+    monkeypatch.setattr("adagauss.backbones.patches.FILTERS", 2)
+    monkeypatch.setattr("adagauss.backbones.patches.NUMBERS", 300)
     torch.testing.assert_close(features(pixels(images)), expected, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(torch.cat([features(one) for one in pixels(images).split(1)]), expected)  # type: ignore[no-untyped-call]
 
@@ -291,7 +300,7 @@ def test_crops_in_other_channels_than_colours_show_something_else_in_each() -> N
 
 
 def test_photographs_that_are_not_installed_are_named_with_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adagauss.patches.photographs.NAMES", ("nowhere.jpg",))
+    monkeypatch.setattr("adagauss.backbones.patches.NAMES", ("nowhere.jpg",))
     cropped.cache_clear()
     with pytest.raises(DataError, match=r"nowhere\.jpg.*dictionary_from=first_task"):
         cropped()

@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.sums import Choice, Discriminant, FeatureSums, Ridge, Rule, Strength, Weighing, span
-from adagauss.sums.span import spanning_rows
-from adagauss.sums.weighing import Weighed
+from adagauss.analytic import moments as span
+from adagauss.analytic.lda import Discriminant
+from adagauss.analytic.moments import FeatureSums, Rule, spanning_rows
+from adagauss.analytic.ridge import Ridge
+from adagauss.analytic.selection import Choice, Strength, Weighed, Weighing
 
 GROUPS = (50, 70)
 WIDTH = sum(GROUPS)

@@ -13,10 +13,11 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from adagauss.core.linalg import oas_shrinkage
+from adagauss.analytic.lda import Discriminant, oas_shrinkage
+from adagauss.analytic.moments import FeatureSums, Linear, Rule, unit_deviation
+from adagauss.analytic.ridge import Ridge
+from adagauss.analytic.selection import Choice, Strength, Weighing
 from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums import Choice, Discriminant, FeatureSums, Linear, Ridge, Rule, Strength, Weighing
-from adagauss.sums.linear import unit_deviation
 
 WIDTH, CLASSES = 7, 4
 

@@ -10,13 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adagauss.analytic.moments import FeatureSums, check_fits, check_groups_fit, needed_bytes, widest
 from adagauss.backbones import IncrementalHead
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import summed_columns
 from adagauss.core.state import SharedState, State
 from adagauss.errors import ConfigError, UnsupportedError
-from adagauss.sums import FeatureSums
-from adagauss.sums.memory import check_fits, check_groups_fit, needed_bytes, widest
 from adagauss.utils import runtime
 from adagauss.utils.runtime import available_memory
 from tests.contracts.toy import quick_method, taught, toy_tasks

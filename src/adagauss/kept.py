@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from adagauss.analytic.moments import FeatureSums
 from adagauss.classifiers.analytic import RidgeStream
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import LearnerState
 from adagauss.core.state import State
 from adagauss.data.images import Label
 from adagauss.methods import Method, methods
-from adagauss.sums import FeatureSums
 
 SIZES = {"c": "C", "s": "S", "e": "E", "w": "W", "q": "Q"}
 """Letters of `Learned.axes` as sizes in formulas: classes, features, expanded features, weights of the network, pairs

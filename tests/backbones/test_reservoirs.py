@@ -7,13 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adagauss.analytic.lda import Discriminant
+from adagauss.analytic.moments import FeatureSums, unit_deviation
 from adagauss.backbones.reservoirs import Reservoirs, ReservoirSettings, ReservoirTrunk
 from adagauss.classifiers.grouped import GroupedLDA
 from adagauss.core.learn import Learner
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method
-from adagauss.sums import Discriminant, FeatureSums, GroupSums
-from adagauss.sums.linear import unit_deviation
+from adagauss.sums.grouped import GroupSums
 from tests.contracts.toy import taught, toy_images
 
 

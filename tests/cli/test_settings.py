@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adagauss.cli.options import parse_settings
-from adagauss.data.augment.pipeline import Augmentation
+from adagauss.data.augment import Augmentation
 from adagauss.errors import ConfigError
 
 

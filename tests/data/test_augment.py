@@ -13,9 +13,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from pydantic import ValidationError
 from torch import Tensor
 
-from adagauss.data.augment import Augmentation, colour, geometry, horizontal_flip, to_float
-from adagauss.data.augment import operations as module
-from adagauss.data.augment.operations import OPERATIONS, apply_operations
+from adagauss.data import augment
+from adagauss.data.augment import MATRICES, OPERATIONS, Augmentation, apply_operations, horizontal_flip, to_float
 from adagauss.errors import ConfigError, DataError
 
 Op = Callable[[Tensor, Tensor], Tensor]
@@ -58,23 +57,31 @@ def warp(image: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
 
 
+def by_table(tables: Op) -> Op:
+    return lambda images, magnitudes: augment.lookup(images, tables(images, magnitudes))
+
+
+def by_matrix(name: str) -> Op:
+    return lambda images, magnitudes: augment.affine(images, MATRICES[name](magnitudes, *images.shape[-2:]))
+
+
 COLOUR_OPERATIONS: dict[str, tuple[Op, Oracle, tuple[float, float]]] = {
-    "brightness": (colour.brightness, lambda i, m: ImageEnhance.Brightness(i).enhance(m), (0, 2)),
-    "contrast": (colour.contrast, lambda i, m: ImageEnhance.Contrast(i).enhance(m), (0, 2)),
-    "color": (colour.color, lambda i, m: ImageEnhance.Color(i).enhance(m), (0, 2)),
-    "sharpness": (colour.sharpness, lambda i, m: ImageEnhance.Sharpness(i).enhance(m), (0, 2)),
-    "posterize": (colour.posterize, lambda i, m: ImageOps.posterize(i, int(m)), (1, 9)),
-    "solarize": (colour.solarize, lambda i, m: ImageOps.solarize(i, m), (0, 256)),  # type: ignore[arg-type]
-    "autocontrast": (lambda b, _: colour.autocontrast(b), lambda i, _: ImageOps.autocontrast(i), (0, 1)),
-    "equalize": (lambda b, _: colour.equalize(b), lambda i, _: ImageOps.equalize(i), (0, 1)),
-    "invert": (lambda b, _: colour.invert(b), lambda i, _: ImageOps.invert(i), (0, 1)),
+    "brightness": (augment.brightness, lambda i, m: ImageEnhance.Brightness(i).enhance(m), (0, 2)),
+    "contrast": (by_table(augment.contrast_tables), lambda i, m: ImageEnhance.Contrast(i).enhance(m), (0, 2)),
+    "color": (augment.color, lambda i, m: ImageEnhance.Color(i).enhance(m), (0, 2)),
+    "sharpness": (augment.sharpness, lambda i, m: ImageEnhance.Sharpness(i).enhance(m), (0, 2)),
+    "posterize": (by_table(augment.posterize_tables), lambda i, m: ImageOps.posterize(i, int(m)), (1, 9)),
+    "solarize": (by_table(augment.solarize_tables), lambda i, m: ImageOps.solarize(i, m), (0, 256)),  # type: ignore[arg-type]
+    "autocontrast": (by_table(augment.TABLES["autocontrast"]), lambda i, _: ImageOps.autocontrast(i), (0, 1)),
+    "equalize": (by_table(augment.TABLES["equalize"]), lambda i, _: ImageOps.equalize(i), (0, 1)),
+    "invert": (by_table(augment.TABLES["invert"]), lambda i, _: ImageOps.invert(i), (0, 1)),
 }
 WARPS: dict[str, tuple[Op, Oracle, float]] = {
-    "shear_x": (geometry.shear_x, lambda i, m: warp(i, (1, m, 0, 0, 1, 0)), 0.99),
-    "shear_y": (geometry.shear_y, lambda i, m: warp(i, (1, 0, 0, m, 1, 0)), 0.99),
-    "translate_x": (geometry.translate_x, lambda i, m: warp(i, (1, 0, -int(m), 0, 1, 0)), 32.0),
-    "translate_y": (geometry.translate_y, lambda i, m: warp(i, (1, 0, 0, 0, 1, -int(m))), 32.0),
-    "rotate": (geometry.rotate, lambda i, m: i.rotate(m, Image.Resampling.BILINEAR), 135.0),
+    "shear_x": (by_matrix("shear_x"), lambda i, m: warp(i, (1, m, 0, 0, 1, 0)), 0.99),
+    "shear_y": (by_matrix("shear_y"), lambda i, m: warp(i, (1, 0, 0, m, 1, 0)), 0.99),
+    "translate_x": (by_matrix("translate_x"), lambda i, m: warp(i, (1, 0, -int(m), 0, 1, 0)), 32.0),
+    "translate_y": (by_matrix("translate_y"), lambda i, m: warp(i, (1, 0, 0, 0, 1, -int(m))), 32.0),
+    "rotate": (by_matrix("rotate"), lambda i, m: i.rotate(m, Image.Resampling.BILINEAR), 135.0),
 }
 
 
@@ -129,7 +136,7 @@ def test_translation_moves_pixels_unchanged(name: str) -> None:
 
 def test_rotation_by_right_angles_is_exact_and_counter_clockwise() -> None:
     images = random_images(5)
-    turned = geometry.rotate(images[:3], torch.tensor([90.0, 180.0, -90.0]))
+    turned = by_matrix("rotate")(images[:3], torch.tensor([90.0, 180.0, -90.0]))
     expected = torch.stack([torch.rot90(images[i], k, (1, 2)) for i, k in enumerate((1, 2, 3))])
     assert torch.equal(turned, expected)
 
@@ -144,7 +151,7 @@ def test_padded_crop_equals_slicing(seed: int, channels: int, size: tuple[int, i
         padded[i, :, top : top + size[0], left : left + size[1]]
         for i, (top, left) in enumerate(zip(tops.tolist(), lefts.tolist(), strict=True))
     ]
-    assert np.array_equal(geometry.padded_crop(images, padding, tops, lefts).numpy(), np.stack(expected))
+    assert np.array_equal(augment.padded_crop(images, padding, tops, lefts).numpy(), np.stack(expected))
 
 
 def test_flips_equal_slicing() -> None:
@@ -152,7 +159,7 @@ def test_flips_equal_slicing() -> None:
     mirrored = images.numpy()[..., ::-1]
     assert np.array_equal(horizontal_flip(images).numpy(), mirrored)
     expected = np.where(chosen.numpy()[:, None, None, None], mirrored, images.numpy())
-    assert np.array_equal(geometry.flip_where(images, chosen).numpy(), expected)
+    assert np.array_equal(augment.flip_where(images, chosen).numpy(), expected)
 
 
 @some_examples
@@ -160,8 +167,8 @@ def test_flips_equal_slicing() -> None:
 def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: int, size: tuple[int, int]) -> None:
     """Pillow resizes in fixed point and in two rounded passes, hence 1."""
     images = random_images(seed, channels, size)
-    boxes = geometry.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
-    result = geometry.resized_crop(images, boxes)
+    boxes = augment.draw_boxes(BATCH, size, (0.08, 1.0), torch.Generator().manual_seed(seed))
+    result = augment.resized_crop(images, boxes)
     for image, (top, left, height, width), output in zip(images, boxes.tolist(), result, strict=True):
         window = to_pillow(image[:, top : top + height, left : left + width])
         expected = from_pillow(window.resize((size[1], size[0]), Image.Resampling.BILINEAR))
@@ -171,7 +178,7 @@ def test_resized_crop_is_within_one_grey_level_of_pillow(seed: int, channels: in
 @some_examples
 @given(seed=SEEDS, size=st.sampled_from([(32, 32), (24, 40), (4, 60), (60, 4)]))
 def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tuple[int, int]) -> None:
-    boxes = geometry.draw_boxes(200, size, (0.25, 0.5), torch.Generator().manual_seed(seed))
+    boxes = augment.draw_boxes(200, size, (0.25, 0.5), torch.Generator().manual_seed(seed))
     top, left, height, width = boxes.unbind(1)
     assert (boxes[:, :2] >= 0).all()
     assert (boxes[:, 2:] >= 1).all()
@@ -186,7 +193,7 @@ def test_boxes_lie_in_the_image_with_allowed_area_and_ratio(seed: int, size: tup
 
 
 def test_box_falls_back_to_the_centre_where_no_ratio_fits() -> None:
-    boxes = geometry.draw_boxes(50, (4, 60), (1.0, 1.0), torch.Generator().manual_seed(0))
+    boxes = augment.draw_boxes(50, (4, 60), (1.0, 1.0), torch.Generator().manual_seed(0))
     assert torch.equal(boxes, torch.tensor([0, 27, 4, 5]).expand(50, 4))
 
 
@@ -201,7 +208,7 @@ def test_cutout_equals_slicing(seed: int, size: tuple[int, int], side: int) -> N
     for image, row, column in zip(expected, rows.tolist(), columns.tolist(), strict=True):
         top, left = row - side // 2, column - side // 2
         image[:, max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)] = 0
-    assert torch.equal(geometry.cutout(images, side, rows, columns), expected)
+    assert torch.equal(augment.cutout(images, side, rows, columns), expected)
 
 
 @some_examples
@@ -210,7 +217,7 @@ def test_grouped_operations_equal_single_ones(seed: int, channels: int, batch: i
     images = random_images(seed, channels, batch=batch)
     generator = torch.Generator().manual_seed(seed)
     operations = torch.randint(len(OPERATIONS), (batch,), generator=generator)
-    magnitudes = module._strengths(31, 0.9, (32, 32), 135, 0.9, 6)[
+    magnitudes = augment._strengths(31, 0.9, (32, 32), 135, 0.9, 6)[
         operations, torch.randint(31, (batch,), generator=generator)
     ]
     together = apply_operations(images, operations, magnitudes)
@@ -228,7 +235,7 @@ def test_grouped_operations_equal_single_ones(seed: int, channels: int, batch: i
 
 
 def test_trivial_strengths_reach_the_wide_ranges() -> None:
-    strengths = dict(zip(OPERATIONS, module._trivial_strengths(), strict=True))
+    strengths = dict(zip(OPERATIONS, augment._trivial_strengths(), strict=True))
     last = {"shear_x": 0.99, "translate_y": 32, "rotate": 135, "color": 0.99, "posterize": 2, "solarize": 0}
     for name, end in last.items():
         assert strengths[name][-1].item() == pytest.approx(end)
@@ -237,8 +244,8 @@ def test_trivial_strengths_reach_the_wide_ranges() -> None:
 
 
 def test_policies_draw_every_operation_equally_often() -> None:
-    pairs = module.draw_trivial(14_000, torch.Generator().manual_seed(0))
-    pairs += module.draw_auto(14_000, (2, 2), torch.Generator().manual_seed(0))
+    pairs = augment.draw_trivial(14_000, torch.Generator().manual_seed(0))
+    pairs += augment.draw_auto(14_000, (2, 2), torch.Generator().manual_seed(0))
     drawn = [operations for operations, _ in pairs]
     trivial = torch.bincount(drawn[0], minlength=len(OPERATIONS))
     assert trivial[OPERATIONS.index("invert")] == 0

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import loadmat, savemat
 
-from adagauss.data import matlab
+from adagauss.data import safe_readers
 from adagauss.data.dataset import ReadOptions, load_dataset
-from adagauss.data.matlab import read_variable
+from adagauss.data.safe_readers import read_matlab_variable
 from adagauss.errors import DataError
 from tests.faults.budget import budget
 
@@ -31,22 +31,22 @@ def test_tables_are_read_as_scipy_reads_them(tmp_path: Path, packed: bool) -> No
     names = np.array(["ant", "bee", "Ñandú"], dtype=object)
     savemat(path, {"other": np.eye(3), "rows": ROWS, "names": names, "empty": []}, do_compression=packed)
     expected = loadmat(path, squeeze_me=True)
-    assert read_variable(path, "names") == expected["names"].tolist()
-    rows = read_variable(path, "rows")
+    assert read_matlab_variable(path, "names") == expected["names"].tolist()
+    rows = read_matlab_variable(path, "rows")
     for row, other in zip(rows, expected["rows"], strict=True):
         assert (row["x"], row["y"], row["class"]) == ([other["x"]], [other["y"]], [other["class"]])
         assert row["fname"] == (other["fname"] if isinstance(other["fname"], str) else "")
-    assert read_variable(path, "other") == np.eye(3).flatten().tolist()
-    assert read_variable(path, "empty") == []
+    assert read_matlab_variable(path, "other") == np.eye(3).flatten().tolist()
+    assert read_matlab_variable(path, "empty") == []
     with pytest.raises(LookupError, match="no 'absent'"):
-        read_variable(path, "absent")
+        read_matlab_variable(path, "absent")
 
 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
 def test_numbers_of_every_type(tmp_path: Path, kind: str) -> None:
     numbers = np.array([[0, 1, 2], [3, 100, 127]], dtype=kind)
     savemat(tmp_path / "n.mat", {"numbers": numbers})
-    assert read_variable(tmp_path / "n.mat", "numbers") == numbers.flatten(order="F").tolist()
+    assert read_matlab_variable(tmp_path / "n.mat", "numbers") == numbers.flatten(order="F").tolist()
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -61,7 +61,7 @@ def test_text_as_matlab_itself_writes_it(tmp_path: Path, order: str) -> None:
     matrix = element(14, flags + element(1, b"word") + element(4, text))
     header = b"MATLAB 5.0".ljust(124) + struct.pack(f"{order}H", 0x0100) + (b"IM" if order == "<" else b"MI")
     (tmp_path / "text.mat").write_bytes(header + matrix)
-    assert read_variable(tmp_path / "text.mat", "word") == "häm"
+    assert read_matlab_variable(tmp_path / "text.mat", "word") == "häm"
 
 
 def sound_files(folder: Path) -> list[bytes]:
@@ -88,7 +88,7 @@ def test_damaged_tables_are_refused_or_read(tmp_path: Path, data: st.DataObject)
         (folder / name).write_bytes(damaged)
     for key in ("names", "annotations"):
         try:
-            read_variable(folder / "cars_meta.mat", key)
+            read_matlab_variable(folder / "cars_meta.mat", key)
         except (ValueError, LookupError):
             continue
     with pytest.raises(DataError, match="cars: "):
@@ -96,13 +96,13 @@ def test_damaged_tables_are_refused_or_read(tmp_path: Path, data: st.DataObject)
 
 
 def test_a_compressed_part_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matlab, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(safe_readers, "MAT_MAX_BYTES", 10_000)
     bomb = zlib.compress(bytes(1_000_000))
     savemat(tmp_path / "x.mat", {"a": 1})
     header = (tmp_path / "x.mat").read_bytes()[:128]
     (tmp_path / "x.mat").write_bytes(header + struct.pack("<II", 15, len(bomb)) + bomb)
     with pytest.raises(ValueError, match="far too large"):
-        read_variable(tmp_path / "x.mat", "a")
+        read_matlab_variable(tmp_path / "x.mat", "a")
 
 
 def nested(depth: int) -> Any:
@@ -116,10 +116,10 @@ def nested(depth: int) -> Any:
 
 def test_nesting_is_bounded(tmp_path: Path) -> None:
     savemat(tmp_path / "x.mat", {"a": nested(3)})
-    assert read_variable(tmp_path / "x.mat", "a") == [[[[1.0]]]]
+    assert read_matlab_variable(tmp_path / "x.mat", "a") == [[[[1.0]]]]
     savemat(tmp_path / "x.mat", {"a": nested(20)})
     with pytest.raises(ValueError, match="too deep"):
-        read_variable(tmp_path / "x.mat", "a")
+        read_matlab_variable(tmp_path / "x.mat", "a")
 
 
 @pytest.mark.parametrize("name", ["../secret.jpg", "/etc/passwd", "", "below/a.jpg"])

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from adagauss.analytic.batches import MOST_LOST, PART, TOTAL, Done, gather, write_part
 from adagauss.core.learn import Learner
+from adagauss.data.shards import Shard, find_shards
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.experiments.executors import open_executor
 from adagauss.methods import make_method
-from adagauss.shards import Shard, find_shards, gather
-from adagauss.shards.gathering import MOST_LOST
-from adagauss.shards.stock import PART, TOTAL, write_part
-from adagauss.shards.work import Done
 from adagauss.utils.progress import Reporter
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
 
@@ -179,7 +177,7 @@ def test_shards_that_are_not_to_blame_do_not_stop_the_others(
             raise CheckpointError("part could not be written (No space left on device)")
         return write_part(folder, *rest)
 
-    monkeypatch.setattr("adagauss.shards.work.write_part", full)
+    monkeypatch.setattr("adagauss.analytic.batches.write_part", full)
     with pytest.raises(WorkerError, match=r"No space left.*the other shards are kept"):
         gather(prepared.empty_like(), paths, tmp_path / "stock", skip_bad=True)
     monkeypatch.undo()
@@ -201,7 +199,7 @@ def test_memory_that_is_full_is_a_sentence(
     def greedy(*_: Any, **__: Any) -> None:
         torch.empty(2**60, dtype=torch.uint8)
 
-    monkeypatch.setattr("adagauss.shards.work.sum_shard", greedy)
+    monkeypatch.setattr("adagauss.analytic.batches.sum_shard", greedy)
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
     with pytest.raises(WorkerError, match=r"a\.tar: the memory is full"):
         gather(prepared.empty_like(), [path], tmp_path / "stock")
@@ -255,7 +253,7 @@ def test_shards_whose_workers_gave_up_are_handed_out_again(tmp_path: Path, digit
 def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
     tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adagauss.shards.stock.FOLD", 1)
+    monkeypatch.setattr("adagauss.analytic.batches.FOLD", 1)
     one = packed(tmp_path / "a.tar", samples(digits, range(30)))
     copy = tmp_path / "b.tar"
     copy.write_bytes(one.read_bytes())

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adagauss.analytic.batches import sum_shard
 from adagauss.core.learn import Learner
 from adagauss.data.decode import MAX_PIXELS_VARIABLE
+from adagauss.data.shards import Shard, ShardError, find_shards, label_of_files
 from adagauss.errors import DataError
-from adagauss.shards import Shard, find_shards, sum_shard
-from adagauss.shards.example import ShardError, label_of_files
 from tests.shards.conftest import Digits, packed, png, samples
 
 

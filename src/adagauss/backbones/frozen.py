@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR
 from adagauss.backbones.extractor import resized
-from adagauss.backbones.patches import PatchBackbone, patch_backbone
+from adagauss.backbones.patches import PatchBackbone, PatchSettings, patch_backbone
 from adagauss.backbones.registry import Backbone, BackboneSpec, backbone_info, register_backbone
 from adagauss.core.config import Config
 from adagauss.data.images import Images
 from adagauss.errors import ConfigError
-from adagauss.patches import PatchSettings
 
 
 class FrozenOptions(Config):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from adagauss.analytic.moments import bound_products
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import solve_ridge, summed_columns
@@ -17,7 +18,6 @@ from adagauss.core.state import Groups, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.errors import DataError
 from adagauss.parts.classifiers import Classifier
-from adagauss.sums.packed import bound_products
 
 ROWS = 4096
 """Number of images expanded at once during learning: it bounds the memory of the expansion."""

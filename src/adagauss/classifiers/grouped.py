@@ -10,17 +10,17 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from adagauss.analytic.classifier import take_in, take_out
+from adagauss.analytic.lda import Discriminant
+from adagauss.analytic.moments import Linear, check_groups_fit, unit_deviation
 from adagauss.backbones import Network
-from adagauss.classifiers.taking import take_in, take_out
 from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.parts.classifiers import Classifier
-from adagauss.sums import Discriminant, GroupSums, Linear
-from adagauss.sums.linear import unit_deviation
-from adagauss.sums.memory import check_groups_fit
+from adagauss.sums.grouped import GroupSums
 from adagauss.utils.runtime import Runtime
 
 

@@ -16,8 +16,8 @@ from adagauss.errors import ConfigError
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
+    from adagauss.analytic.batches import Gathering
     from adagauss.cli.classifier import Model
-    from adagauss.shards import Gathering
 
 EXAMPLES = """**Examples:**
 
@@ -71,8 +71,8 @@ def gather(
     The result is that of `teach` with all images at once. Finished shards are kept in the folder MODEL.gather until
     MODEL is replaced in the end: the same command goes on after an interruption, and takes in each shard once.
     """
+    from adagauss.analytic.batches import gather as gather_shards
     from adagauss.cli.stopping import stoppable
-    from adagauss.shards import gather as gather_shards
 
     folder, begun = model.with_name(f"{model.name}.gather"), signature(model)
     reporter, started = make_reporter(quiet), perf_counter()
@@ -98,12 +98,11 @@ def gather(
 
 def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> Model:
     """The model in the file, one that an earlier command has begun, or a new one."""
+    from adagauss.analytic.batches import FEATURES, first_pictures
     from adagauss.cli.classifier import Model
+    from adagauss.data.shards import find_shards
     from adagauss.estimator import default_method
     from adagauss.estimator.choices import json_ready
-    from adagauss.shards import find_shards
-    from adagauss.shards.beginning import first_pictures
-    from adagauss.shards.stock import FEATURES
 
     given = context.params
     if begun:

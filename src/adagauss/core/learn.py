@@ -40,11 +40,9 @@ from adagauss.data.images import (
     LabelledImages,
     PixelScale,
     check_labels_exact,
-    merge_pixel_ranges,
     update_pixel_range,
 )
 from adagauss.errors import CheckpointError, DataError
-from adagauss.gathered import Gathered, exact_classifier, with_gathered
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
@@ -261,20 +259,6 @@ class Learner:
         check_alike((self.method, self.shape), (other.method, other.shape))
         theirs = on_device(other.state, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
-
-    def gather(self, part: Gathered) -> None:
-        """Learn images that were summed elsewhere with the features of this learner (`adagauss.shards`), as one task.
-
-        The same as `learn` with all these images, up to rounding and to which of many images judge.
-        """
-        if not part.images:
-            raise DataError("nothing was gathered: there are no images")
-        before = self.state
-        check_labels_exact([*before.classes, *part.labels])
-        exact_classifier(self.method).check(before.network, len({*before.classes, *part.labels}), self.runtime)
-        self._change(lambda known: with_gathered(self.method, known, part, self.runtime))
-        if part.scale is not None:
-            self.scale = merge_pixel_ranges(self.scale, part.scale)
 
     def empty_like(self) -> Learner:
         """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""

@@ -40,15 +40,15 @@ One covariance serves all classes: S²/2 + C·S numbers are kept instead of C·S
 
 from __future__ import annotations
 
+from adagauss.analytic.classifier import ExactBest, ExactRidge
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.frozen import FrozenOptions
+from adagauss.backbones.patches import PatchSettings
 from adagauss.backbones.registry import backbone_info
-from adagauss.classifiers.exact import ExactBest, ExactRidge
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import Representation
-from adagauss.patches import PatchSettings
 
 UNTRAINED = tuple(
     f"backbone.{name}" for name in ("name", "features", "weights", "input_size", "train_blocks", "batch_norm", "stem")

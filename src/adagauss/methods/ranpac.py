@@ -12,8 +12,8 @@ the paper takes a fifth of the last task's.
 
 from __future__ import annotations
 
+from adagauss.analytic.classifier import ExactRidge
 from adagauss.backbones import BackboneConfig
-from adagauss.classifiers.exact import ExactRidge
 from adagauss.methods.analytic import UNTRAINED, untrained
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.drift import NoDrift

@@ -8,8 +8,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from adagauss.analytic.moments import FeatureSums
 from adagauss.core.state import Groups
-from adagauss.sums.totals import FeatureSums
 
 
 class GroupSums(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
 from adagauss.data.folders import FileList, file_dataset, require, require_files
-from adagauss.data.matlab import read_variable
+from adagauss.data.safe_readers import read_matlab_variable
 from adagauss.errors import DataError
 
 FOLDER = "stanford_cars"
@@ -65,7 +65,7 @@ def _listed(annotations: Path, images: Path, classes: int) -> FileList:
 def _variable(file: Path, key: str) -> Any:
     require(file, "cars")
     try:
-        return read_variable(file, key)
+        return read_matlab_variable(file, key)
     except (ValueError, LookupError, OSError) as error:
         raise _damaged(file, str(error)) from error
 

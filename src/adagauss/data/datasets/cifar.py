@@ -14,7 +14,7 @@ import torch
 from adagauss.data.dataset import Dataset, ReadOptions, how_to_get, register_dataset
 from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.pickles import read_plain_pickle
+from adagauss.data.safe_readers import read_plain_pickle
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 

@@ -7,23 +7,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adagauss.core.linalg import oas_shrinkage
-from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums.linear import ROUNDING, Linear, factors_of
-from adagauss.sums.packed import (
+from adagauss.analytic.moments import (
+    VARIANCE_ROUNDING,
+    FeatureSums,
+    Linear,
     add_diagonal,
     add_products,
     diagonal,
     factorise,
+    factors_of,
     solve_factorised,
     solve_lower,
     square_norm,
 )
-from adagauss.sums.totals import FeatureSums
+from adagauss.errors import ConfigError, DataError, NumericalError
 
 LEAST_FREEDOM = 1e-9
 """Keeps what remains of a covariance without an image invertible in the presence of rounding."""
 ALONE = "no class has two different images, so there is no covariance within classes: add images"
+
+
+def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float:
+    """Chen et al.'s oracle approximating shrinkage of a covariance S from its trace and squared norm ‖S‖²_F.
+
+    min(1, (a + μ²) / ((n + 1)(a − μ²/p))) with a = ‖S‖²/p² and μ = tr S/p.
+    """
+    mean, average = trace / width, square / width**2
+    excess = (number + 1) * (average - mean**2 / width)
+    return 1.0 if excess <= 0 else min(1.0, (average + mean**2) / excess)
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,7 @@ class _Spread:
             start += len(strip)
         size = float(diagonal(matrix).sum()) / sums.features
         whole = float((sums.mean_square() * self.factors.square()).sum()) / sums.features
-        if not size > ROUNDING * whole:
+        if not size > VARIANCE_ROUNDING * whole:
             raise DataError(ALONE)
         if shrinkage is None:
             shrinkage = oas_shrinkage(size * sums.features, square_norm(matrix), sums.features, number)

@@ -8,19 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adagauss.errors import ConfigError, DataError, NumericalError
-from adagauss.sums.linear import Linear, factors_of
-from adagauss.sums.packed import (
+from adagauss.analytic.moments import (
+    FeatureSums,
+    Linear,
     add_diagonal,
     add_products,
     diagonal,
     factorise,
+    factors_of,
     multiply,
     solve_factorised,
     solve_lower,
     strips,
 )
-from adagauss.sums.totals import FeatureSums
+from adagauss.errors import ConfigError, DataError, NumericalError
 
 REFINEMENTS = 10
 TOLERANCE = 1e-6

@@ -1,0 +1,696 @@
+"""Symmetric matrices of many thousand rows, of which only the upper triangle is kept, in strips.
+
+Strip k holds rows kb..kb+b of the matrix from column kb on; all strips lie one after the other in one vector of about
+W²/2 numbers. Everything works on strips in place, so a factorisation needs no more memory than the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, NamedTuple, Protocol, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from adagauss.core.linalg import summed_columns
+from adagauss.core.state import Groups, State
+from adagauss.errors import ConfigError, DataError
+
+BLOCK = 1024
+"""Rows of a strip: large enough for fast products, small enough that little below the diagonal is kept."""
+PRODUCT_ROUNDING = 1e-4
+"""Rounding of features and products may break an inequality that holds for exact sums by this share."""
+
+
+def packed_numbers(width: int, block: int = BLOCK) -> int:
+    """Numbers in all strips of a width × width matrix."""
+    return sum(min(block, width - start) * (width - start) for start in range(0, width, block))
+
+
+def strips(packed: Tensor, width: int, block: int = BLOCK) -> list[Tensor]:
+    """Views of the strips in a vector of `packed_numbers`."""
+    views, offset = [], 0
+    for start in range(0, width, block):
+        rows, columns = min(block, width - start), width - start
+        views.append(packed[offset : offset + rows * columns].view(rows, columns))
+        offset += rows * columns
+    return views
+
+
+def add_products(matrix: list[Tensor], rows: Tensor, weight: float = 1.0) -> None:
+    """A ← A + weight·XᵀX, products in the precision of X and sums in that of A."""
+    start = 0
+    for strip in matrix:
+        left, right = rows[:, start : start + len(strip)].mT, rows[:, start:]
+        if rows.dtype == strip.dtype:
+            strip.addmm_(left, right, alpha=weight)
+        else:
+            strip.add_(left @ right, alpha=weight)
+        start += len(strip)
+
+
+def add_diagonal(matrix: list[Tensor], amount: Tensor) -> None:
+    """A ← A + diag(amount); one number, or one for each row."""
+    pieces = torch.split(amount.expand(sum(map(len, matrix))), [len(strip) for strip in matrix])
+    for strip, piece in zip(matrix, pieces, strict=True):
+        strip.diagonal().add_(piece.to(strip))
+
+
+def bound_products(matrix: list[Tensor], before: Tensor) -> None:
+    """Cut |A_ij| at √(A_ii·A_jj), which no sum of products exceeds (Cauchy and Schwarz), where it does by rounding.
+
+    ``before`` is the diagonal before images were removed, whose rounding is still there; what exceeds more, stays.
+    """
+    roots, first = diagonal(matrix).double().clamp_min(0).sqrt(), 0
+    for strip in matrix:
+        most = torch.outer(roots[first : first + len(strip)], roots[first:]).to(strip)
+        cut = strip.clamp(-most, most)
+        strip.copy_(torch.where((strip - cut).abs() <= PRODUCT_ROUNDING * float(before.max()), cut, strip))
+        first += len(strip)
+
+
+def diagonal(matrix: list[Tensor]) -> Tensor:
+    """The diagonal of A."""
+    return torch.cat([strip.diagonal() for strip in matrix])
+
+
+def square_norm(matrix: list[Tensor]) -> float:
+    """Sum of all squared entries of A."""
+    total = 0.0
+    for strip in matrix:
+        inside, beside = strip[:, : len(strip)], strip[:, len(strip) :]
+        total += float(inside.square().sum() + 2 * beside.square().sum())
+    return total
+
+
+def some_rows(matrix: list[Tensor], rows: Tensor) -> Tensor:
+    """Whole rows of A, of which what lies below the diagonal blocks is mirrored."""
+    found = matrix[0].new_zeros(len(rows), sum(map(len, matrix)))
+    start = 0
+    for strip in matrix:
+        stop = start + len(strip)
+        here, later = (rows >= start) & (rows < stop), rows >= stop
+        found[here, start:] = strip[rows[here] - start]
+        found[later, start:stop] = strip.index_select(1, rows[later] - start).mT
+        start = stop
+    return found
+
+
+def copy_block(matrix: list[Tensor], begin: int, into: list[Tensor]) -> None:
+    """Copy the square block of A that begins at row and column ``begin`` into the strips of a matrix of its size."""
+    width = sum(map(len, into))
+    first = 0
+    for target in into:
+        start = 0
+        for strip in matrix:
+            low, high = max(start, begin + first), min(start + len(strip), begin + first + len(target))
+            if low < high:
+                left = max(start, begin + first)
+                rows = strip[low - start : high - start, left - start : begin + width - start]
+                target[low - begin - first : high - begin - first, left - begin - first :] = rows
+            start += len(strip)
+        # Rows of a later strip begin behind the diagonal block: what is missing is mirrored.
+        square = target[:, : len(target)]
+        square.copy_(square.triu() + square.triu(1).mT)
+        first += len(target)
+
+
+def multiply(matrix: list[Tensor], right: Tensor) -> Tensor:
+    """A·V."""
+    product = torch.zeros_like(right)
+    start = 0
+    for strip in matrix:
+        stop = start + len(strip)
+        product[start:stop] += strip @ right[start:]
+        product[stop:] += strip[:, len(strip) :].mT @ right[start:stop]
+        start = stop
+    return product
+
+
+def factorise(matrix: list[Tensor]) -> bool:
+    """A ← U with A = UᵀU, strip by strip; False where A is not positive definite in this precision."""
+    for index, strip in enumerate(matrix):
+        size = len(strip)
+        lower, info = torch.linalg.cholesky_ex(strip[:, :size])
+        if int(info) != 0:
+            return False
+        strip[:, :size] = lower.mT
+        beside = strip[:, size:]
+        beside.copy_(torch.linalg.solve_triangular(lower, beside, upper=False))
+        start = 0
+        for later in matrix[index + 1 :]:
+            left = beside[:, start : start + len(later)].mT
+            later.addmm_(left, beside[:, start:], alpha=-1)
+            start += len(later)
+    return True
+
+
+def solve_lower(factor: list[Tensor], right: Tensor) -> Tensor:
+    """U⁻ᵀ·V from the strips of U, downwards."""
+    solution = right.clone()
+    start = 0
+    for strip in factor:
+        stop = start + len(strip)
+        upper = strip[:, : len(strip)]
+        solution[start:stop] = torch.linalg.solve_triangular(upper.mT, solution[start:stop], upper=False)
+        solution[stop:] -= strip[:, len(strip) :].mT @ solution[start:stop]
+        start = stop
+    return solution
+
+
+def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
+    """A⁻¹·V from the strips of U: Uᵀy = V downwards, then Ux = y upwards."""
+    solution = solve_lower(factor, right)
+    start = len(solution)
+    for strip in reversed(factor):
+        stop, start = start, start - len(strip)
+        known = solution[start:stop] - strip[:, len(strip) :] @ solution[stop:]
+        solution[start:stop] = torch.linalg.solve_triangular(strip[:, : len(strip)], known, upper=True)
+    return solution
+
+
+ROWS = 4096
+"""Images added at once, which bounds memory."""
+
+LEFT_BY_ROUNDING = 1e-11
+"""Share of its sum of squares that adding and removing leaves of a feature, if the images come with the same bits."""
+LEFT_UNSEEN = 3e-5
+"""The same with other bits, where no class shows how much it is: 1.3e-5 at most with EfficientNet-Lite0, in batches of
+other sizes."""
+LARGEST = 1e-6
+"""Of the root of the largest number: sums of squares of so large features stay far from it."""
+NOISE = 16.0
+"""How often the share that is left of a sum may be left of a sum of squares; both are sums of random signs."""
+
+
+class FeatureSums(State):
+    """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
+
+    ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
+
+    Adding is exact up to rounding and knows no order: tasks may come in any order and division, and sums of several
+    machines are merged by adding them. Methods that change the sums end in ``_`` and return them; ``copy()`` first if
+    the old sums are still needed. Images that were added can be taken away again.
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
+    contents: ClassVar[str] = (
+        "the sum of the products of all features, over the images of all classes together; the number of images and "
+        "the sum of the features of each class"
+    )
+
+    coordinates_of: int | None = None
+    """Number of features, where these are sums over their coordinates in a smaller space; never saved."""
+
+    def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.register_buffer("gram", torch.zeros(packed_numbers(width), dtype=dtype))
+        self.register_buffer("cross", torch.zeros(width, classes, dtype=torch.float64))
+        self.register_buffer("counts", torch.zeros(classes, dtype=torch.long))
+        self.register_buffer("total", torch.zeros(width, dtype=torch.float64))
+        self.register_buffer("images", torch.zeros((), dtype=torch.long))
+        self.gram: Tensor
+        self.cross: Tensor
+        self.counts: Tensor
+        self.total: Tensor
+        self.images: Tensor
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be sums over images."""
+        super().check()
+        self.require(len(self.gram) == packed_numbers(self.width), "its matrix does not belong to its features")
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
+        self.require(self.images >= self.counts.sum(), "the classes have more images than there are")
+        if not self.width:
+            return
+        norms = diagonal(self.strips()).double()
+        self.require(norms >= -PRODUCT_ROUNDING * norms.max(), "a sum of squares is negative")
+        norms = norms.clamp_min(0)
+        # Cauchy and Schwarz, in place of a factorisation, which would take longer than learning.
+        limits = (norms * (1 + PRODUCT_ROUNDING)).sqrt() + norms.max().sqrt() * PRODUCT_ROUNDING
+        for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
+            rows, columns = limits[first : first + len(strip)], limits[first:]
+            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is no sum of products")
+        counts = self.counts.double().sqrt()
+        self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
+        number = self.images.double().sqrt()
+        self.require(self.total.abs() <= limits * number, "the sum over all images does not fit its matrix")
+
+    def holds(self, amount: float) -> bool:
+        """Whether A + amount·I is positive definite: no direction has lost more than this to images never added.
+
+        This takes a copy of A in float64 and its Cholesky factorisation.
+        """
+        matrix = strips(self.gram.to(torch.float64, copy=True), self.width)
+        add_diagonal(matrix, self.total.new_tensor(amount))
+        return factorise(matrix)
+
+    @torch.no_grad()
+    def clear_(self, before: Tensor, images: int) -> Self:
+        """Make sums of images again of what is left after some were removed, up to rounding.
+
+        ``before`` are the sums of squares over all ``images`` images. The features of an image differ by rounding from
+        batch to batch. What that leaves of a feature that no other image has would count as much as a real one: such a
+        feature is set to zero. Products exceed what squares allow by rounding, and are cut there.
+        """
+        norms = diagonal(self.strips()).double()
+        gone = norms.abs() <= self._rounding(before, (before - norms).clamp_min(0), images - int(self.images))
+        for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
+            strip[gone[first : first + len(strip)]] = 0
+            strip[:, gone[first:]] = 0
+        bound_products(self.strips(), before)
+        self.cross[gone], self.total[gone] = 0, 0
+        return self
+
+    def _rounding(self, before: Tensor, removed: Tensor, images: int) -> Tensor:
+        """(width,) what may be left of sums of squares by rounding, after ``images`` with such squares were removed.
+
+        The sums of classes whose images are all gone show it: Σδ is left of them where nothing should be, and of the
+        squares then about 2xΣδ, with x² the mean of those removed. A feature in which Σδ happens to be small counts by
+        what is usual.
+        """
+        left = self.cross[:, self.counts == 0].abs()
+        if not left.shape[1] or images <= 0:
+            return LEFT_UNSEEN * before
+        share = left.amax(1) / (removed * images).sqrt().clamp_min(1e-300)
+        usual = share[removed > 0].median() if bool((removed > 0).any()) else share.new_zeros(())
+        return LEFT_BY_ROUNDING * before + NOISE * removed * torch.where(removed > 0, share.clamp_min(usual), 0.0)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.total)
+
+    @property
+    def features(self) -> int:
+        """Number of features that a trace is the sum over: the width, unless these are sums over coordinates."""
+        return self.width if self.coordinates_of is None else self.coordinates_of
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, including those without images."""
+        return len(self.counts)
+
+    def copy(self) -> Self:
+        """Sums that can be changed without changing these."""
+        copied = type(self)(0, 0, self.gram.dtype)
+        for name, values in self.named_buffers():
+            setattr(copied, name, values.clone())
+        return copied
+
+    def empty_like(self, classes: int) -> Self:
+        """Sums over no image of so many classes, to be merged with these."""
+        return type(self)(self.width, classes, self.gram.dtype).to(self.gram.device)
+
+    def strips(self) -> list[Tensor]:
+        """The strips of A: views, so that changing them changes the sums."""
+        return strips(self.gram, self.width)
+
+    def variance(self) -> Tensor:
+        """(width,) variance of each feature over all images of the classes."""
+        number = self.counts.sum().clamp_min(1)
+        return (diagonal(self.strips()).double() / number - (self.total / number).square()).clamp_min(0)
+
+    def mean_square(self) -> Tensor:
+        """(width,) mean of the square of each feature."""
+        return diagonal(self.strips()).double() / self.images.clamp_min(1)
+
+    def variance_within(self) -> Tensor:
+        """(width,) variance of each feature about the means of the classes."""
+        about = diagonal(self.strips()).double() - (self.cross.square() / self.counts.clamp_min(1)).sum(1)
+        return about.clamp_min(0) / self.images.clamp_min(1)
+
+    def part(self, start: int, stop: int) -> Self:
+        """The sums over features ``start`` to ``stop`` alone."""
+        some = type(self)(stop - start, self.classes, self.gram.dtype).to(self.gram.device)
+        copy_block(self.strips(), start, some.strips())
+        some.cross, some.total = self.cross[start:stop].clone(), self.total[start:stop].clone()
+        some.counts, some.images = self.counts.clone(), self.images.clone()
+        return some
+
+    @torch.no_grad()
+    def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
+        """Take in images: (N, width) features, one target per image, and how many classes there are from now on."""
+        self._check(features, targets)
+        highest = int(targets.max()) + 1 if len(targets) else 0
+        wanted = max(self.classes, highest if classes is None else classes)
+        if highest > wanted:
+            raise DataError(f"targets reach {highest - 1}, but there are {wanted} classes: number them from 0")
+        self._grow(wanted)
+        return self._change(features, targets, 1)
+
+    @torch.no_grad()
+    def remove_(self, features: Tensor, targets: Tensor) -> Self:
+        """Forget images that were added, given again: the sums are then as if they had never come."""
+        self._check(features, targets)
+        if len(targets) and int(targets.max()) >= self.classes:
+            raise DataError(f"targets reach {int(targets.max())}, but only {self.classes} classes were ever added")
+        missing = torch.bincount(targets, minlength=self.classes).to(self.counts) > self.counts
+        if bool(missing.any()):
+            raise DataError(
+                f"class {int(missing.nonzero()[0])} has fewer images in the sums than are to be removed: "
+                "remove only images that were added"
+            )
+        return self._change(features, targets, -1)
+
+    @torch.no_grad()
+    def merge_(self, other: FeatureSums, columns: Sequence[int] | None = None) -> Self:
+        """Add what another learner has summed over the same features; ``columns`` are those of its classes here."""
+        if other.width != self.width:
+            raise DataError(f"sums over {other.width} features cannot be added to sums over {self.width}")
+        place = list(range(other.classes) if columns is None else columns)
+        self._grow(max(place, default=-1) + 1)
+        self.gram += other.gram.to(self.gram)
+        self.cross[:, place] += other.cross.to(self.cross)
+        self.counts[place] += other.counts.to(self.counts)
+        self.total += other.total.to(self.total)
+        self.images += other.images.to(self.images)
+        return self
+
+    def drop_(self, target: int) -> Self:
+        """Forget class ``target`` as far as that goes without its images.
+
+        Its sum and its number of images go, and with them its mean from A. What remains in A is the scatter of its
+        images about their mean, mixed with that of all other classes. Given its images, `remove_` leaves nothing.
+        """
+        if not 0 <= target < self.classes:
+            raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
+        self._without([target])
+        kept = [index for index in range(self.classes) if index != target]
+        self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
+        return self
+
+    def regroup_(self, groups: Groups) -> Self:
+        """Drop the classes in no group, and make one class of each group."""
+        kept = {column for group in groups for column in group}
+        self._without([column for column in range(self.classes) if column not in kept])
+        self.cross, self.counts = summed_columns(self.cross, groups), summed_columns(self.counts, groups)
+        return self
+
+    def _without(self, columns: Sequence[int]) -> None:
+        """Take the means of classes out of A and of the total; their columns stay."""
+        there = [column for column in columns if int(self.counts[column])]
+        if there:
+            means = self.cross[:, there] / self.counts[there].double().sqrt()
+            add_products(self.strips(), means.mT.to(self.gram), -1)
+            self.total -= self.cross[:, there].sum(1)
+
+    def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:
+        if len(targets) == 0:
+            return self
+        matrix = self.strips()
+        for rows, labels in zip(torch.split(features, ROWS), torch.split(targets, ROWS), strict=True):
+            rows = rows.to(self.gram.device)
+            exact = rows.double()
+            # In float64: of images that look much alike, float32 products lose what tells them apart.
+            add_products(matrix, exact.to(self.gram.dtype), sign)
+            # Class by class along rows: a product with one-hot labels would cost as much as A for many classes.
+            present, places = torch.unique(labels.to(rows.device), return_inverse=True)
+            sums = exact.new_zeros(len(present), self.width).index_add_(0, places, exact)
+            self.cross[:, present] += sign * sums.mT
+            self.total.add_(exact.sum(0), alpha=sign)
+        self.counts += sign * torch.bincount(targets, minlength=self.classes).to(self.counts)
+        self.images += sign * len(targets)
+        return self
+
+    def _grow(self, classes: int) -> None:
+        new = classes - self.classes
+        if new > 0:
+            self.cross = F.pad(self.cross, (0, new))
+            self.counts = F.pad(self.counts, (0, new))
+
+    def _check(self, features: Tensor, targets: Tensor) -> None:
+        if features.ndim != 2 or features.shape[1] != self.width:
+            raise DataError(f"these sums take features of shape (images, {self.width}); got {tuple(features.shape)}")
+        if targets.shape != features.shape[:1]:
+            raise DataError(f"{len(features)} images but targets of shape {tuple(targets.shape)}: give one per image")
+        if len(targets) and int(targets.min()) < 0:
+            raise DataError("targets are numbers of classes and cannot be negative")
+        if not bool(torch.isfinite(features).all()):
+            raise DataError("features hold NaN or infinite numbers: sums would never recover from them")
+        if len(features) and float(features.abs().max()) > LARGEST * torch.finfo(self.gram.dtype).max ** 0.5:
+            raise DataError("features are too large for their squares to be summed: scale them down")
+
+
+LEAST_VARIANCE = 1e-4
+"""Added to variances, relative to the usual one: features that hardly move are not blown up."""
+VARIANCE_ROUNDING = 1e-6
+"""Added to variances, relative to the mean square of the feature: products of float32 features are not more exact."""
+STILL_FACTOR = 1e-3
+"""Of a feature that never moves, in units of the usual one: what is left of it is rounding."""
+
+
+class Linear(NamedTuple):
+    """Scores xW + b, one column per class."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def divided_by(self, temperature: float) -> Linear:
+        """The same scores at a temperature."""
+        return Linear(self.weight / temperature, self.bias / temperature)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return torch.addmm(self.bias.to(features), features, self.weight.to(features))
+
+
+class Rule(Protocol):
+    """A way from sums to linear scores.
+
+    ``scale`` are (width,) factors d > 0 that weigh the features: the solution for x·d, as a map of x itself. The same
+    sums serve any weights.
+    """
+
+    def solve(self, sums: FeatureSums, scale: Tensor | None = None) -> Linear:
+        """The scores for all images in the sums."""
+        ...
+
+    def left_out(self, sums: FeatureSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
+        """(N, C) scores of images in the sums, each as if the sums had never seen it: no image judges itself.
+
+        ``views`` are the (V, N, width) features of the views of each image, which leave together; its score is the mean
+        over them. All come from one factorisation. Every image's class must keep another image.
+        """
+        ...
+
+
+def factors_of(sums: FeatureSums, scale: Tensor | None) -> Tensor:
+    """(width,) factors in float64; ones where none are given."""
+    return torch.ones_like(sums.total) if scale is None else scale.to(sums.total)
+
+
+def unit_deviation(sums: FeatureSums, features: slice = slice(None)) -> Tensor:
+    """Factors that bring all features, or some, to a deviation of 1 within classes.
+
+    The deviations come from the sums, so they are those of everything seen and not of the first task. Where no class
+    has two images, the deviations over all images stand in. A feature that is the same in all images, such as that of a
+    colour which no image has, counts almost nothing.
+    """
+    variance, overall = sums.variance_within()[features], sums.variance()[features]
+    if not float(variance.sum()) > 0:
+        variance = overall
+    rounding = VARIANCE_ROUNDING * sums.mean_square()[features]
+    moves = overall > rounding
+    variance = variance + rounding
+    usual = variance[moves].median() if bool(moves.any()) else variance.new_ones(())
+    return torch.where(moves, (variance + LEAST_VARIANCE * usual).rsqrt(), STILL_FACTOR * usual.rsqrt())
+
+
+MOST_IMAGES = 1024
+"""More images are not worth a space of their own, and its rows would need memory of their own."""
+SHARE = 0.4
+"""Of the features: with more images than that, finding the space takes as long as it saves."""
+PIVOTS = 64
+"""Features taken up at once."""
+ALIKE = 1e-3
+"""What is left of features that were taken up together, relative to the most: directions with less wait."""
+NOTHING = 1e-6
+"""What is left of a feature, relative to the mean of all, that is rounding."""
+FAR_FROM_ZERO = 1e4
+"""Mean square of features, in units of their variance, of which sums of float32 features are too rough for this."""
+MOST_LEFT = 1e-3
+"""The same, that may be left of a feature in the end: with more, sums of float32 features are not exact enough."""
+LEAST_PIVOT = 1e-10
+"""Share of a direction that others must not explain: features of the weighed groups alone may span less than all do."""
+
+
+def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int, moving: float) -> Tensor | None:
+    """R of at most ``most`` rows with RᵀR = SAS, S = diag(scale); None where it would take more.
+
+    ``moving`` is the mean of how much the scaled features move, summed over images: what is left is compared with it.
+
+    A Cholesky factorisation that takes up the features of which most is left, some at a time, and stops where nothing
+    is left but rounding. It reads only the rows of A that it takes up: 2·width·rank² operations, and not width³/3.
+    """
+    space, number = scale.new_empty(most, len(scale)), 0
+    left = diagonal(matrix).double() * scale.square()
+    least = NOTHING * moving
+    while number < most:
+        found = space[:number]
+        chosen = left.topk(min(PIVOTS, len(left), most - number)).indices
+        chosen = chosen[left[chosen] > least]
+        if len(chosen) == 0:
+            break
+        rows = some_rows(matrix, chosen).double()
+        rows = torch.addmm(rows * torch.outer(scale[chosen], scale), found[:, chosen].mT, found, alpha=-1)
+        values, vectors = torch.linalg.eigh(rows[:, chosen])
+        strong = values > ALIKE * values[-1]
+        last = number + int(strong.sum())
+        new = torch.mm((vectors[:, strong] / values[strong].sqrt()).mT, rows, out=space[number:last])
+        left, number = left - new.square().sum(0), last
+    return space[:number] if float(left.amax()) <= MOST_LEFT * moving else None
+
+
+class Place(NamedTuple):
+    """Coordinates for one weight of each group of features, and the sums in them."""
+
+    sums: FeatureSums
+    into: Tensor
+    """(rank, rank) lower factor L."""
+    squares: Sequence[float]
+    """u² of each group."""
+
+
+class Span:
+    """The space that the features of few images span, at any weights of groups of features.
+
+    With SAS = RᵀR and U the weights of the features xS, all that a rule needs of xSU happens in the space of the rows
+    of RU. With LLᵀ = RU²Rᵀ, z = L⁻¹RU²Sx are coordinates in an orthonormal basis of it: lengths and angles are those of
+    xSU, and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
+    """
+
+    def __init__(self, sums: FeatureSums, rows: Tensor, scale: Tensor, sizes: Sequence[int]) -> None:
+        self.sums = sums
+        self.scale = scale
+        self.rows = torch.split(rows, list(sizes), 1)
+        self.products = [part @ part.mT for part in self.rows]
+        self._sums = self._before(torch.cat([sums.cross, sums.total.unsqueeze(1)], 1))
+        self._seen: tuple[Tensor, list[Tensor]] | None = None
+
+    @classmethod
+    def of(cls, sums: FeatureSums, scale: Tensor, sizes: Sequence[int]) -> Self | None:
+        """That of features in groups of some sizes; None where there are too many images."""
+        images = int(sums.images)
+        if not 0 < images <= min(MOST_IMAGES, SHARE * sums.width):
+            return None
+        moving = float((sums.variance() * scale.square()).mean())
+        if float((sums.mean_square() * scale.square()).mean()) > FAR_FROM_ZERO * moving:
+            return None
+        rows = spanning_rows(sums.strips(), scale, images, moving * images)
+        return cls(sums, rows, scale, sizes) if rows is not None and len(rows) else None
+
+    def at(self, weights: Sequence[float], features: int) -> Place | None:
+        """The coordinates for a weight of each group, which weigh so many features; None where precision is lost."""
+        squares = [weight**2 for weight in weights]
+        gram = _weighed(self.products, squares)
+        lower, info = torch.linalg.cholesky_ex(gram)
+        if int(info) != 0 or bool((lower.diagonal().square() < LEAST_PIVOT * gram.diagonal()).any()):
+            return None
+        sums = FeatureSums(len(lower), self.sums.classes).to(lower.device)
+        sums.coordinates_of = features
+        matrix = lower.mT @ lower
+        start = 0
+        for strip in sums.strips():
+            strip.copy_(matrix[start : start + len(strip), start:])
+            start += len(strip)
+        found = _solved(lower, _weighed(self._sums, squares))
+        sums.cross, sums.total = found[:, :-1].contiguous(), found[:, -1].contiguous()
+        sums.counts, sums.images = self.sums.counts, self.sums.images
+        return Place(sums, lower, squares)
+
+    def coordinates(self, views: Tensor, place: Place) -> Tensor:
+        """(…, width) features as coordinates; what does not depend on weights is kept for the next ones."""
+        if self._seen is None or self._seen[0] is not views:
+            self._seen = views, self._before(views.flatten(0, -2).mT.double())
+        found = _solved(place.into, _weighed(self._seen[1], place.squares))
+        return found.mT.reshape(*views.shape[:-1], -1).to(views.dtype)
+
+    def linear(self, solution: Linear, place: Place) -> Linear:
+        """Scores of coordinates as scores of features."""
+        inner = torch.linalg.solve_triangular(place.into.mT, solution.weight.double(), upper=True)
+        parts = [square * (rows.mT @ inner) for square, rows in zip(place.squares, self.rows, strict=True)]
+        return Linear((torch.cat(parts) * self.scale.unsqueeze(1)).float(), solution.bias)
+
+    def _before(self, columns: Tensor) -> list[Tensor]:
+        """RSx, group by group."""
+        pieces = torch.split(columns * self.scale.unsqueeze(1), [part.shape[1] for part in self.rows])
+        return [rows @ piece for rows, piece in zip(self.rows, pieces, strict=True)]
+
+
+def _weighed(parts: Sequence[Tensor], squares: Sequence[float]) -> Tensor:
+    """The sum of what each group gives, times the square of its weight."""
+    total = parts[0] * squares[0]
+    for part, square in zip(parts[1:], squares[1:], strict=True):
+        total = total + part * square
+    return total
+
+
+def _solved(lower: Tensor, right: Tensor) -> Tensor:
+    """L⁻¹V."""
+    solution: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
+    return solution
+
+
+NUMBER = 8
+"""Bytes of a float64 number."""
+COLUMNS, SCORES = 9, 10
+"""Matrices with a column for each class that are there at once: of features, and of scores of images that judge."""
+
+
+def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
+    """Memory that a task takes at its peak with ``width`` features.
+
+    The sums before and after it (the old ones stay until the task is done) and one factor of them, all packed, in the
+    worst case in float64; columns for each class in the sums before and after, and in all steps that refine W; and
+    ``rows`` of features that judge, as they are, shifted and multiplied by the inverse of the factor, with the scores
+    that rules give them.
+    """
+    return NUMBER * (3 * packed_numbers(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
+
+
+def widest(classes: int, available: int, rows: int = 0) -> int:
+    """The largest number of features whose sums take at most ``available`` bytes."""
+    low, high = 0, 1
+    while needed_bytes(high, classes, rows) <= available:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if needed_bytes(middle, classes, rows) <= available else (low, middle)
+    return low
+
+
+def check_fits(width: int, classes: int, available: int | None, setting: Callable[[int], str], rows: int = 0) -> None:
+    """Refuse sums that do not fit into the memory ``available``; None is unknown, and nothing is refused.
+
+    ``setting`` says what to set for at most so many features.
+    """
+    needed = needed_bytes(width, classes, rows)
+    if available is not None and needed > available:
+        raise _refusal(f"{width} features", classes, needed, available, setting, widest(classes, available, rows))
+
+
+def check_groups_fit(
+    groups: Sequence[int], classes: int, available: int | None, setting: Callable[[int], str], rows: int = 0
+) -> None:
+    """As `check_fits`, for sums over groups of features, each for itself; ``setting`` takes whole groups only."""
+    each = needed_bytes(max(groups), classes, rows)
+    needed = each * len(groups)
+    if available is not None and needed > available:
+        what = f"{len(groups)} groups of {max(groups)} features"
+        raise _refusal(what, classes, needed, available, setting, available // each * max(groups))
+
+
+def _refusal(
+    what: str, classes: int, needed: int, available: int, setting: Callable[[int], str], most: int
+) -> ConfigError:
+    advice = f"{setting(most)} would fit" if most else "free some memory, or teach fewer classes"
+    return ConfigError(
+        f"sums over {what} and {classes} classes take {_amount(needed)} of memory, and {_amount(available)} are "
+        f"available: {advice}"
+    )
+
+
+def _amount(number: int) -> str:
+    """Bytes as a person reads them."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"

@@ -1,0 +1,564 @@
+"""Augmentation of whole batches: one call per operation, with random parameters for each image.
+
+Colour operations equal Pillow's level by level. Those that map each grey level independently are lookup tables
+``(B, C or 1, 256)``, so that a policy applies all of them in one `lookup`. The others interpolate between the image and
+a degenerate version of it (`blend`).
+
+Geometric operations use continuous coordinates: pixel ``(row, column)`` covers ``[column, column + 1) ×
+[row, row + 1)`` and is sampled at its centre. A matrix ``(a, b, c, d, e, f)`` maps output points to input points:
+``x' = a x + b y + c``, ``y' = d x + e y + f``. This is the convention of Pillow's ``Image.transform``.
+
+TrivialAugment (Müller & Hutter, 2021) draws one operation and one of 31 magnitudes. AutoAugment (Cubuk et al., 2019)
+draws one of 25 pairs of operations found by search on CIFAR-10, each with its own probability and one of 10 magnitudes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from typing import Literal, NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, NonNegativeInt, field_validator
+from torch import Tensor
+
+from adagauss.core.config import Config
+from adagauss.errors import DataError
+
+
+class Augmentation(Config):
+    """Random augmentation of a batch of images, in the order of the fields.
+
+    Every image draws its own parameters from the given CPU generator: a generator with the same state gives the same
+    batch on any device.
+
+    Args:
+        crop_padding: black pixels added around an image before a window of its size is cut out; 0 is off.
+        resized_crop: cut out a random box and stretch it to the full size.
+        resized_crop_scale: smallest and largest share of the image's area in that box.
+        flip: mirror left to right with probability 0.5.
+        brightness: multiply by a factor uniform in ``[max(0, 1 - brightness), 1 + brightness]``; 0 is off.
+        policy: ``trivial`` for TrivialAugment (wide), ``autoaugment`` for AutoAugment's CIFAR-10 policy.
+        cutout: side in pixels of a square blackened around a random pixel; 0 is off.
+
+    >>> batch = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
+    >>> Augmentation(policy="trivial")(batch, torch.Generator().manual_seed(0)).shape
+    torch.Size([8, 3, 32, 32])
+    """
+
+    crop_padding: NonNegativeInt = 4
+    resized_crop: bool = False
+    resized_crop_scale: tuple[float, float] = (0.08, 1.0)
+    flip: bool = True
+    brightness: NonNegativeFloat = 0.0
+    policy: Literal["none", "trivial", "autoaugment"] = "none"
+    cutout: NonNegativeInt = 0
+
+    @field_validator("resized_crop_scale")
+    @classmethod
+    def _check_scale(cls, scale: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < scale[0] <= scale[1] <= 1:
+            raise ValueError("must be two shares of the area with 0 < smallest <= largest <= 1")
+        return scale
+
+    @classmethod
+    def none(cls) -> Self:
+        """No augmentation, only the conversion to floats."""
+        return cls(crop_padding=0, flip=False)
+
+    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Augmented float32 images in 0..1 from uint8 images ``(B, C, H, W)``, on the same device."""
+        if images.dtype != torch.uint8 or images.ndim != 4:
+            raise DataError(
+                f"augmentation takes uint8 images of shape (B, C, H, W); "
+                f"got {images.dtype} of shape {tuple(images.shape)}"
+            )
+        return self.draw(len(images), (images.shape[2], images.shape[3]), generator)(images)
+
+    def draw(self, count: int, size: tuple[int, int], generator: torch.Generator) -> Changes:
+        """Draw the parameters for ``count`` images of height and width ``size``, before the images are read."""
+        steps: list[Step] = []
+        if self.crop_padding:
+            tops, lefts = torch.randint(2 * self.crop_padding + 1, (2, count), generator=generator)
+            steps.append(Step(partial(padded_crop, padding=self.crop_padding), {"tops": tops, "lefts": lefts}))
+        if self.resized_crop:
+            boxes = draw_boxes(count, size, self.resized_crop_scale, generator)
+            steps.append(Step(resized_crop, {"boxes": boxes}))
+        if self.flip:
+            steps.append(Step(flip_where, {"chosen": torch.rand(count, generator=generator) < 0.5}))
+        if self.brightness:
+            low, high = max(0.0, 1 - self.brightness), 1 + self.brightness
+            factors = low + (high - low) * torch.rand(count, generator=generator)
+            steps.append(Step(brightness, {"factors": factors}))
+        if self.policy != "none":
+            drawn = draw_trivial(count, generator) if self.policy == "trivial" else draw_auto(count, size, generator)
+            steps += [Step(apply_operations, {"operations": one, "magnitudes": two}) for one, two in drawn]
+        steps.append(Step(to_float, {}))
+        if self.cutout:
+            rows, columns = (torch.randint(side, (count,), generator=generator) for side in size)
+            steps.append(Step(partial(cutout, side=self.cutout), {"rows": rows, "columns": columns}))
+        return Changes(tuple(steps))
+
+
+class Step(NamedTuple):
+    """One operation on a batch, and its parameters: one row per image."""
+
+    change: Callable[..., Tensor]
+    drawn: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The random parameters drawn for a batch; calling it applies them to the images."""
+
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def none(cls, mirrored: bool = False) -> Self:
+        """Only convert images to floats; with ``mirrored``, flip them as well."""
+        plain = Step(to_float, {})
+        return cls((Step(horizontal_flip, {}), plain) if mirrored else (plain,))
+
+    @classmethod
+    def mirroring(cls, chosen: Tensor) -> Self:
+        """Flip the chosen images and convert all to floats."""
+        return cls((Step(flip_where, {"chosen": chosen}), Step(to_float, {})))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        for step in self.steps:
+            images = step.change(images, **step.drawn)
+        return images
+
+    def of(self, rows: Tensor) -> Changes:
+        """The parameters of some images of the batch, to augment each as within the whole batch."""
+        return Changes(
+            tuple(Step(change, {name: one[rows] for name, one in drawn.items()}) for change, drawn in self.steps)
+        )
+
+
+def to_float(images: Tensor) -> Tensor:
+    """Grey levels 0..255 as float32 in 0..1."""
+    return images.to(torch.float32).div_(255)
+
+
+def brightness(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply every grey level by the factor."""
+    return blend(torch.zeros((), device=images.device), images, factors)
+
+
+def color(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply the difference from the greyscale version by the factor; single-channel images are unchanged."""
+    return blend(luminance(images).float(), images, factors)
+
+
+def sharpness(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply the difference from the smoothed version by the factor."""
+    return blend(smooth(images), images, factors)
+
+
+def lookup(images: Tensor, tables: Tensor) -> Tensor:
+    """Replace grey level ``v`` of image ``i``, channel ``c`` by ``tables[i, c, v]``."""
+    tables = tables.expand(-1, images.shape[1], -1)
+    return tables.gather(2, images.flatten(2).long()).view(images.shape)
+
+
+def blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
+    """``d + factor · (v - d)`` clipped to 0..255; the fraction is dropped."""
+    scale = factors.to(images.device, torch.float32).view(-1, *[1] * (images.ndim - 1))
+    return ((images - degenerate).mul_(scale).add_(degenerate)).clamp_(0, 255).to(torch.uint8)
+
+
+def luminance(images: Tensor) -> Tensor:
+    """Grey version ``(B, 1, H, W)`` by the ITU-R 601 weights in 16-bit fixed point."""
+    if images.shape[1] == 1:
+        return images
+    red, green, blue = images.int().chunk(3, dim=1)
+    return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
+
+
+def smooth(images: Tensor) -> Tensor:
+    """Rounded mean over 3 × 3 pixels, the middle one counted five times, as floats; border pixels are unchanged."""
+    values = images.float()
+    rows = values[..., :-2, :] + values[..., 1:-1, :] + values[..., 2:, :]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * values[..., 1:-1, 1:-1]
+    values[..., 1:-1, 1:-1] = total.mul_(1 / 13).round_()
+    return values
+
+
+def brightness_tables(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply every grey level by the factor."""
+    return brightness(_ramps(images), factors)
+
+
+def contrast_tables(images: Tensor, factors: Tensor) -> Tensor:
+    """Multiply the difference from the mean grey, rounded to a whole level, by the factor."""
+    grey = luminance(images)[:, 0].flatten(1)
+    pixels = grey.shape[1]
+    means = (2 * grey.sum(1) + pixels).div(2 * pixels, rounding_mode="floor")
+    return blend(means.float().view(-1, 1, 1), _ramps(images), factors)
+
+
+def posterize_tables(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest ``bits`` of the 8 bits of a grey level."""
+    dropped = (8 - bits.int()).to(images.device).view(-1, 1, 1)
+    return ((_ramps(images).int() >> dropped) << dropped).to(torch.uint8)
+
+
+def solarize_tables(images: Tensor, thresholds: Tensor) -> Tensor:
+    """Invert the grey levels at or above the threshold."""
+    ramps = _ramps(images)
+    return torch.where(ramps < thresholds.to(images.device).view(-1, 1, 1), ramps, 255 - ramps)
+
+
+def autocontrast_tables(images: Tensor) -> Tensor:
+    """Stretch each channel to 0..255: ``(v - low) · 255 / (high - low)``; a channel with one level is unchanged."""
+    # Double precision, on the CPU since not every accelerator has it: single precision would sometimes be off by one
+    # grey level.
+    low = images.amin((2, 3)).to("cpu", torch.float64).unsqueeze(-1)
+    high = images.amax((2, 3)).to("cpu", torch.float64).unsqueeze(-1)
+    full = torch.tensor(255, dtype=torch.float64)  # `255 / tensor` would round twice, through the reciprocal
+    scale = full / (high - low).clamp_(min=1)
+    ramp = torch.arange(256, dtype=torch.float64)
+    stretched = (ramp * scale - low * scale).clamp_(0, 255)
+    return torch.where(high > low, stretched, ramp).to(torch.uint8).to(images.device)
+
+
+def equalize_tables(images: Tensor) -> Tensor:
+    """Equalize the histogram of each channel: the number of darker pixels in units of the step, half a step rounded up.
+
+    The step is one 255th of the number of pixels below the brightest occurring level; if it is less than one pixel, the
+    channel is unchanged.
+    """
+    counts = histograms(images)
+    upto = counts.cumsum(-1)
+    brightest = counts.gather(-1, images.amax((2, 3)).long().unsqueeze(-1))
+    step = (upto[..., -1:] - brightest).div_(255, rounding_mode="floor")
+    divisor = step.clamp(min=1)
+    levels = (upto - counts + step // 2).div_(divisor, rounding_mode="floor").clamp_(max=255)
+    return torch.where(step > 0, levels.to(torch.uint8), _ramps(images))
+
+
+def histograms(images: Tensor) -> Tensor:
+    """Number of pixels ``(B, C, 256)`` of each grey level in each channel."""
+    batch, channels = images.shape[:2]
+    bins = torch.arange(batch * channels, device=images.device).view(batch, channels, 1) * 256
+    codes = (images.flatten(2) + bins).flatten()
+    return torch.bincount(codes, minlength=batch * channels * 256).view(batch, channels, 256)
+
+
+def _ramps(images: Tensor) -> Tensor:
+    """The identity table ``(B, 1, 256)``."""
+    return torch.arange(256, dtype=torch.uint8, device=images.device).expand(len(images), 1, 256)
+
+
+# Interpolated values are truncated as in Pillow; without this margin a grey level of 99.999 in float32 would become 99.
+_TRUNCATION_MARGIN = 1 / 128
+_FAR_AWAY = 3.0
+
+
+def affine(images: Tensor, matrices: Tensor) -> Tensor:
+    """Resample uint8 images ``(B, C, H, W)`` by matrices ``(B, 6)``; what lies outside the image is black."""
+    height, width = images.shape[-2:]
+    a, b, c, d, e, f = matrices.to(images.device, torch.float32)[:, :, None, None].unbind(1)
+    x, y = pixel_centres(width, images.device), pixel_centres(height, images.device)[:, None]
+    u = _black_outside((a * x - 0.5 * width) + (b * y + c), width)
+    v = _black_outside((d * x - 0.5 * height) + (e * y + f), height)
+    grid = torch.stack((u, v), dim=-1)
+    raised = images.float().add_(_TRUNCATION_MARGIN)
+    values = F.grid_sample(raised, grid, padding_mode="zeros", align_corners=False)
+    return values.to(torch.uint8)
+
+
+def pixel_centres(size: int, device: torch.device) -> Tensor:
+    """``0.5, 1.5, ..., size - 0.5``."""
+    return torch.arange(size, dtype=torch.float32, device=device) + 0.5
+
+
+def _black_outside(points: Tensor, size: int) -> Tensor:
+    """Points along one axis, counted from its middle, as `grid_sample` takes them: from -1 to 1.
+
+    Points within the image are clipped to the centres of the outermost pixels, where nothing outside is mixed in;
+    points outside get a coordinate far away, so that they are black.
+    """
+    outside = (points < -size / 2) | (points >= size / 2)
+    held = points.clamp_((1 - size) / 2, (size - 1) / 2)
+    return held.mul_(2 / size).masked_fill_(outside, _FAR_AWAY)
+
+
+def _matrices(*entries: Tensor | float) -> Tensor:
+    """Affine matrices ``(B, 6)`` from six entries, each a number or one value per image."""
+    values = next(entry for entry in entries if isinstance(entry, Tensor))
+    return torch.stack([entry if isinstance(entry, Tensor) else torch.full_like(values, entry) for entry in entries], 1)
+
+
+def rotate_matrices(degrees: Tensor, height: int, width: int) -> Tensor:
+    """Rotation counter-clockwise about the centre ``(W/2, H/2)``; rows count downwards."""
+    angles = torch.deg2rad(degrees)
+    cos, sin = angles.cos(), angles.sin()
+    x, y = width / 2, height / 2
+    return _matrices(cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+
+
+_ATTEMPTS = 10
+_RATIOS = (3 / 4, 4 / 3)
+
+
+def horizontal_flip(images: Tensor) -> Tensor:
+    """Flip all images left to right."""
+    return images.flip(-1)
+
+
+def flip_where(images: Tensor, chosen: Tensor) -> Tensor:
+    """Flip the chosen images left to right."""
+    # copying whole images by index is much faster than selecting pixels with a broadcast mask
+    both = torch.cat((images, horizontal_flip(images)))
+    rows = torch.arange(len(images)) + len(images) * chosen
+    return both.index_select(0, rows.to(images.device))
+
+
+def padded_crop(images: Tensor, padding: int, tops: Tensor, lefts: Tensor) -> Tensor:
+    """Windows of the original size, from images padded with ``padding`` black pixels on every side.
+
+    Args:
+        images: uint8 ``(B, C, H, W)``.
+        padding: pixels added on each side.
+        tops: first row of each window in the padded image, in ``0..2 padding``.
+        lefts: first column of each window, in ``0..2 padding``.
+    """
+    batch, channels, height, width = images.shape
+    padded = F.pad(images, (padding,) * 4).contiguous()
+    plane, stride = padded.shape[-2] * padded.shape[-1], padded.shape[-1]
+    # Every run of `width` pixels in memory is a row of this overlapping view, so that the crop copies whole image rows
+    # instead of single pixels.
+    runs = padded.as_strided((max(padded.numel() - width + 1, 0), width), (1, 1))
+    planes = torch.arange(batch * channels).view(batch, channels, 1) * plane
+    starts = planes + ((tops[:, None] + torch.arange(height)) * stride + lefts[:, None])[:, None]
+    return runs.index_select(0, starts.flatten().to(images.device)).view(images.shape)
+
+
+def resized_crop(images: Tensor, boxes: Tensor) -> Tensor:
+    """Each image's box stretched to the full size, bilinearly, without looking beyond the box.
+
+    Args:
+        images: uint8 ``(B, C, H, W)``.
+        boxes: ``(B, 4)`` whole numbers: top, left, height, width.
+    """
+    height, width = images.shape[-2:]
+    top, left, box_height, box_width = boxes.to(images.device, torch.float32)[:, :, None].unbind(1)
+    u = _stretch(width, left, box_width)[:, None, :].expand(-1, height, -1)
+    v = _stretch(height, top, box_height)[:, :, None].expand(-1, -1, width)
+    values = F.grid_sample(images.float(), torch.stack((u, v), dim=-1), align_corners=False)
+    return values.round_().to(torch.uint8)
+
+
+def _stretch(size: int, start: Tensor, length: Tensor) -> Tensor:
+    """Where ``size`` pixels take their values from along a box: ``start + centre · length / size``.
+
+    Clipped to the centres of the box's outermost pixels, in coordinates from -1 to 1.
+    """
+    points = start + pixel_centres(size, start.device) * (length / size)
+    held = torch.minimum(torch.maximum(points, start + 0.5), start + length - 0.5)
+    return held * (2 / size) - 1
+
+
+def draw_boxes(count: int, size: tuple[int, int], scale: tuple[float, float], generator: torch.Generator) -> Tensor:
+    """Random boxes ``(count, 4)``: area a uniform share of the image, log aspect ratio uniform in 3/4..4/3.
+
+    The first of ten tries that fits into the image is used; if none fits, the largest central box with an allowed
+    ratio.
+    """
+    height, width = size
+    shares, ratios, down, right = torch.rand(4, count, _ATTEMPTS, generator=generator)
+    areas = height * width * (scale[0] + (scale[1] - scale[0]) * shares)
+    low, high = math.log(_RATIOS[0]), math.log(_RATIOS[1])
+    aspects = torch.exp(low + (high - low) * ratios)
+    heights, widths = (areas / aspects).sqrt().round(), (areas * aspects).sqrt().round()
+    fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
+    tops, lefts = (down * (height - heights + 1)).floor(), (right * (width - widths + 1)).floor()
+    tries = torch.stack((tops, lefts, heights, widths), dim=-1)
+    candidates = torch.cat((tries, _central_box(height, width).expand(count, 1, 4)), dim=1)
+    first = torch.where(fits, torch.arange(_ATTEMPTS), _ATTEMPTS).amin(1)
+    return candidates[torch.arange(count), first].long()
+
+
+def _central_box(height: int, width: int) -> Tensor:
+    box_height = min(height, round(width / _RATIOS[0]))
+    box_width = min(width, round(height * _RATIOS[1]))
+    box = ((height - box_height) // 2, (width - box_width) // 2, box_height, box_width)
+    return torch.tensor(box, dtype=torch.float32)
+
+
+def cutout(images: Tensor, side: int, rows: Tensor, columns: Tensor) -> Tensor:
+    """A black square of ``side`` pixels around each image's centre ``(row, column)``, cut at the borders."""
+    height, width = images.shape[-2:]
+    covered = _span(rows, side, height)[:, :, None] & _span(columns, side, width)[:, None, :]
+    return images * ~covered[:, None].to(images.device)
+
+
+def _span(centres: Tensor, side: int, size: int) -> Tensor:
+    """Which of ``size`` positions lie in ``[centre - side // 2, centre - side // 2 + side)``."""
+    offsets = torch.arange(size) - (centres - side // 2)[:, None]
+    return (offsets >= 0) & (offsets < side)
+
+
+MATRICES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
+    "shear_x": lambda slopes, height, width: _matrices(1, slopes, 0, 0, 1, 0),
+    "shear_y": lambda slopes, height, width: _matrices(1, 0, 0, slopes, 1, 0),
+    "translate_x": lambda pixels, height, width: _matrices(1, 0, -pixels.trunc(), 0, 1, 0),
+    "translate_y": lambda pixels, height, width: _matrices(1, 0, 0, 0, 1, -pixels.trunc()),
+    "rotate": rotate_matrices,
+}
+"""Affine matrices by operation: magnitudes are slopes, whole pixels (fractions are dropped) or degrees."""
+TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "brightness": lambda images, magnitudes: brightness_tables(images, 1 + magnitudes),
+    "contrast": lambda images, magnitudes: contrast_tables(images, 1 + magnitudes),
+    "posterize": posterize_tables,
+    "solarize": solarize_tables,
+    "autocontrast": lambda images, _: autocontrast_tables(images),
+    "equalize": lambda images, _: equalize_tables(images),
+    "invert": lambda images, _: 255 - _ramps(images),
+}
+MIXTURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "color": lambda images, magnitudes: color(images, 1 + magnitudes),
+    "sharpness": lambda images, magnitudes: sharpness(images, 1 + magnitudes),
+}
+OPERATIONS = ("identity", *MATRICES, *TABLES, *MIXTURES)
+"""Names of all operations; an operation's number is its position here."""
+
+SIGNED = frozenset({*MATRICES, *MIXTURES, "brightness", "contrast"})
+"""Operations whose magnitude may also be negative."""
+
+
+def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor) -> Tensor:
+    """Image ``i`` under operation number ``operations[i]`` of strength ``magnitudes[i]``.
+
+    Args:
+        images: uint8 ``(B, C, H, W)``.
+        operations: whole numbers ``(B,)`` on the CPU, positions in `OPERATIONS`.
+        magnitudes: ``(B,)`` on the CPU: a slope, pixels, degrees, a factor minus one, bits or a threshold.
+    """
+    order = torch.argsort(operations, stable=True)
+    counts = torch.bincount(operations, minlength=len(OPERATIONS)).tolist()
+    images, magnitudes = images.index_select(0, order.to(images.device)), magnitudes[order]
+
+    def group(names: Collection[str]) -> tuple[Tensor, Tensor]:
+        """Images and magnitudes, as views, of operations that follow each other in `OPERATIONS`."""
+        first = OPERATIONS.index(next(iter(names)))
+        start = sum(counts[:first])
+        stop = start + sum(counts[first : first + len(names)])
+        return images[start:stop], magnitudes[start:stop]
+
+    height, width = images.shape[-2:]
+    matrices = [matrix(group([name])[1], height, width) for name, matrix in MATRICES.items()]
+    tables = [table(*group([name])).expand(-1, images.shape[1], -1) for name, table in TABLES.items()]
+    grouped = torch.cat(
+        (
+            group(["identity"])[0],
+            affine(group(MATRICES)[0], torch.cat(matrices)),
+            lookup(group(TABLES)[0], torch.cat(tables)),
+            *(mixture(*group([name])) for name, mixture in MIXTURES.items()),
+        )
+    )
+    return grouped.index_select(0, torch.argsort(order).to(images.device))
+
+
+_TRIVIAL_BINS = 31
+_TRIVIAL_OPERATIONS = torch.tensor([i for i, name in enumerate(OPERATIONS) if name != "invert"])
+_AUTO_BINS = 10
+
+_SIGNED = torch.tensor([name in SIGNED for name in OPERATIONS])
+
+Operations = tuple[Tensor, Tensor]
+"""One operation per image, by number, and its strength."""
+PolicyStep = tuple[str, float, int]
+"""Operation, probability and strength bin (0 if the operation has no strength)."""
+
+_AUTO_PAIRS: tuple[tuple[PolicyStep, PolicyStep], ...] = (
+    (("invert", 0.1, 0), ("contrast", 0.2, 6)),
+    (("rotate", 0.7, 2), ("translate_x", 0.3, 9)),
+    (("sharpness", 0.8, 1), ("sharpness", 0.9, 3)),
+    (("shear_y", 0.5, 8), ("translate_y", 0.7, 9)),
+    (("autocontrast", 0.5, 0), ("equalize", 0.9, 0)),
+    (("shear_y", 0.2, 7), ("posterize", 0.3, 7)),
+    (("color", 0.4, 3), ("brightness", 0.6, 7)),
+    (("sharpness", 0.3, 9), ("brightness", 0.7, 9)),
+    (("equalize", 0.6, 0), ("equalize", 0.5, 0)),
+    (("contrast", 0.6, 7), ("sharpness", 0.6, 5)),
+    (("color", 0.7, 7), ("translate_x", 0.5, 8)),
+    (("equalize", 0.3, 0), ("autocontrast", 0.4, 0)),
+    (("translate_y", 0.4, 3), ("sharpness", 0.2, 6)),
+    (("brightness", 0.9, 6), ("color", 0.2, 8)),
+    (("solarize", 0.5, 2), ("invert", 0.0, 0)),
+    (("equalize", 0.2, 0), ("autocontrast", 0.6, 0)),
+    (("equalize", 0.2, 0), ("equalize", 0.6, 0)),
+    (("color", 0.9, 9), ("equalize", 0.6, 0)),
+    (("autocontrast", 0.8, 0), ("solarize", 0.2, 8)),
+    (("brightness", 0.1, 3), ("color", 0.7, 0)),
+    (("solarize", 0.4, 5), ("autocontrast", 0.9, 0)),
+    (("translate_y", 0.9, 9), ("translate_y", 0.7, 9)),
+    (("autocontrast", 0.9, 0), ("solarize", 0.8, 3)),
+    (("equalize", 0.8, 0), ("invert", 0.1, 0)),
+    (("translate_y", 0.7, 9), ("autocontrast", 0.9, 0)),
+)
+_AUTO_OPERATIONS = torch.tensor([[OPERATIONS.index(step[0]) for step in pair] for pair in _AUTO_PAIRS])
+_AUTO_PROBABILITIES = torch.tensor([[step[1] for step in pair] for pair in _AUTO_PAIRS])
+_AUTO_LEVELS = torch.tensor([[step[2] for step in pair] for pair in _AUTO_PAIRS])
+
+
+def draw_trivial(count: int, generator: torch.Generator) -> list[Operations]:
+    """One operation per image, all equally likely, with uniformly drawn strength and sign."""
+    operations = _TRIVIAL_OPERATIONS[torch.randint(len(_TRIVIAL_OPERATIONS), (count,), generator=generator)]
+    bins = torch.randint(_TRIVIAL_BINS, (count,), generator=generator)
+    return [(operations, _trivial_strengths()[operations, bins] * _draw_signs(operations, generator))]
+
+
+def draw_auto(count: int, size: tuple[int, int], generator: torch.Generator) -> list[Operations]:
+    """One of the 25 pairs per image; each of its two operations is applied with its own probability."""
+    pairs = torch.randint(len(_AUTO_PAIRS), (count,), generator=generator)
+    strengths = _auto_strengths(*size)
+    drawn = []
+    for step in range(2):
+        operations, bins = _AUTO_OPERATIONS[pairs, step], _AUTO_LEVELS[pairs, step]
+        magnitudes = strengths[operations, bins] * _draw_signs(operations, generator)
+        applied = torch.rand(count, generator=generator) < _AUTO_PROBABILITIES[pairs, step]
+        drawn.append((operations * applied, magnitudes))  # number 0 is the identity
+    return drawn
+
+
+def _draw_signs(operations: Tensor, generator: torch.Generator) -> Tensor:
+    """±1 with probability 0.5 each for operations with a direction, 1 for the others."""
+    signs = 2 * torch.randint(2, operations.shape, generator=generator) - 1
+    return torch.where(_SIGNED[operations], signs, 1)
+
+
+@cache
+def _trivial_strengths() -> Tensor:
+    return _strengths(_TRIVIAL_BINS, slope=0.99, shift=(32, 32), degrees=135, change=0.99, lost_bits=6)
+
+
+@lru_cache(maxsize=8)
+def _auto_strengths(height: int, width: int) -> Tensor:
+    # the search was run with shifts of up to 150 pixels on images of 331
+    shift = (150 / 331 * width, 150 / 331 * height)
+    return _strengths(_AUTO_BINS, slope=0.3, shift=shift, degrees=30, change=0.9, lost_bits=4)
+
+
+def _strengths(
+    bins: int, slope: float, shift: tuple[float, float], degrees: float, change: float, lost_bits: int
+) -> Tensor:
+    """Magnitudes ``(operation, bin)``: equal steps from no effect at bin 0 to the strongest at the last."""
+    ends = {"shear_x": slope, "shear_y": slope, "translate_x": shift[0], "translate_y": shift[1]}
+    ends |= {
+        "rotate": degrees,
+        "brightness": change,
+        "color": change,
+        "contrast": change,
+        "sharpness": change,
+    }
+    rows = {name: torch.linspace(0, end, bins) for name, end in ends.items()}
+    rows["posterize"] = 8 - (torch.arange(bins) / ((bins - 1) / lost_bits)).round()
+    rows["solarize"] = torch.linspace(255, 0, bins)
+    return torch.stack([rows.get(name, torch.zeros(bins)) for name in OPERATIONS])

@@ -1,0 +1,365 @@
+"""One image of a shard with its label, before it is decoded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
+from adagauss.data.images import Label, to_uint8_nchw
+from adagauss.errors import DataError
+from adagauss.inputs.arrays import OPAQUE
+from adagauss.inputs.files import existing
+from adagauss.utils.files import open_regular
+from adagauss.utils.registry import import_extra
+
+MOST_BYTES = 2**27
+"""An encoded image may take this much: more than the largest one that is decoded needs."""
+MOST_LABEL_BYTES = 2**16
+LONGEST_LABEL = 500
+LABEL_KEYS = ("label", "cls", "class")
+"""Where a JSON object may hold the label."""
+
+
+class ShardError(DataError):
+    """A shard that cannot be read to its end; none of it counts."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image as it was found."""
+
+    name: str
+    label: Label
+    image: bytes | Tensor
+    """An encoded file, or uint8 pixels (C, H, W)."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.image) if isinstance(self.image, bytes) else self.image.numel()
+
+    def digest(self) -> bytes:
+        """Of the image alone, in 16 bytes."""
+        content = self.image if isinstance(self.image, bytes) else self.image.contiguous().numpy().tobytes()
+        return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def plain_label(value: object) -> Label:
+    """A label of a file: text or a number; an error for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"its label is {str(value)[:50]!r}: a label is text or a whole number")
+    if isinstance(value, str):
+        value = value.strip()
+        if not value or len(value) > LONGEST_LABEL or "\0" in value:
+            raise DataError(f"its label {value[:50]!r} is empty or too long: the name of a class is needed")
+    return value
+
+
+def label_of_files(found: Mapping[str, bytes]) -> Label:
+    """The label among the files of one sample, by suffix: ``cls``, then ``txt``, then ``json``."""
+    try:
+        if "cls" in found:
+            text = found["cls"].decode("utf-8").strip()
+            return plain_label(int(text) if text.isdecimal() and len(text) < 16 else text)
+        if "txt" in found:
+            return plain_label(found["txt"].decode("utf-8"))
+        if "json" in found:
+            return plain_label(_in_json(json.loads(found["json"])))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise DataError(f"its label cannot be read ({type(error).__name__})") from None
+    raise DataError("it has no label: a file with the same name and the suffix cls, txt or json holds it")
+
+
+def _in_json(value: Any) -> object:
+    if isinstance(value, dict):
+        for key in LABEL_KEYS:
+            if key in value:
+                return value[key]
+        raise DataError(f"its json file holds none of {', '.join(LABEL_KEYS)}")
+    return value
+
+
+PICTURES = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
+LABELS = frozenset({"cls", "txt", "json"})
+MOST_HEADER = 2**20
+"""Bytes of the extended header of a member, which tarfile reads at once."""
+GZIP = b"\x1f\x8b"
+Bad = dict[str, str]
+"""Samples that cannot be used, and why."""
+
+
+class _Member(tarfile.TarInfo):
+    """A header that is refused where it is damaged or asks for much memory; tarfile would end the archive there."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        try:
+            member = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the block of zeros at the end
+            raise
+        except tarfile.HeaderError as error:
+            reason = "it ends too early" if not buf else str(error)
+            raise tarfile.ReadError(reason) from None
+        if not member.isreg() and member.size > MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {member.size} bytes")
+        return member
+
+
+def tar_examples(path: Path, bad: Bad) -> Iterator[Example]:
+    """The samples of a tar file, read once from its beginning to its end; ``bad`` gets those that cannot be used."""
+    with open_regular(path) as file:
+        packed = file.peek(2)[:2] == GZIP
+        try:
+            with tarfile.open(fileobj=file, mode="r|gz" if packed else "r|", tarinfo=_Member) as tar:
+                yield from _samples(tar, bad)
+        except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError) as error:
+            raise ShardError(f"{path} is damaged ({error}): fetch it again, or skip it with --skip-bad") from error
+
+
+def _samples(tar: tarfile.TarFile, bad: Bad) -> Iterator[Example]:
+    name, found = "", dict[str, bytes]()
+    for member in tar:
+        tar.members = []  # type: ignore[attr-defined]  # or tarfile keeps every header
+        if not member.isreg():
+            continue
+        key, suffix = _divided(member.name)
+        if suffix not in PICTURES | LABELS:
+            continue
+        if key != name:
+            yield from _sample(name, found, bad)
+            name, found = key, {}
+        most = MOST_LABEL_BYTES if suffix in LABELS else MOST_BYTES
+        if member.size > most:
+            bad[key] = f"its {suffix} file has {member.size} bytes, and at most {most} are read"
+            continue
+        found[suffix] = _content(tar.extractfile(member), member.size)
+    yield from _sample(name, found, bad)
+
+
+def _sample(name: str, found: dict[str, bytes], bad: Bad) -> Iterator[Example]:
+    picture = next((found[suffix] for suffix in found if suffix in PICTURES), None)
+    if picture is None or name in bad:
+        return  # texts without an image
+    try:
+        label = label_of_files(found)
+    except DataError as error:
+        bad[name] = str(error)
+        return
+    yield Example(name, label, picture)
+
+
+def _divided(name: str) -> tuple[str, str]:
+    """The name of a sample and the suffix; a member whose name begins with a dot has none.
+
+    >>> _divided("train/0001.seg.png"), _divided("./a.b/7.JPG"), _divided("x/._7.jpg")
+    (('train/0001', 'seg.png'), ('./a.b/7', 'jpg'), ('', ''))
+    """
+    path = PurePosixPath(name)
+    stem, _, suffix = path.name.partition(".")
+    if not stem:
+        return "", ""
+    return name[: len(name) - len(path.name)] + stem, suffix.lower()
+
+
+def _content(file: IO[bytes] | None, size: int) -> bytes:
+    content = file.read() if file is not None else b""
+    if len(content) != size:
+        raise tarfile.ReadError("it ends too early")
+    return content
+
+
+_UNREADABLE = (
+    DataError,
+    KeyError,
+    TypeError,
+    OSError,
+    ValueError,
+    EOFError,
+    MemoryError,  # a header may claim any number of images
+    zipfile.BadZipFile,
+    zlib.error,
+)
+PARQUET_ROWS = 64
+"""Rows of a table that are in memory at a time, beside what Parquet itself has read."""
+
+
+def parquet_examples(path: Path, bad: Bad) -> Iterator[Example]:
+    """Rows with a column ``image`` ({bytes, path}, or bytes) and one ``label``; a path in it is never opened.
+
+    Labels that the file names (Hugging Face's ClassLabel) are these names.
+    """
+    parquet = import_extra("pyarrow.parquet", "parquet", "a Parquet shard")
+    arrow = import_extra("pyarrow", "parquet", "a Parquet shard")
+    with open_regular(path) as file:
+        try:
+            table = parquet.ParquetFile(file)
+            if missing := {"image", "label"} - set(table.schema_arrow.names):
+                raise ShardError(f"{path} has no column {sorted(missing)[0]!r}: columns image and label are read")
+            names = _class_names(table.schema_arrow.metadata)
+            row = 0
+            for batch in table.iter_batches(PARQUET_ROWS, columns=["image", "label"], use_threads=False):
+                for image, label in zip(batch.column("image"), batch.column("label"), strict=True):
+                    try:
+                        yield _row(str(row), image.as_py(), label.as_py(), names)
+                    except DataError as error:
+                        bad[str(row)] = str(error)
+                    row += 1
+        except (arrow.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ShardError(f"{path} is damaged ({reason}): fetch it again, or skip it with --skip-bad") from error
+
+
+def _row(name: str, image: Any, label: Any, names: list[str] | None) -> Example:
+    content = image.get("bytes") if isinstance(image, dict) else image
+    if not isinstance(content, bytes):
+        raise DataError("it has no bytes, only a path, which is not opened")
+    if len(content) > MOST_BYTES:
+        raise DataError(f"it has {len(content)} bytes, and at most {MOST_BYTES} are read")
+    if names is not None and isinstance(label, int):
+        if not 0 <= label < len(names):
+            raise DataError(f"its label {label} has no name among {len(names)}")
+        label = names[label]
+    return Example(name, plain_label(label), content)
+
+
+def _class_names(metadata: dict[bytes, bytes] | None) -> list[str] | None:
+    try:
+        said = json.loads((metadata or {})[b"huggingface"])["info"]["features"]["label"]["names"]
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return None
+    return said if isinstance(said, list) and all(isinstance(name, str) for name in said) else None
+
+
+def array_examples(path: Path) -> Iterator[Example]:
+    """An npz file with ``images``, uint8 (N, C, H, W), (N, H, W, C) or (N, H, W), and ``labels``, one per image."""
+    with open_regular(path) as file:
+        try:
+            with np.load(file, allow_pickle=False) as held:
+                pixels, given = to_uint8_nchw(torch.from_numpy(held["images"])), held["labels"].tolist()
+            if pixels.shape[1] not in OPAQUE:
+                raise DataError(f"its images must have 1 or 3 channels; they have {pixels.shape[1]}")
+            if not isinstance(given, list) or len(given) != len(pixels):
+                raise DataError("it must hold one label per image")
+            labels = [plain_label(label) for label in given]
+        except _UNREADABLE as error:
+            reason = str(error) or type(error).__name__
+            if "pickle" in reason:  # numpy would have the user trust the file
+                reason = "it holds no arrays of plain numbers"
+            raise ShardError(
+                f"{path} cannot be read ({reason}): it must hold the arrays images and labels; fetch it again, or skip "
+                "it with --skip-bad"
+            ) from error
+    for position, (image, label) in enumerate(zip(pixels, labels, strict=True)):
+        yield Example(str(position), label, image)
+
+
+PIECE = 10_000
+"""Files of a class folder that are one shard."""
+KINDS = {".tar": "tar", ".tgz": "tar", ".tar.gz": "tar", ".parquet": "parquet", ".npz": "arrays"}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of many images, or a piece of a class folder."""
+
+    path: Path
+    kind: str
+    piece: int = 0
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.path}#{self.piece}" if self.piece else str(self.path)
+
+    @property
+    def place(self) -> str:
+        """A hash of where it is: notes name no files."""
+        return _hash(f"{self.path}#{self.piece}")
+
+    def stamp(self) -> str:
+        """A hash of what changes when its files do, found without reading them."""
+        states = [(path.name, path.stat()) for path in ([self.path] if self.kind != "folder" else self._files())]
+        return _hash("\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states))
+
+    def examples(self, bad: Bad) -> Iterator[Example]:
+        """Its images in order; those that have no usable label go to ``bad``, with the reason."""
+        try:
+            if self.kind == "tar":
+                yield from tar_examples(self.path, bad)
+            elif self.kind == "parquet":
+                yield from parquet_examples(self.path, bad)
+            elif self.kind == "arrays":
+                yield from array_examples(self.path)
+            else:
+                yield from self._class_folder(bad)
+        except OSError as error:
+            raise ShardError(f"{self.name} cannot be read ({error.strerror or error})") from error
+
+    def _class_folder(self, bad: Bad) -> Iterator[Example]:
+        for path in self._files():
+            name = path.relative_to(self.path).as_posix()
+            try:
+                with open_regular(path) as file:
+                    content = file.read(MOST_BYTES + 1)
+                if len(content) > MOST_BYTES:
+                    raise DataError(f"it has more than {MOST_BYTES} bytes")
+            except (DataError, OSError) as error:
+                bad[name] = str(error)
+                continue
+            yield Example(name, self.path.name, content)
+
+    def _files(self) -> list[Path]:
+        return image_files(self.path)[self.piece * PIECE : (self.piece + 1) * PIECE]
+
+
+def find_shards(paths: Iterable[Path | str]) -> list[Shard]:
+    """The shards that are given: files, folders that hold such files, and folders of class folders."""
+    found = list(dict.fromkeys(shard for path in paths for shard in _below(existing(Path(path)).absolute())))
+    if not found:
+        raise DataError("no shards were given")
+    return found
+
+
+def _below(path: Path) -> Iterator[Shard]:
+    if not path.is_dir():
+        kind = _kind(path)
+        if kind is None:
+            raise DataError(f"{path} is no shard: folders of class folders and {', '.join(KINDS)} files are read")
+        yield Shard(path, kind)
+        return
+    files = [(file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := _kind(file)) is not None]
+    pieces = [(folder, -(-len(image_files(folder)) // PIECE)) for folder in folders_in(path)]
+    if files and any(number for _, number in pieces):
+        raise DataError(
+            f"{path} holds class folders with images, and {files[0][0].name} beside them: give each kind a folder "
+            "of its own, or name the files"
+        )
+    if files:
+        yield from (Shard(file, kind) for file, kind in files)
+        return
+    if not any(number for _, number in pieces):
+        raise DataError(f"{path} holds neither class folders with images nor {', '.join(KINDS)} files")
+    yield from (Shard(folder, "folder", piece) for folder, number in pieces for piece in range(number))
+
+
+def _kind(path: Path) -> str | None:
+    name = path.name.lower()
+    if name.startswith("."):
+        return None
+    return next((kind for suffix, kind in KINDS.items() if name.endswith(suffix)), None)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
