@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from adagauss.report import write_report
+from adagauss.analysis.report import write_report
 from tests.report.made import config_of, made_run
 from tests.report.test_report import HOSTILE
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import typer.main
 
+from adagauss.analysis.report import command, follows_paper
 from adagauss.cli import app
 from adagauss.cli.running import _resolve
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.protocols import protocol
-from adagauss.report.commands import command, follows_paper
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import RuntimeConfig
 

@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from adagauss.report.writing import Written
 
+from adagauss.analysis.report import write_report as write_whole_report
 from adagauss.errors import ConfigError
 from adagauss.experiments.run import RunFolder
-from adagauss.report import write_report as write_whole_report
-from adagauss.report.writing import Written
 from adagauss.utils.progress import escape_control_chars
 from tests.report.made import config_of, made_run
 
