@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from adagauss.utils.process import OWN_CHOICE
+from adagauss.utils.process import MALLOC_VARIABLES
 
 from .measure import Ratio, milliseconds
 
@@ -24,7 +24,7 @@ NETWORKS = (("resnet_thin", 32), ("resnet32", 32), ("efficientnet_lite0", 128))
 
 
 def seconds(backbone: str, side: int, how: str) -> float:
-    bare = {name: value for name, value in os.environ.items() if name not in OWN_CHOICE}
+    bare = {name: value for name, value in os.environ.items() if name not in MALLOC_VARIABLES}
     command = [sys.executable, "-c", STEP, backbone, str(side), how]
     return float(subprocess.run(command, env=bare, capture_output=True, text=True, check=True).stdout)
 

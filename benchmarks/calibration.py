@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.classifier import ExactBest, ExactClassifier, ExactLDA, ExactRidge
-from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import Choice, Weighing
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.core.calibration import CalibrationStats, margin_score
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
@@ -41,7 +41,7 @@ DIGITS: tuple[tuple[str, dict[str, Any], int | None], ...] = (
     ("exact", {"backbone.options.filters": 50}, None),
     ("fecam", {"backbone.name": "convnet"}, 5),
     ("adagauss+", {"backbone.name": "convnet"}, 5),
-    ("adagauss+", {"backbone.name": "convnet", "evidence.of_training": 0.1}, 5),
+    ("adagauss+", {"backbone.name": "convnet", "evidence.train_holdout": 0.1}, 5),
 )
 """Method, settings, epochs; five tasks of two digits."""
 
@@ -87,13 +87,13 @@ def still_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int
     """Exact learning task by task on features that stand still, as `ExactClassifier` does it."""
     classes, images, tests = sizes
     train, test = still_features(dataset, method, classes, images, tests, keep)
-    sums, choice, evidence = FeatureSums(train.features.shape[1]), Choice(part.rules), CalibrationStats()
+    sums, choice, evidence = MomentSums(train.features.shape[1]), ModelSelection(part.rules), CalibrationStats()
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
         judges = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
-        scores, targets = choice.observe(Weighing(sums), some.features[judges].unsqueeze(0), some.targets[judges])
+        scores, targets = choice.observe(Standardizer(sums), some.features[judges].unsqueeze(0), some.targets[judges])
         evidence.observe(scores, targets, margin_score(scores))
-    raw = choice.solve(Weighing(sums))(test.features)
+    raw = choice.solve(Standardizer(sums))(test.features)
     unscaled = raw * choice.temperature
     name = f"{dataset}, {method} features, {part.kind}, {tasks} tasks"
     line = row(name, raw, evidence, test.targets, margin_score(raw))
@@ -120,7 +120,7 @@ def digits_row(method: str, settings: dict[str, Any], epochs: int | None) -> str
         learner.learn(dataset.train.of_classes(dataset.classes[start : start + 2]))
     test = dataset.test.of_classes(learner.classes)
     known, features = learner.state, learner.features(test.images)
-    raw, typical = known.scorer(features).detach(), known.answers(features).margin_score
+    raw, typical = known.scorer(features).detach(), known.predict_features(features).margin_score
     kind = "left out" if known.evidence.held_out else "training images"
     return row(f"digits, {method}, 5 tasks, evidence of {kind}", raw, known.evidence, test.targets, typical)
 

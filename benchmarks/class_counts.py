@@ -14,15 +14,14 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from adagauss.core.gaussians import RANK, CovarianceKind, new_bank
+from adagauss.core.gaussians import CovarianceKind, new_bank
 from adagauss.core.linalg import Whitening
-from adagauss.core.low_rank import FactoredWhitening
-from adagauss.parts.classifiers import BayesScorer, LowRankBayesScorer, Placed, SharedBayesScorer
+from adagauss.parts.classifiers import BayesScorer, Placed, SharedBayesScorer
 
 from .measure import best_times
 
 CLASSES, SIZES = (1_000, 5_000, 21_841), (64, 512)
-KINDS: tuple[CovarianceKind, ...] = ("shared", "low_rank", "full")
+KINDS: tuple[CovarianceKind, ...] = ("shared", "full")
 LIMIT = 4 * 2**30
 BATCH, ROUNDS = 64, 5
 
@@ -36,7 +35,7 @@ def memory_bytes(kind: CovarianceKind, classes: int, size: int) -> int:
 
 def scorer_bytes(kind: CovarianceKind, classes: int, size: int) -> int:
     """Bytes of what scores are made with, float32."""
-    per_class = {"shared": size + 1, "low_rank": (RANK + 2) * size + RANK + 2, "full": size * size + size + 1}
+    per_class = {"shared": size + 1, "full": size * size + size + 1}
     return 4 * classes * per_class[kind]
 
 
@@ -45,12 +44,6 @@ def scorer(kind: CovarianceKind, classes: int, size: int) -> Placed:
     bias = torch.zeros(classes)
     if kind == "shared":
         return SharedBayesScorer(torch.randn(size), torch.randn(classes, size), bias, None, False)
-    if kind == "low_rank":
-        precisions, lines, constants, projections, offsets = (
-            torch.rand(classes, *shape) for shape in ((size,), (size,), (), (RANK, size), (RANK,))
-        )
-        whitening = FactoredWhitening(torch.zeros(size), precisions, lines, constants, projections, offsets, bias)
-        return LowRankBayesScorer(whitening, bias, None, False)
     dense = Whitening(torch.rand(classes, size, size), torch.rand(classes, size), bias)
     return BayesScorer(dense, bias, None, False)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import SOUND, STRENGTHS, Strength, Weighing
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.selection import HIT_WEIGHT_IMAGES, STRENGTHS, RidgeSpec, Standardizer
 from adagauss.backbones.patches import PatchSettings, fit_patches
 from adagauss.core.calibration import nll
 from adagauss.core.learn import Learner
@@ -31,7 +31,7 @@ DRAWS = 60
 CRITERIA: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "likelihood": lambda surprise, hits, judges: surprise,
     "hits": lambda surprise, hits, judges: -hits + 1e-6 * surprise,
-    "both": lambda surprise, hits, judges: surprise - hits * judges / SOUND,
+    "both": lambda surprise, hits, judges: surprise - hits * judges / HIT_WEIGHT_IMAGES,
 }
 """What is to be small, from the sums over the images that choose."""
 
@@ -64,11 +64,11 @@ def tried(learned: list[Tensor], judging: list[Tensor]) -> Tried:
         torch.arange(len(half)).repeat_interleave(torch.tensor([len(part) for part in half]))
         for half in (learned, judging)
     )
-    sums = FeatureSums(shown.shape[1]).add_(shown, targets)
-    weighed = Weighing(sums).at([1.0])
+    sums = MomentSums(shown.shape[1]).add_(shown, targets)
+    weighed = Standardizer(sums).at([1.0])
     hits, surprise, accuracy = [], [], []
     for images in STRENGTHS:
-        rule = Strength(images, intercept=True).rule(int(sums.images))
+        rule = RidgeSpec(images, intercept=True).rule(int(sums.images))
         scores = weighed.left_out(rule, shown[None], targets)
         hits.append((scores.argmax(1) == targets).double())
         surprise.append(nll(scores, targets)[0])

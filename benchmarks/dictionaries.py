@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from adagauss.analytic.moments import FeatureSums, Linear
-from adagauss.analytic.selection import STRENGTHS, Choice, Strength, Weighing
+from adagauss.analytic.moments import Linear, MomentSums
+from adagauss.analytic.selection import STRENGTHS, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones.extractor import ResizedImages
 from adagauss.backbones.patches import SIDE, PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import ArrayImages, Images, Subset
@@ -57,7 +57,7 @@ def views(features: PatchFeatures, pixels: Tensor, mirrored: bool) -> Tensor:
 
 def taught(classes: list[Tensor]) -> Linear:
     """The solution of sums over (V, N, width) features of each class, taught in tasks; these choose its strength."""
-    sums, choice = FeatureSums(classes[0].shape[2]), Choice([Strength(images, True) for images in STRENGTHS])
+    sums, choice = MomentSums(classes[0].shape[2]), ModelSelection([RidgeSpec(images, True) for images in STRENGTHS])
     for start in range(0, len(classes), TASK):
         arriving = classes[start : start + TASK]
         counts = torch.tensor([part.shape[1] for part in arriving])
@@ -65,8 +65,8 @@ def taught(classes: list[Tensor]) -> Linear:
         shown = torch.cat(arriving, 1)
         for view in shown:
             sums.add_(view, targets, start + len(arriving))
-        choice.observe(Weighing(sums), shown, targets)
-    return choice.solve(Weighing(sums))
+        choice.observe(Standardizer(sums), shown, targets)
+    return choice.solve(Standardizer(sums))
 
 
 def right(solution: Linear, judging: list[Tensor]) -> float:

@@ -67,9 +67,9 @@ CLASSIFIERS: dict[str, Classifier] = {
     "Mahalanobis": Bayes(log_det=False),
     "Bayes (paper)": Bayes(),
     "Bayes, diagonal": Bayes(covariance="diagonal"),
-    "tied (LDA)": Bayes(tied=1.0),
-    "half tied (RDA 0.5)": Bayes(tied=0.5),
-    "RDA 0.7": Bayes(tied=0.7),
+    "tied (LDA)": Bayes(pooled_shrinkage=1.0),
+    "half tied (RDA 0.5)": Bayes(pooled_shrinkage=0.5),
+    "RDA 0.7": Bayes(pooled_shrinkage=0.7),
     "linear on samples": SampledLinear(),
 }
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import Choice, Strength, Weighing
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import class_order
@@ -89,8 +89,8 @@ class Exact:
 
     def __init__(self, extraction: Extraction, strengths: list[float], judged: int, seed: int) -> None:
         self.extraction = extraction
-        self.sums = FeatureSums(extraction.features.width)
-        self.choice = Choice([Strength(images, intercept=True) for images in sorted(strengths)])
+        self.sums = MomentSums(extraction.features.width)
+        self.choice = ModelSelection([RidgeSpec(images, intercept=True) for images in sorted(strengths)])
         self.judged = judged
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
@@ -105,11 +105,11 @@ class Exact:
         """λ, judged by the newest images too, and the accuracy over all test images so far."""
         features, targets = self.newest
         judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
-        weighing = Weighing(self.sums)
+        weighing = Standardizer(self.sums)
         self.choice.observe(weighing, features[None, judges], targets[judges])
         classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
-        assert isinstance(best, Strength)
+        assert isinstance(best, RidgeSpec)
         strength = best.images / int(self.sums.images)
         hits = [(classifier(asked).argmax(1) == labels).float() for asked, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())

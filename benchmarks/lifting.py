@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.analytic.classifier import RandomFeatures
-from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import STRENGTHS, Choice, Strength, Weighing
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.selection import STRENGTHS, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches, photograph_crops
 from adagauss.data.images import ArrayImages, Images, LabelledImages
 from adagauss.data.stream import class_order
@@ -146,9 +146,9 @@ def mirrored(features: Features, part: LabelledImages) -> Tensor:
 def accuracy(features: Features, learned: LabelledImages, asked: LabelledImages, seed: int) -> tuple[float, int]:
     """In percent, and the number of features."""
     shown, targets = mirrored(features, learned), learned.targets
-    sums = FeatureSums(shown.shape[1]).add_(shown, targets)
+    sums = MomentSums(shown.shape[1]).add_(shown, targets)
     judges = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))[:JUDGES]
-    choice, weighing = Choice([Strength(images, True) for images in STRENGTHS]), Weighing(sums)
+    choice, weighing = ModelSelection([RidgeSpec(images, True) for images in STRENGTHS]), Standardizer(sums)
     choice.observe(weighing, shown[None, judges], targets[judges])
     answers = choice.solve(weighing)(mirrored(features, asked)).argmax(1)
     return 100 * float((answers == asked.targets).float().mean()), shown.shape[1]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from adagauss.analytic.batches import Done, gather
+from adagauss.analytic.batches import ShardResult, teach_shards
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.shards import Shard
@@ -101,14 +101,14 @@ def main() -> None:
         begun, worked, count = perf_counter(), process_time(), 0
         marks = {max(1, round(share * shards)) for share in SHOWN}
 
-        def then(shard: Shard, done: Done) -> None:
+        def then(shard: Shard, done: ShardResult) -> None:
             nonlocal count
             count += 1
             if count in marks:
                 seconds = f"{perf_counter() - begun:.1f} | {process_time() - worked:.1f}"
                 print(f"| {count * given.shard:,} | {seconds} | {peak():.0f} |", flush=True)
 
-        found = gather(learner, paths, place / "stock", then=then)
+        found = teach_shards(learner, paths, place / "stock", on_shard=then)
         print(f"in the model: {int(learner.state.evidence.learned.sum()):,} images of {found.shards} shards")
 
 

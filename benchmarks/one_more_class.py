@@ -11,8 +11,8 @@ import time
 
 import torch
 
-from adagauss.analytic.moments import FeatureSums
-from adagauss.analytic.selection import Choice, Strength, Weighing
+from adagauss.analytic.moments import MomentSums
+from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardizer
 
 IMAGES = 100
 ROUNDS = 3
@@ -21,18 +21,18 @@ ROUNDS = 3
 def seconds(width: int, classes: int, images: int) -> float:
     """The best of some rounds, for a learner of ``classes`` classes with so many images in each."""
     generator = torch.Generator().manual_seed(0)
-    sums = FeatureSums(width)
+    sums = MomentSums(width)
     for start in range(0, classes, 10):
         targets = torch.arange(start, min(start + 10, classes)).repeat_interleave(images)
         sums.add_(torch.randn(len(targets), width, generator=generator), targets, classes)
-    choice = Choice([Strength(100.0), Strength(300.0)])
+    choice = ModelSelection([RidgeSpec(100.0), RidgeSpec(300.0)])
     features, targets = torch.randn(IMAGES, width, generator=generator), torch.full((IMAGES,), classes)
     times = []
     for _ in range(ROUNDS):
         now = sums.copy()
         started = time.perf_counter()
         now.add_(features, targets)
-        weighing = Weighing(now)
+        weighing = Standardizer(now)
         choice.observe(weighing, features.unsqueeze(0), targets)
         choice.solve(weighing)
         times.append(time.perf_counter() - started)

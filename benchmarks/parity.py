@@ -21,7 +21,7 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.compare import Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import Run
 from adagauss.experiments.runner import run
 
 from .real_data import read
@@ -84,7 +84,7 @@ def measure(folder: Path, dataset: Dataset, seed: int, clock: NetworkClock) -> N
 def rows(out: Path) -> list[dict[str, str]]:
     """One row per seed, and their mean."""
     found = [path.parent for path in sorted(out.glob(f"*/{COST}"))]
-    results = [RunFolder(folder).result() for folder in found]
+    results = [Run.open(folder) for folder in found]
     table = []
     for folder, result in zip(found, results, strict=True):
         cost = json.loads((folder / COST).read_text(encoding="utf-8"))
@@ -96,7 +96,7 @@ def rows(out: Path) -> list[dict[str, str]]:
                 **{f"{stage}, s": f"{result.cost.seconds[stage]:.0f}" for stage in STAGES},
                 "whole run, min": f"{sum(result.cost.seconds[stage] for stage in STAGES) / 60:.1f}",
                 "in forward and backward": f"{100 * (cost['forward'] + cost['backward']) / cost['wall']:.0f} %",
-                "config": result.config,
+                "config": result.digest,
             }
         )
     mean = dict.fromkeys(table[0], "")

@@ -31,7 +31,7 @@ from adagauss import IncrementalClassifier
 
 SIDE = 32
 CLASSES = 10
-PROGRAM = "import sys, pathlib, adagauss.serve as s; s.main(pathlib.Path(sys.argv[1]), port=0)"
+PROGRAM = "import sys, pathlib, adagauss.deploy.serve as s; s.main(pathlib.Path(sys.argv[1]), port=0)"
 
 
 @dataclass

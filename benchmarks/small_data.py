@@ -20,7 +20,7 @@ from .still_features import some
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no drift": ("reference", {"drift": {"kind": "none"}}),
     "adapter (preset reference)": ("reference", {}),
-    "adapter, 500 steps at least": ("reference", {"drift.least_steps": 500}),
+    "adapter, 500 steps at least": ("reference", {"drift.min_steps": 500}),
     "adapter or affine map (preset practical)": ("practical", {}),
     "affine map": ("reference", {"drift": {"kind": "affine", "residual_covariance": 1.0}}),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.moments import MomentSums
 from adagauss.analytic.ridge import Ridge
 from adagauss.core.linalg import solve_ridge
 
@@ -23,7 +23,7 @@ def run() -> list[Ratio]:
         torch.randn(IMAGES, WIDTH, generator=generator) + torch.randn(CLASSES, WIDTH, generator=generator)[targets]
     )
     gram = torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
-    sums = FeatureSums(WIDTH, CLASSES).add_(features, targets)
+    sums = MomentSums(WIDTH, CLASSES).add_(features, targets)
     exact = features.double()
     whole, right = exact.mT @ exact, sums.cross
     shift = STRENGTH * float(whole.diagonal().mean())
@@ -34,7 +34,7 @@ def run() -> list[Ratio]:
     def add_whole() -> Tensor:
         return gram.addmm_(exact.mT, exact)
 
-    def add_strips() -> FeatureSums:
+    def add_strips() -> MomentSums:
         return spare.add_(features, targets)
 
     def solve_whole() -> Tensor:
@@ -43,7 +43,7 @@ def run() -> list[Ratio]:
     def solve_strips() -> Tensor:
         return Ridge(STRENGTH).solve(sums).weight
 
-    spare = FeatureSums(WIDTH, CLASSES)
+    spare = MomentSums(WIDTH, CLASSES)
     add_slow, add_fast = best_times([add_whole, add_strips], rounds=3)
     solve_slow, solve_fast = best_times([solve_whole, solve_strips], rounds=3)
     return [

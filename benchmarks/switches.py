@@ -37,7 +37,7 @@ FACTS = "switch.json"
 CLASSIFIERS = {
     "published": Bayes.of(PUBLISHED),
     "Bayes": Bayes(),
-    "half tied": Bayes(tied=0.5),
+    "half tied": Bayes(pooled_shrinkage=0.5),
 }
 
 SWITCHES: dict[str, tuple[str, dict[str, Any]]] = {

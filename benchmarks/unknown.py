@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from adagauss.analytic.lda import Discriminant
-from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.lda import LDA
+from adagauss.analytic.moments import MomentSums
 from adagauss.analytic.ridge import Ridge
 from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
 from adagauss.core.gaussians import ClassGaussians
@@ -89,14 +89,14 @@ def mahalanobis(train: Part) -> Callable[[Tensor], Strange]:
 def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], MarginScore]]:
     """Each kind of classifier, and the typicality it would have in a learner."""
     rows, targets = train
-    sums = FeatureSums(rows.shape[1]).add_(rows, targets)
+    sums = MomentSums(rows.shape[1]).add_(rows, targets)
     directions = torch.pca_lowrank(rows, DIRECTIONS, niter=4)[2]
     names = list(range(int(targets.max()) + 1))
     bank = ClassGaussians.from_features(rows @ directions, targets.tolist()).select(names)
-    bayes, typical = Bayes(tied=0.5, shrinkage=0.1).scorer(bank), MarginScore.of(bank)
+    bayes, typical = Bayes(pooled_shrinkage=0.5, shrinkage=0.1).scorer(bank), MarginScore.of(bank)
     placed = MarginScore(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
     return {
-        "discriminant analysis": (Discriminant().solve(sums).__call__, MarginScore()),
+        "discriminant analysis": (LDA().solve(sums).__call__, MarginScore()),
         "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums).__call__, MarginScore()),
         f"Gaussians, {DIRECTIONS} directions": (lambda points: bayes(points @ directions), placed),
     }

@@ -10,7 +10,13 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 FORKSERVER = "forkserver" in multiprocessing.get_all_start_methods()
-PRELOADED = ["adagauss.experiments", "adagauss.cli", "adagauss.serve.app", "lightning_fabric", "sklearn.datasets"]
+PRELOADED = [
+    "adagauss.experiments",
+    "adagauss.cli",
+    "adagauss.deploy.serve.app",
+    "lightning_fabric",
+    "sklearn.datasets",
+]
 PROCESSES: Any = multiprocessing.get_context("forkserver" if FORKSERVER else "spawn")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adagauss.analytic.selection import Choice, Weighing
+from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.backbones import build_extractor
 from adagauss.backbones.frozen import FrozenFeatures
 from adagauss.core.learn import Learner
@@ -23,19 +23,19 @@ from tests.contracts.toy import learner_of, quick_method, toy_tasks
 EXACT = [name for name, info in methods().items() if info.family == "exact"]
 
 
-@pytest.mark.parametrize(("judged", "expected"), [(5, 5), (100_000, None)])
+@pytest.mark.parametrize(("loo_images", "expected"), [(5, 5), (100_000, None)])
 def test_arriving_images_judge_when_all_are_in_the_sums(
-    monkeypatch: pytest.MonkeyPatch, judged: int, expected: int | None
+    monkeypatch: pytest.MonkeyPatch, loo_images: int, expected: int | None
 ) -> None:
     compared: list[tuple[int, int]] = []
-    observe = Choice.observe
+    observe = ModelSelection.observe
 
-    def spy(self: Choice, weighing: Weighing, views: Tensor, targets: Tensor) -> Any:
+    def spy(self: ModelSelection, weighing: Standardizer, views: Tensor, targets: Tensor) -> Any:
         compared.append((int(weighing.sums.images), len(targets)))
         return observe(self, weighing, views, targets)
 
-    monkeypatch.setattr(Choice, "observe", spy)
-    learner = learner_of(quick_method("exact", None, **{"classifier.judged": judged}))
+    monkeypatch.setattr(ModelSelection, "observe", spy)
+    learner = learner_of(quick_method("exact", None, **{"classifier.loo_images": loo_images}))
     before = 0
     for task in toy_tasks()[:2]:
         learner.learn(task)

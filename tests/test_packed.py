@@ -15,14 +15,14 @@ WIDTH = 7
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Strips of several heights, whole and broken off at the end."""
     size: int = request.param
-    for name in ("packed_numbers", "strips"):
+    for name in ("packed_size_strips", "strips"):
         original = getattr(p, name)
         monkeypatch.setattr(p, name, lambda *args, original=original: original(*args, size))
     return size
 
 
 def packed(matrix: Tensor) -> list[Tensor]:
-    strips = p.strips(torch.zeros(p.packed_numbers(len(matrix)), dtype=matrix.dtype), len(matrix))
+    strips = p.strips(torch.zeros(p.packed_size_strips(len(matrix)), dtype=matrix.dtype), len(matrix))
     root = torch.linalg.cholesky(matrix).T
     p.add_products(strips, root)
     return strips
@@ -48,15 +48,15 @@ def test_a_matrix_without_a_factor_is_reported() -> None:
 
 
 def test_strips_keep_little_more_than_half_of_the_matrix() -> None:
-    assert p.packed_numbers(16_000) * 8 <= 1.3e9
-    assert p.packed_numbers(p.BLOCK) == p.BLOCK**2
+    assert p.packed_size_strips(16_000) * 8 <= 1.3e9
+    assert p.packed_size_strips(p.BLOCK) == p.BLOCK**2
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 4), (2, 7), (3, 5), (0, 7), (6, 7)])
 def test_a_block_on_the_diagonal_is_copied_whole(block: int, begin: int, end: int) -> None:
     X = torch.randn(60, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     matrix = X.T @ X
-    into = p.strips(torch.zeros(p.packed_numbers(end - begin), dtype=matrix.dtype), end - begin)
+    into = p.strips(torch.zeros(p.packed_size_strips(end - begin), dtype=matrix.dtype), end - begin)
     p.copy_block(packed(matrix), begin, into)
     for strip, expected in zip(into, packed(matrix[begin:end, begin:end]), strict=True):
         torch.testing.assert_close(strip, expected)

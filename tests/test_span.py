@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic import moments as span
-from adagauss.analytic.lda import Discriminant
-from adagauss.analytic.moments import FeatureSums, Rule, spanning_rows
+from adagauss.analytic.lda import LDA
+from adagauss.analytic.moments import MomentSums, Rule, row_space_factor
 from adagauss.analytic.ridge import Ridge
-from adagauss.analytic.selection import Choice, Strength, Weighed, Weighing
+from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardized, Standardizer
 
 GROUPS = (50, 70)
 WIDTH = sum(GROUPS)
 CLASSES = 4
-RULES: list[Rule] = [Ridge(0.3), Ridge(0.3, intercept=True), Discriminant(0.3), Discriminant()]
+RULES: list[Rule] = [Ridge(0.3), Ridge(0.3, intercept=True), LDA(0.3), LDA()]
 
 
 def data(images: int = 24, spread: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -26,10 +26,10 @@ def data(images: int = 24, spread: float = 1.0) -> tuple[Tensor, Tensor]:
     return features, targets
 
 
-def without_a_space(monkeypatch: pytest.MonkeyPatch, sums: FeatureSums, weights: tuple[float, ...]) -> Weighed:
+def without_a_space(monkeypatch: pytest.MonkeyPatch, sums: MomentSums, weights: tuple[float, ...]) -> Standardized:
     with monkeypatch.context() as changed:
         changed.setattr(span, "MOST_IMAGES", 0)
-        weighed = Weighing(sums, GROUPS).at(weights)
+        weighed = Standardizer(sums, GROUPS).at(weights)
     assert weighed.within is None
     return weighed
 
@@ -40,8 +40,8 @@ def test_scores_are_those_of_all_features(
     monkeypatch: pytest.MonkeyPatch, rule: Rule, weights: tuple[float, ...]
 ) -> None:
     features, targets = data(20)
-    sums = FeatureSums(WIDTH).add_(features, targets)
-    short, whole = Weighing(sums, GROUPS).at(weights), without_a_space(monkeypatch, sums, weights)
+    sums = MomentSums(WIDTH).add_(features, targets)
+    short, whole = Standardizer(sums, GROUPS).at(weights), without_a_space(monkeypatch, sums, weights)
     assert short.within is not None
     assert short.sums.width <= 20
     strange = torch.randn(30, WIDTH, generator=torch.Generator().manual_seed(1))
@@ -52,9 +52,9 @@ def test_scores_are_those_of_all_features(
 def test_answers_to_images_left_out_are_those_of_all_features(monkeypatch: pytest.MonkeyPatch, rule: Rule) -> None:
     features, targets = data(24)
     mirrored = features + 0.3 * torch.randn(24, WIDTH, generator=torch.Generator().manual_seed(2))
-    sums = FeatureSums(WIDTH).add_(features, targets).add_(mirrored, targets)
+    sums = MomentSums(WIDTH).add_(features, targets).add_(mirrored, targets)
     views = torch.stack([features, mirrored]).float()
-    short, whole = Weighing(sums, GROUPS).at((0.5, 1.0)), without_a_space(monkeypatch, sums, (0.5, 1.0))
+    short, whole = Standardizer(sums, GROUPS).at((0.5, 1.0)), without_a_space(monkeypatch, sums, (0.5, 1.0))
     assert short.within is not None
     expected = whole.left_out(rule, views, targets)
     torch.testing.assert_close(short.left_out(rule, views, targets), expected, atol=1e-3, rtol=1e-3)
@@ -63,9 +63,9 @@ def test_answers_to_images_left_out_are_those_of_all_features(monkeypatch: pytes
 def test_the_rows_that_span_reproduce_the_matrix() -> None:
     features, targets = data(24)
     features[5:10] = features[:5]  # the same images again are no new directions
-    sums = FeatureSums(WIDTH).add_(features, targets)
+    sums = MomentSums(WIDTH).add_(features, targets)
     scale = torch.linspace(0.5, 2, WIDTH, dtype=torch.float64)
-    rows = spanning_rows(sums.strips(), scale, 24, moving=24.0)
+    rows = row_space_factor(sums.strips(), scale, 24, moving=24.0)
     assert rows is not None
     assert len(rows) == 19
     expected = (features * scale).mT @ (features * scale)
@@ -75,7 +75,7 @@ def test_the_rows_that_span_reproduce_the_matrix() -> None:
 def test_groups_that_span_less_than_all_features_do_without_a_space() -> None:
     features, targets = data(24)
     features[1::2, : GROUPS[0]] = features[::2, : GROUPS[0]]
-    weighing = Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS)
+    weighing = Standardizer(MomentSums(WIDTH).add_(features, targets), GROUPS)
     within = [weighing.at(weights).within is not None for weights in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0))]
     assert within == [True, False, True]
 
@@ -83,7 +83,7 @@ def test_groups_that_span_less_than_all_features_do_without_a_space() -> None:
 def test_more_images_than_a_share_of_the_features_have_no_space() -> None:
     for images, expected in ((48, True), (49, False)):
         features, targets = data(images)
-        weighed = Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS).at((1.0, 1.0))
+        weighed = Standardizer(MomentSums(WIDTH).add_(features, targets), GROUPS).at((1.0, 1.0))
         assert (weighed.within is not None) == expected
 
 
@@ -92,8 +92,8 @@ def test_the_choice_is_the_same_with_and_without_a_space(monkeypatch: pytest.Mon
     found = []
     for most in (0, 1024):
         monkeypatch.setattr(span, "MOST_IMAGES", most)
-        choice = Choice([Strength(10.0, True), Strength(100.0, True), Discriminant(0.3)], ((1.0, 1.0), (0.2, 1.0)))
-        choice.observe(Weighing(FeatureSums(WIDTH).add_(features, targets), GROUPS), features.unsqueeze(0), targets)
+        choice = ModelSelection([RidgeSpec(10.0, True), RidgeSpec(100.0, True), LDA(0.3)], ((1.0, 1.0), (0.2, 1.0)))
+        choice.observe(Standardizer(MomentSums(WIDTH).add_(features, targets), GROUPS), features.unsqueeze(0), targets)
         found.append(choice)
     assert 0 < float(found[0].hits.min()) < float(found[0].hits.max()) < 40
     assert torch.equal(found[0].hits, found[1].hits)
@@ -106,7 +106,7 @@ def test_the_choice_is_the_same_with_and_without_a_space(monkeypatch: pytest.Mon
 def test_float32_features_far_from_zero_are_answered_well_or_without_a_space(rule: Rule, offset: float) -> None:
     features, targets = data(40)
     shown = (features + offset).float()
-    weighed = Weighing(FeatureSums(WIDTH).add_(shown, targets), GROUPS).at((1.0, 1.0))
+    weighed = Standardizer(MomentSums(WIDTH).add_(shown, targets), GROUPS).at((1.0, 1.0))
     assert (weighed.within is not None) == (offset < 300)
     scores = weighed.left_out(rule, shown.unsqueeze(0), targets)
     assert (scores.argmax(1) == targets).float().mean() > 0.9

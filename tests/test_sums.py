@@ -13,10 +13,10 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from adagauss.analytic.lda import Discriminant, oas_shrinkage
-from adagauss.analytic.moments import FeatureSums, Linear, Rule, unit_deviation
+from adagauss.analytic.lda import LDA, oas_shrinkage
+from adagauss.analytic.moments import Linear, MomentSums, Rule, unit_deviation
 from adagauss.analytic.ridge import Ridge
-from adagauss.analytic.selection import Choice, Strength, Weighing
+from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardizer
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 WIDTH, CLASSES = 7, 4
@@ -49,7 +49,7 @@ def assert_same(found: Linear, expected: Linear) -> None:
 @pytest.mark.parametrize("strength", [1e-4, 0.1, 10.0])
 def test_sums_solve_the_regression_of_all_images(strength: float, intercept: bool) -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features, targets, CLASSES)
+    sums = MomentSums(WIDTH).add_(features, targets, CLASSES)
     assert_same(Ridge(strength, intercept).solve(sums), one_shot(features, targets, strength, CLASSES, intercept))
 
 
@@ -61,7 +61,7 @@ def test_sums_solve_the_regression_of_all_images(strength: float, intercept: boo
 @settings(max_examples=40, deadline=None)
 def test_neither_order_nor_division_of_the_images_matters(order: list[int], cuts: list[int], seed: int) -> None:
     features, targets = data(24, seed)
-    sums = FeatureSums(WIDTH)
+    sums = MomentSums(WIDTH)
     bounds = [0, *sorted(cuts), 24]
     for start, stop in pairwise(bounds):
         some = torch.tensor(order[start:stop], dtype=torch.long)
@@ -74,9 +74,9 @@ def test_neither_order_nor_division_of_the_images_matters(order: list[int], cuts
 def test_merged_sums_equal_sums_over_everything(member: list[bool], seed: int) -> None:
     features, targets = data(30, seed)
     mask = torch.tensor(member)
-    halves = [FeatureSums(WIDTH).add_(features[part], targets[part]) for part in (mask, ~mask)]
+    halves = [MomentSums(WIDTH).add_(features[part], targets[part]) for part in (mask, ~mask)]
     merged = halves[0].copy().merge_(halves[1])
-    together = FeatureSums(WIDTH).add_(features, targets)
+    together = MomentSums(WIDTH).add_(features, targets)
     for name, value in together.state_dict().items():
         torch.testing.assert_close(merged.state_dict()[name], value, atol=1e-4, rtol=1e-5)
 
@@ -86,8 +86,8 @@ def test_merged_sums_equal_sums_over_everything(member: list[bool], seed: int) -
 def test_removed_images_leave_no_trace(member: list[bool], seed: int) -> None:
     features, targets = data(30, seed)
     mask = torch.tensor(member)
-    kept = FeatureSums(WIDTH, CLASSES).add_(features[~mask], targets[~mask])
-    forgot = FeatureSums(WIDTH, CLASSES).add_(features, targets).remove_(features[mask], targets[mask])
+    kept = MomentSums(WIDTH, CLASSES).add_(features[~mask], targets[~mask])
+    forgot = MomentSums(WIDTH, CLASSES).add_(features, targets).remove_(features[mask], targets[mask])
     for name, value in kept.state_dict().items():
         torch.testing.assert_close(forgot.state_dict()[name], value, atol=1e-4, rtol=1e-5)
 
@@ -98,7 +98,7 @@ def test_features_that_only_removed_images_had_leave_nothing_but_rounding(number
     generator = torch.Generator().manual_seed(0)
     own, others = (torch.rand(number, 40, generator=generator) for number in numbers)
     own, others = F.pad(own, (0, 40)), F.pad(others, (40, 0))
-    sums = FeatureSums(80).add_(torch.cat([own, others]), torch.tensor([0, 1]).repeat_interleave(torch.tensor(numbers)))
+    sums = MomentSums(80).add_(torch.cat([own, others]), torch.tensor([0, 1]).repeat_interleave(torch.tensor(numbers)))
     squares = sums.mean_square() * sum(numbers)
     for part in torch.split(own, 7):  # in other batches, their features differ by rounding as well
         sums.remove_(part * (1 + 1e-7), torch.zeros(len(part), dtype=torch.long))
@@ -110,11 +110,11 @@ def test_features_that_only_removed_images_had_do_not_count(strength: float) -> 
     generator = torch.Generator().manual_seed(0)
     features, targets = torch.rand(100, 30, generator=generator), torch.arange(100) % 3
     features[targets > 0, 20:] = 0  # what only class 0 has
-    sums = FeatureSums(30).add_(features, targets)
+    sums = MomentSums(30).add_(features, targets)
     squares, own = sums.copy().mean_square() * 100, targets == 0
     noise = 1 + 4e-6 * torch.randn(features[own].shape, generator=generator)
     sums.remove_(features[own] * noise, targets[own]).clear_(squares, 100).regroup_(((1,), (2,)))
-    never = FeatureSums(30).add_(features[~own], targets[~own] - 1)
+    never = MomentSums(30).add_(features[~own], targets[~own] - 1)
     found, expected = (Ridge(strength).solve(one, unit_deviation(one)) for one in (sums, never))
     torch.testing.assert_close(found(features[~own]), expected(features[~own]), atol=1e-3, rtol=0)
     assert not sums.cross[20:].any()
@@ -125,10 +125,10 @@ def test_features_that_the_others_hardly_have_stay_theirs_when_a_class_is_remove
     features, targets = torch.rand(90, 12, generator=generator), torch.arange(90) % 3
     features[targets > 0, 6:] *= 3e-3  # a hundred thousandth of the squares of class 0
     own = targets == 0
-    sums = FeatureSums(12).add_(features, targets)
+    sums = MomentSums(12).add_(features, targets)
     squares = sums.mean_square() * 90
     sums.remove_(features[own].flip(0), targets[own]).clear_(squares, 90).regroup_(((1,), (2,)))
-    never = FeatureSums(12).add_(features[~own], targets[~own] - 1)
+    never = MomentSums(12).add_(features[~own], targets[~own] - 1)
     found, expected = (Ridge(0.1, True).solve(one, unit_deviation(one)) for one in (sums, never))
     torch.testing.assert_close(found(features[~own]), expected(features[~own]), atol=1e-5, rtol=0)
 
@@ -140,18 +140,18 @@ def test_images_that_look_much_alike_are_summed_as_exactly_as_others(images: int
     targets = torch.arange(images) % 4
     features = 1000 + torch.randn(images, 20, generator=generator)
     features[torch.arange(images), targets] += 2
-    at_once = FeatureSums(20).add_(features, targets)
-    pieces = FeatureSums(20)
+    at_once = MomentSums(20).add_(features, targets)
+    pieces = MomentSums(20)
     for some in torch.split(torch.randperm(images, generator=generator), 37):
         pieces.add_(features[some], targets[some], 4)
-    exact = FeatureSums(20).add_(features.double(), targets)
+    exact = MomentSums(20).add_(features.double(), targets)
     one, two, three = (Ridge(0.01, True).solve(sums)(features - 1000) for sums in (at_once, pieces, exact))
     torch.testing.assert_close(one, three, atol=1e-5, rtol=0)
     torch.testing.assert_close(two, three, atol=1e-5, rtol=0)
 
 
 def test_squares_that_overflow_are_refused_and_the_sums_stay() -> None:
-    sums = FeatureSums(3).add_(torch.eye(3), torch.arange(3))
+    sums = MomentSums(3).add_(torch.eye(3), torch.arange(3))
     with pytest.raises(DataError, match="too large"):
         sums.add_(torch.full((300, 3), 1e200, dtype=torch.float64), torch.zeros(300, dtype=torch.long))
     assert sums.images == 3
@@ -160,7 +160,7 @@ def test_squares_that_overflow_are_refused_and_the_sums_stay() -> None:
 
 def test_dropping_many_classes_at_once_is_dropping_one_after_the_other() -> None:
     features, targets = data()
-    one, other = (FeatureSums(WIDTH).add_(features, targets) for _ in range(2))
+    one, other = (MomentSums(WIDTH).add_(features, targets) for _ in range(2))
     one.regroup_(((3,), (1,)))
     for target in (2, 0):
         other.drop_(target)
@@ -171,14 +171,14 @@ def test_dropping_many_classes_at_once_is_dropping_one_after_the_other() -> None
 
 def test_repeated_images_leave_regressions_to_choose_from() -> None:
     features, targets = torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
-    weighing, choice = Weighing(FeatureSums(4).add_(features, targets)), Choice([Discriminant(0.3), Strength(10.0)])
+    weighing, choice = Standardizer(MomentSums(4).add_(features, targets)), ModelSelection([LDA(0.3), RidgeSpec(10.0)])
     choice.observe(weighing, features[None], targets)
     assert choice.tried.tolist() == [False, True]
     assert choice.solve(weighing)(features).argmax(1).tolist() == targets.tolist()
 
 
 def test_of_two_learners_that_gave_up_all_that_the_other_tries_the_one_that_judged_more_decides() -> None:
-    few, many = (Choice([Strength(10.0), Strength(100.0)]) for _ in range(2))
+    few, many = (ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0)]) for _ in range(2))
     for choice, tried, images in ((few, 0, 20), (many, 1, 180)):
         choice.tried[1 - tried] = False
         choice.images += images
@@ -191,7 +191,7 @@ def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     features, targets = data()
     late = targets >= 2
     late[:4] = True
-    sums = FeatureSums(WIDTH).add_(features[~late], targets[~late])
+    sums = MomentSums(WIDTH).add_(features[~late], targets[~late])
     assert sums.classes == 2
     sums.add_(features[late], targets[late])
     assert_same(Ridge(0.1).solve(sums), one_shot(features, targets, 0.1, CLASSES))
@@ -199,7 +199,7 @@ def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
 
 def test_a_copy_does_not_change_with_the_original() -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features, targets)
+    sums = MomentSums(WIDTH).add_(features, targets)
     before = sums.copy()
     sums.add_(features, targets)
     assert int(before.images) == 60
@@ -208,10 +208,10 @@ def test_a_copy_does_not_change_with_the_original() -> None:
 
 def test_a_dropped_class_leaves_only_the_scatter_about_its_mean() -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features.double(), targets).drop_(1)
+    sums = MomentSums(WIDTH).add_(features.double(), targets).drop_(1)
     own = features[targets == 1].double()
-    rest = FeatureSums(WIDTH).add_(features[targets != 1].double(), targets[targets != 1])
-    scatter = FeatureSums(WIDTH).add_(own - own.mean(0), torch.zeros(len(own), dtype=torch.long))
+    rest = MomentSums(WIDTH).add_(features[targets != 1].double(), targets[targets != 1])
+    scatter = MomentSums(WIDTH).add_(own - own.mean(0), torch.zeros(len(own), dtype=torch.long))
     torch.testing.assert_close(sums.gram, rest.gram + scatter.gram)
     torch.testing.assert_close(sums.total, rest.total)
     torch.testing.assert_close(sums.cross, rest.cross[:, [0, 2, 3]])
@@ -220,15 +220,15 @@ def test_a_dropped_class_leaves_only_the_scatter_about_its_mean() -> None:
 
 def test_discriminants_of_the_other_classes_stay_when_one_is_dropped() -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features.double(), targets)
-    full, left = (Discriminant(0.2).solve(some)(features) for some in (sums, sums.copy().drop_(1)))
+    sums = MomentSums(WIDTH).add_(features.double(), targets)
+    full, left = (LDA(0.2).solve(some)(features) for some in (sums, sums.copy().drop_(1)))
     torch.testing.assert_close(differences(left), differences(full[:, [0, 2, 3]]), atol=1e-4, rtol=1e-4)
 
 
 def test_sums_survive_a_trip_through_their_state() -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features, targets)
-    loaded = FeatureSums(0)
+    sums = MomentSums(WIDTH).add_(features, targets)
+    loaded = MomentSums(0)
     loaded.load_state_dict(sums.state_dict())
     assert torch.equal(Ridge(0.1).solve(loaded).weight, Ridge(0.1).solve(sums).weight)
     assert torch.equal(loaded.counts, sums.counts)
@@ -236,7 +236,7 @@ def test_sums_survive_a_trip_through_their_state() -> None:
 
 def test_float32_sums_take_half_the_memory_and_solve_nearly_the_same() -> None:
     features, targets = data()
-    small, large = (FeatureSums(WIDTH, dtype=dtype).add_(features, targets) for dtype in (torch.float32, torch.float64))
+    small, large = (MomentSums(WIDTH, dtype=dtype).add_(features, targets) for dtype in (torch.float32, torch.float64))
     assert 2 * small.gram.nbytes == large.gram.nbytes
     torch.testing.assert_close(Ridge(0.1).solve(small).weight, Ridge(0.1).solve(large).weight, atol=1e-5, rtol=1e-4)
 
@@ -245,7 +245,7 @@ def test_float64_takes_over_where_a_float32_factor_does_not_exist() -> None:
     features, targets = data()
     # Two features are equal but for a part that float32 cannot hold beside them.
     features = torch.cat([1e4 + features[:, :1], 1e4 + features[:, :1] + features[:, 1:2]], 1).double()
-    sums = FeatureSums(2).add_(features, targets)
+    sums = MomentSums(2).add_(features, targets)
     expected = one_shot(features, targets, 1e-13, CLASSES)
     torch.testing.assert_close(Ridge(1e-13).solve(sums).weight.double(), expected.weight, atol=1e-4, rtol=1e-2)
 
@@ -253,7 +253,7 @@ def test_float64_takes_over_where_a_float32_factor_does_not_exist() -> None:
 def test_refining_reaches_what_float32_alone_does_not() -> None:
     features, targets = data(200, width=40)
     features = features * torch.logspace(0, -2.5, 40) + 3
-    sums = FeatureSums(40).add_(features.double(), targets)
+    sums = MomentSums(40).add_(features.double(), targets)
     expected = one_shot(features, targets, 1e-7, CLASSES).weight
     rough = torch.linalg.solve(
         whole(sums).float() + 1e-7 * whole(sums).diagonal().mean().float() * torch.eye(40), sums.cross.float()
@@ -272,7 +272,7 @@ def differences(scores: Tensor) -> Tensor:
 def test_shared_covariance_scores_as_scikit_learn(shrinkage: float) -> None:
     features, targets = data(61)
     oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(features.double().numpy(), targets)
-    scores = Discriminant(shrinkage, priors=True).solve(FeatureSums(WIDTH).add_(features.double(), targets))(features)
+    scores = LDA(shrinkage, priors=True).solve(MomentSums(WIDTH).add_(features.double(), targets))(features)
     expected = torch.from_numpy(oracle.decision_function(features.double().numpy()))
     torch.testing.assert_close(differences(scores), differences(expected), atol=1e-3, rtol=1e-3)
 
@@ -291,20 +291,20 @@ def test_shared_covariance_without_shrinkage_given_takes_the_oracles() -> None:
     means = torch.stack([features[targets == c].double().mean(0) for c in range(CLASSES)])
     within = features.double() - means[targets]
     chosen = float(oas(within.numpy(), assume_centered=True)[1])
-    sums = FeatureSums(WIDTH).add_(features.double(), targets)
+    sums = MomentSums(WIDTH).add_(features.double(), targets)
     assert 0 < chosen < 1
-    assert_same(Discriminant().solve(sums), Discriminant(chosen).solve(sums))
+    assert_same(LDA().solve(sums), LDA(chosen).solve(sums))
 
 
 def test_equal_priors_undo_uneven_counts_in_the_bias_only() -> None:
     features, targets = data(61)
-    sums = FeatureSums(WIDTH).add_(features, targets)
-    with_priors, without = (Discriminant(0.1, priors).solve(sums) for priors in (True, False))
+    sums = MomentSums(WIDTH).add_(features, targets)
+    with_priors, without = (LDA(0.1, priors).solve(sums) for priors in (True, False))
     torch.testing.assert_close(with_priors.bias - without.bias, (sums.counts / 61).log().float())
     assert torch.equal(with_priors.weight, without.weight)
 
 
-def without(sums: FeatureSums, views: Tensor, targets: Tensor, image: int) -> FeatureSums:
+def without(sums: MomentSums, views: Tensor, targets: Tensor, image: int) -> MomentSums:
     """The sums as if they had never seen an image."""
     return sums.copy().remove_(views[:, image], targets[image].expand(len(views)))
 
@@ -315,7 +315,7 @@ def without(sums: FeatureSums, views: Tensor, targets: Tensor, image: int) -> Fe
 def test_an_image_left_out_of_a_ridge_scores_as_if_never_seen(views: int, weighed: bool, intercept: bool) -> None:
     shown = torch.stack([data(30, seed)[0] for seed in range(views)]).double()
     targets = torch.arange(30) % CLASSES
-    sums = FeatureSums(WIDTH, CLASSES)
+    sums = MomentSums(WIDTH, CLASSES)
     for view in shown:
         sums.add_(view, targets)
     scale = torch.linspace(0.3, 2.0, WIDTH) if weighed else None
@@ -334,10 +334,10 @@ def test_an_image_left_out_of_a_ridge_scores_as_if_never_seen(views: int, weighe
 def test_an_image_left_out_of_discriminant_analysis_scores_as_if_never_seen(views: int, priors: bool) -> None:
     shown = torch.stack([data(30, seed)[0] for seed in range(views)]).double()
     targets = torch.arange(30) % CLASSES
-    sums = FeatureSums(WIDTH, CLASSES)
+    sums = MomentSums(WIDTH, CLASSES)
     for view in shown:
         sums.add_(view, targets)
-    found = Discriminant(0.2, priors).left_out(sums, shown, targets)
+    found = LDA(0.2, priors).left_out(sums, shown, targets)
     everything = scatter_within(sums)
     for image in range(0, 30, 7):
         rest = without(sums, shown, targets, image)
@@ -352,13 +352,13 @@ def test_an_image_left_out_of_discriminant_analysis_scores_as_if_never_seen(view
         torch.testing.assert_close(differences(found[[image]]), differences(scores.mean(0, True)), atol=1e-3, rtol=1e-4)
 
 
-def moving(sums: FeatureSums, intercept: bool) -> Tensor:
+def moving(sums: MomentSums, intercept: bool) -> Tensor:
     """The diagonal that λ is relative to."""
     number = int(sums.images)
     return whole(sums).diagonal() - (number * (sums.total / number).square() if intercept else 0)
 
 
-def whole(sums: FeatureSums) -> Tensor:
+def whole(sums: MomentSums) -> Tensor:
     """The matrix A."""
     full = torch.zeros(sums.width, sums.width, dtype=torch.float64)
     start = 0
@@ -368,7 +368,7 @@ def whole(sums: FeatureSums) -> Tensor:
     return full.triu() + full.triu(1).mT
 
 
-def scatter_within(sums: FeatureSums) -> Tensor:
+def scatter_within(sums: MomentSums) -> Tensor:
     """Σ over classes of the scatter about their means."""
     return whole(sums) - (sums.cross / sums.counts) @ sums.cross.mT
 
@@ -379,19 +379,19 @@ def test_the_choice_falls_on_the_strength_with_most_hits_on_images_left_out() ->
     targets = torch.arange(60) % 2
     features = torch.randn(60, 60, generator=generator)
     features[:, :5] += 2.0 * targets.unsqueeze(1) - 1
-    sums = FeatureSums(60).add_(features, targets)
-    choice = Choice([Strength(0.06), Strength(60.0)])
-    choice.observe(Weighing(sums), features.unsqueeze(0), targets)
+    sums = MomentSums(60).add_(features, targets)
+    choice = ModelSelection([RidgeSpec(0.06), RidgeSpec(60.0)])
+    choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
     assert float(choice.hits[1]) > float(choice.hits[0]) + 5
-    assert choice.best_rule == Strength(60.0)
+    assert choice.best_rule == RidgeSpec(60.0)
 
 
 def test_the_best_candidates_scores_come_back_at_its_temperature() -> None:
     features, targets = data(41)
     targets[-1] = CLASSES  # alone in its class: it judges nothing
-    sums = FeatureSums(WIDTH).add_(features, targets)
-    choice = Choice([Strength(5.0)])
-    scores, judged = choice.observe(Weighing(sums), features.unsqueeze(0), targets)
+    sums = MomentSums(WIDTH).add_(features, targets)
+    choice = ModelSelection([RidgeSpec(5.0)])
+    scores, judged = choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
     assert torch.equal(judged, targets[:-1])
     unseen = Ridge(5.0 / 41).left_out(sums, features[:-1].unsqueeze(0), judged, unit_deviation(sums))
     torch.testing.assert_close(scores, unseen / choice.temperature)
@@ -403,10 +403,10 @@ def test_what_is_learned_does_not_depend_on_the_units_of_the_features() -> None:
     found = []
     for unit in (torch.ones_like(units), units):
         shown = features.double() * unit
-        sums = FeatureSums(WIDTH).add_(shown, targets)
-        choice = Choice([Strength(5.0), Strength(50.0), Discriminant(0.3)])
-        choice.observe(Weighing(sums), shown.unsqueeze(0), targets)
-        found.append(choice.solve(Weighing(sums))(shown.float()))
+        sums = MomentSums(WIDTH).add_(shown, targets)
+        choice = ModelSelection([RidgeSpec(5.0), RidgeSpec(50.0), LDA(0.3)])
+        choice.observe(Standardizer(sums), shown.unsqueeze(0), targets)
+        found.append(choice.solve(Standardizer(sums))(shown.float()))
     # Only the little that is added to all variances knows the units.
     assert (found[0].argmax(1) == found[1].argmax(1)).float().mean() > 0.9
 
@@ -414,18 +414,18 @@ def test_what_is_learned_does_not_depend_on_the_units_of_the_features() -> None:
 def test_a_part_of_the_sums_is_the_sums_of_a_part() -> None:
     features, targets = data()
     features = features.double()  # products of float32 are rounded otherwise in matrices of other sizes
-    sums = FeatureSums(WIDTH).add_(features, targets)
+    sums = MomentSums(WIDTH).add_(features, targets)
     for start, stop in ((0, 4), (2, 7), (3, 5), (0, WIDTH)):
-        part = FeatureSums(stop - start).add_(features[:, start:stop], targets)
+        part = MomentSums(stop - start).add_(features[:, start:stop], targets)
         for name, value in part.state_dict().items():
             torch.testing.assert_close(sums.part(start, stop).state_dict()[name], value)
 
 
 def test_evidence_adds_up_over_tasks() -> None:
-    choice = Choice([Strength(1.0), Strength(10.0), Strength(100.0)])
+    choice = ModelSelection([RidgeSpec(1.0), RidgeSpec(10.0), RidgeSpec(100.0)])
     for seed in (0, 1):
         features, targets = data(20, seed)
-        choice.observe(Weighing(FeatureSums(WIDTH).add_(features, targets)), features.unsqueeze(0), targets)
+        choice.observe(Standardizer(MomentSums(WIDTH).add_(features, targets)), features.unsqueeze(0), targets)
     assert int(choice.images) == 40
     assert choice.hits.max() <= 40
     choice.surprise[:] = torch.tensor([3.0, 1.0, 2.0]).unsqueeze(1)
@@ -433,7 +433,7 @@ def test_evidence_adds_up_over_tasks() -> None:
 
 
 def test_likelihood_decides_after_few_images_and_hits_after_many() -> None:
-    choice = Choice([Strength(1.0), Strength(10.0)])
+    choice = ModelSelection([RidgeSpec(1.0), RidgeSpec(10.0)])
     for images, best in ((100, 1), (3000, 0)):  # right one time in fifty more often, and 1 % more surprised
         choice.images.fill_(images)
         choice.hits[:] = images * torch.tensor([0.72, 0.70])
@@ -443,13 +443,13 @@ def test_likelihood_decides_after_few_images_and_hits_after_many() -> None:
 
 def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     features, targets = data(100)
-    choice = Choice([Strength(1.0), Strength(1e9)])
+    choice = ModelSelection([RidgeSpec(1.0), RidgeSpec(1e9)])
     choice.hits[:] = torch.tensor([0.0, -1000.0])
-    sums = FeatureSums(WIDTH).add_(features, targets)
-    choice.observe(Weighing(sums), features.unsqueeze(0), targets)
+    sums = MomentSums(WIDTH).add_(features, targets)
+    choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
     assert choice.tried.tolist() == [True, False]
     before = choice.hits.clone()
-    choice.observe(Weighing(sums), features.unsqueeze(0), targets)
+    choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
     assert (choice.hits > before).tolist() == [True, False]
     choice.hits[1] = 1e6
     assert choice.best == 0
@@ -466,7 +466,7 @@ def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     ],
 )
 def test_rows_that_cannot_be_added_leave_the_sums_as_they_were(features: Tensor, targets: Tensor, words: str) -> None:
-    sums = FeatureSums(WIDTH, CLASSES)
+    sums = MomentSums(WIDTH, CLASSES)
     with pytest.raises(DataError, match=words):
         sums.add_(features, targets, CLASSES)
     assert int(sums.images) == 0
@@ -475,35 +475,35 @@ def test_rows_that_cannot_be_added_leave_the_sums_as_they_were(features: Tensor,
 
 def test_what_was_never_added_cannot_be_removed() -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features[:8], targets[:8])
+    sums = MomentSums(WIDTH).add_(features[:8], targets[:8])
     with pytest.raises(DataError, match="fewer images"):
         sums.remove_(features[:20], targets[:20])
 
 
 def test_nothing_can_be_solved_from_nothing() -> None:
     with pytest.raises(DataError, match="add images"):
-        Ridge(0.1).solve(FeatureSums(WIDTH))
+        Ridge(0.1).solve(MomentSums(WIDTH))
     with pytest.raises(DataError, match="add images"):
-        Discriminant(0.1).solve(FeatureSums(WIDTH))
+        LDA(0.1).solve(MomentSums(WIDTH))
     with pytest.raises(ConfigError, match="positive"):
-        Ridge(0).solve(FeatureSums(WIDTH).add_(*data()))
+        Ridge(0).solve(MomentSums(WIDTH).add_(*data()))
     with pytest.raises(DataError, match="zero"):
-        Ridge(0.1).solve(FeatureSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)))
+        Ridge(0.1).solve(MomentSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)))
 
 
 def test_without_anything_to_judge_by_the_strength_is_the_middle_one() -> None:
-    choice = Choice([Strength(10.0), Strength(100.0), Strength(1000.0)])
+    choice = ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0), RidgeSpec(1000.0)])
     features, targets = torch.eye(3), torch.arange(3)
-    scores, judged = choice.observe(Weighing(FeatureSums(3).add_(features, targets)), features.unsqueeze(0), targets)
+    scores, judged = choice.observe(Standardizer(MomentSums(3).add_(features, targets)), features.unsqueeze(0), targets)
     assert (scores.shape, len(judged), choice.best) == ((0, 3), 0, 1)
 
 
-@pytest.mark.parametrize("rule", [Ridge(0.1), Ridge(0.1, intercept=True), Discriminant(), Discriminant(0.2)])
+@pytest.mark.parametrize("rule", [Ridge(0.1), Ridge(0.1, intercept=True), LDA(), LDA(0.2)])
 def test_a_weight_is_the_same_as_scaled_features(rule: Rule) -> None:
     features, targets = data()
     scale = torch.linspace(0.2, 2.0, WIDTH)
-    weighed = rule.solve(FeatureSums(WIDTH).add_(features, targets), scale)
-    scaled = rule.solve(FeatureSums(WIDTH).add_(features * scale, targets))
+    weighed = rule.solve(MomentSums(WIDTH).add_(features, targets), scale)
+    scaled = rule.solve(MomentSums(WIDTH).add_(features * scale, targets))
     torch.testing.assert_close(weighed(features), scaled(features * scale), atol=1e-4, rtol=1e-4)
 
 
@@ -513,11 +513,11 @@ def test_a_group_of_noise_is_weighed_down_and_probabilities_are_truthful() -> No
     useful = torch.eye(3)[targets] + 0.6 * torch.randn(600, 3, generator=generator)
     noise = 3 * torch.randn(600, 200, generator=generator)
     features = torch.cat([useful, noise], 1)
-    sums = FeatureSums(203).add_(features[:300], targets[:300])
-    choice = Choice([Strength(10.0), Strength(100.0)], ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
-    choice.observe(Weighing(sums, (3, 200)), features[:300].unsqueeze(0), targets[:300])
+    sums = MomentSums(203).add_(features[:300], targets[:300])
+    choice = ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0)], ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
+    choice.observe(Standardizer(sums, (3, 200)), features[:300].unsqueeze(0), targets[:300])
     assert choice.weights[choice.best].tolist() == [1.0, 0.0]
-    probabilities = torch.softmax(choice.solve(Weighing(sums, (3, 200)))(features[300:]), dim=1)
+    probabilities = torch.softmax(choice.solve(Standardizer(sums, (3, 200)))(features[300:]), dim=1)
     confidence, guess = probabilities.max(1)
     assert abs(float(confidence.mean() - (guess == targets[300:]).float().mean())) < 0.05
 
@@ -527,36 +527,36 @@ def test_discriminant_analysis_wins_where_classes_are_spread_in_unlike_ways() ->
     targets = torch.arange(300) % 3
     # Three means on a line, which a regression on one-hot labels masks: the middle one is never the largest.
     features = targets.float().unsqueeze(1) * 4 + torch.randn(300, 1, generator=generator)
-    sums = FeatureSums(1).add_(features, targets)
-    choice = Choice([Strength(1.0, intercept=True), Discriminant()])
-    choice.observe(Weighing(sums), features.unsqueeze(0), targets)
-    assert choice.best_rule == Discriminant()
-    assert (choice.solve(Weighing(sums))(features).argmax(1) == targets).float().mean() > 0.9
+    sums = MomentSums(1).add_(features, targets)
+    choice = ModelSelection([RidgeSpec(1.0, intercept=True), LDA()])
+    choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
+    assert choice.best_rule == LDA()
+    assert (choice.solve(Standardizer(sums))(features).argmax(1) == targets).float().mean() > 0.9
 
 
 def test_all_images_right_is_no_reason_to_be_certain() -> None:
     generator = torch.Generator().manual_seed(0)
     targets = torch.arange(30) % 3
     features = torch.eye(3)[targets] + 0.05 * torch.randn(30, 3, generator=generator)
-    choice = Choice([Strength(1.0)])
-    choice.observe(Weighing(FeatureSums(3).add_(features, targets)), features.unsqueeze(0), targets)
+    choice = ModelSelection([RidgeSpec(1.0)])
+    choice.observe(Standardizer(MomentSums(3).add_(features, targets)), features.unsqueeze(0), targets)
     assert int(choice.hits[0]) == 30
     assert choice.temperature > 1 / 64
 
 
 def test_a_rule_that_cannot_be_solved_is_tried_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     features, targets = data()
-    sums = FeatureSums(WIDTH).add_(features, targets)
+    sums = MomentSums(WIDTH).add_(features, targets)
 
     def hopeless(*_: object) -> Tensor:
         raise NumericalError("no inverse")
 
-    monkeypatch.setattr(Discriminant, "left_out", hopeless)
-    choice = Choice([Discriminant(), Strength(10.0)])
-    choice.observe(Weighing(sums), features.unsqueeze(0), targets)
-    assert (choice.tried.tolist(), choice.best_rule) == ([False, True], Strength(10.0))
+    monkeypatch.setattr(LDA, "left_out", hopeless)
+    choice = ModelSelection([LDA(), RidgeSpec(10.0)])
+    choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
+    assert (choice.tried.tolist(), choice.best_rule) == ([False, True], RidgeSpec(10.0))
     with pytest.raises(NumericalError, match="much alike"):
-        Choice([Discriminant()]).observe(Weighing(sums), features.unsqueeze(0), targets)
+        ModelSelection([LDA()]).observe(Standardizer(sums), features.unsqueeze(0), targets)
 
 
 def test_features_that_never_move_do_not_spoil_the_others() -> None:
@@ -565,18 +565,18 @@ def test_features_that_never_move_do_not_spoil_the_others() -> None:
     features = torch.cat(
         [torch.eye(3)[targets] + 0.1 * torch.randn(12, 3, generator=generator), torch.full((12, 50), 1e3)], 1
     )
-    sums = FeatureSums(53).add_(features, targets)
-    for rule in (Discriminant(), Discriminant(0.3), Discriminant(0.85), Ridge(1.0)):
-        choice = Choice([rule]) if isinstance(rule, Discriminant) else Choice([Strength(10.0, intercept=True)])
-        choice.observe(Weighing(sums), features.unsqueeze(0), targets)
-        assert (choice.solve(Weighing(sums))(features).argmax(1) == targets).all(), rule
+    sums = MomentSums(53).add_(features, targets)
+    for rule in (LDA(), LDA(0.3), LDA(0.85), Ridge(1.0)):
+        choice = ModelSelection([rule]) if isinstance(rule, LDA) else ModelSelection([RidgeSpec(10.0, intercept=True)])
+        choice.observe(Standardizer(sums), features.unsqueeze(0), targets)
+        assert (choice.solve(Standardizer(sums))(features).argmax(1) == targets).all(), rule
 
 
-@pytest.mark.parametrize("rule", [Strength(100.0, True), Discriminant(0.3)])
-def test_features_that_never_move_do_no_harm(rule: Strength | Discriminant) -> None:
+@pytest.mark.parametrize("rule", [RidgeSpec(100.0, True), LDA(0.3)])
+def test_features_that_never_move_do_no_harm(rule: RidgeSpec | LDA) -> None:
     features, targets = data(400, width=100)
     still = torch.cat([features, torch.full((400, 30), -1.5)], 1)
-    solution = Choice([rule]).solve(Weighing(FeatureSums(130).add_(still[:200], targets[:200])))
+    solution = ModelSelection([rule]).solve(Standardizer(MomentSums(130).add_(still[:200], targets[:200])))
     assert (solution(still[200:]).argmax(1) == targets[200:]).float().mean() > 0.95
 
 
@@ -584,10 +584,10 @@ def test_where_forgetting_leaves_no_covariance_a_regression_answers() -> None:
     features, targets = data(24)
     kept = torch.cat([features, features[:2] + 1])
     labels = torch.cat([targets, torch.tensor([CLASSES, CLASSES + 1])])
-    sums = FeatureSums(WIDTH).add_(kept, labels)
-    choice = Choice([Strength(10.0, True), Discriminant(0.3)])
+    sums = MomentSums(WIDTH).add_(kept, labels)
+    choice = ModelSelection([RidgeSpec(10.0, True), LDA(0.3)])
     choice.hits[1], choice.images = 20, torch.tensor(20)
     sums.remove_(features, targets)
     sums.regroup_(((CLASSES,), (CLASSES + 1,)))
-    solution = choice.solve(Weighing(sums))
+    solution = choice.solve(Standardizer(sums))
     assert solution.weight.abs().max() < 100

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adagauss.bayes import GaussianBayes as GaussianBayes
+    from adagauss.classifier import IncrementalClassifier as IncrementalClassifier
     from adagauss.core.gaussians import ClassGaussians as ClassGaussians
     from adagauss.core.learn import Learner as Learner
     from adagauss.core.task import CurrentTask as CurrentTask
-    from adagauss.estimator import IncrementalClassifier as IncrementalClassifier
     from adagauss.methods import Method as Method
     from adagauss.methods import make_method as make_method
     from adagauss.methods import register_method as register_method
@@ -26,9 +26,9 @@ __version__ = "0.2.0"
 _HOMES = {
     "ClassGaussians": "adagauss.core.gaussians",
     "CurrentTask": "adagauss.core.task",
-    "Drift": "adagauss.drift",
+    "Drift": "adagauss.parts.drift",
     "GaussianBayes": "adagauss.bayes",
-    "IncrementalClassifier": "adagauss.estimator",
+    "IncrementalClassifier": "adagauss.classifier",
     "Learner": "adagauss.core.learn",
     "Method": "adagauss.methods",
     "make_method": "adagauss.methods",

@@ -21,7 +21,7 @@ from adagauss.errors import DataError
 from adagauss.parts.classifiers import Bayes
 
 WELL_CONDITIONED = 1e12
-"""Up to here predictions are those of exact arithmetic, and less and less so beyond (tests/test_bayes.py)."""
+"""Up to here predictions are those of exact arithmetic, and less and less so beyond (tests/core/test_bayes.py)."""
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
@@ -35,18 +35,18 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     A class of one sample has no covariance of its own: it uses the mean covariance of the classes that have one, or the
     identity if no class has one. A singular covariance gets the smallest diagonal that makes it invertible; with fewer
-    samples than features, ``shrinkage`` or ``tied`` work better.
+    samples than features, ``shrinkage`` or ``pooled_shrinkage`` work better.
 
     All settings except ``covariance`` may be changed after fitting, since they only say how the statistics are used.
 
     Args:
-        covariance: what is stored per class besides its mean: ``full``, ``diagonal``, ``low_rank`` (eight factors and
-            a diagonal: S·10 numbers) or ``none`` (nearest mean); or ``shared``, one covariance of all classes (linear
-            discriminant analysis). The last three are for thousands of classes.
+        covariance: stored per class besides its mean: ``full``, ``diagonal`` or ``none`` (nearest mean); or ``shared``,
+            one covariance of all classes (linear discriminant analysis). ``shared`` and ``none`` suit thousands of
+            classes.
         log_det: include −½ log |Σ_c|, as a density does; without it, only distances count.
         priors: weight classes by their number of samples; off, all classes have equal weight.
         shrinkage: γ of Σ + γ·mean(diag Σ)·I.
-        tied: τ in 0..1, the fraction of the mean covariance of all classes in each.
+        pooled_shrinkage: τ in 0..1, the fraction of the mean covariance of all classes in each.
         correlation: replace each covariance by its correlation matrix.
         normalize: scale samples and means to unit length before they are compared.
 
@@ -65,7 +65,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         log_det: bool = True,
         priors: bool = True,
         shrinkage: float = 0.0,
-        tied: float = 0.0,
+        pooled_shrinkage: float = 0.0,
         correlation: bool = False,
         normalize: bool = False,
     ) -> None:
@@ -73,7 +73,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.log_det = log_det
         self.priors = priors
         self.shrinkage = shrinkage
-        self.tied = tied
+        self.pooled_shrinkage = pooled_shrinkage
         self.correlation = correlation
         self.normalize = normalize
 
@@ -155,8 +155,7 @@ class _Scores:
             # Float32 is enough for images; this class promises float64.
             bank = _with_borrowed_covariances(self.bank)
             self.rule, self.scorer = rule, rule.scorer(bank, torch.float64)
-            if rule.covariance != "low_rank":  # its diagonal is never small enough for that
-                _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
+            _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
         scores = points.new_full((len(points), len(self.seen)), -torch.inf)
         scores[:, self.seen] = linalg.by_rows(self.scorer, points)
         return scores
@@ -185,7 +184,7 @@ def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
         warnings.warn(
             f"the covariance of {whose} has the condition number {float(conditions[worst]):.1e} "
             f"({len(bad)} of {len(matrices)} are above {WELL_CONDITIONED:.0e}), where rounding decides about "
-            "predictions: give more samples, remove features that depend on others, or set shrinkage or tied",
+            "predictions: give more samples, remove features that depend on others, or use shrinkage",
             stacklevel=4,
         )
 

@@ -1,4 +1,4 @@
-"""Run folders with synthetic predictions, in the format of the runner: nothing is trained."""
+"""Run folders as the runner writes them, with predictions that are made up: nothing is trained."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import torch
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.environment import ENVIRONMENT
 from adagauss.experiments.metrics import Evaluation
-from adagauss.experiments.run import RunFolder, TaskFacts
+from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, Run, RunFolder, TaskFacts
 
 
 def config_of(
@@ -37,17 +36,19 @@ def made_run(
     images: int = 10,
     environment: dict[str, Any] | None = None,
 ) -> Path:
-    """A run of ``done`` tasks; a share ``right`` of the predictions is correct, the others are the next class."""
+    """A run of ``done`` tasks; a share ``right`` of the answers is right, the others name the next class."""
     folder = RunFolder(path)
     folder.write_json(ENVIRONMENT, environment if environment is not None else {"source": "abc", "threads": "1"})
     folder.write_json("origins.json", dict(config.origins))
     folder.write_config(plain(config))
     sizes = config.stream.sizes or ()
+    kept = []
     for task in range(len(sizes) if done is None else done):
         seen = sizes[: task + 1]
         true = torch.arange(sum(seen)).repeat_interleave(images)
         wrong = torch.arange(len(true)) % images >= round(right * images)
         predicted = torch.where(wrong, (true + 1) % sum(seen), true)
+        evaluation = Evaluation(true, predicted, true, seen)
         facts = TaskFacts(
             seconds={"representation": 2.0, "evaluation": 0.5},
             images_per_second=100.0,
@@ -55,9 +56,17 @@ def made_run(
             other_state_bytes=5_000_000,
             history=(),
         )
-        folder.write_evaluation(task, Evaluation(true, predicted, true, seen), facts)
-    if done is None:
-        labels = list(names or (f"name {number}" for number in range(sum(sizes))))
-        classes = [[labels.pop(0) for _ in range(size)] for size in sizes]
-        folder.write_json("metrics.json", {"protocol": {"classes": classes}})
+        folder.write_evaluation(task, evaluation, facts)
+        kept.append((evaluation, facts))
+    if len(kept) == len(sizes):
+        _conclude(folder, config, kept, names or [f"name {number}" for number in range(sum(sizes))])
     return path
+
+
+def _conclude(
+    folder: RunFolder, config: RunConfig, kept: Sequence[tuple[Evaluation, TaskFacts]], names: Sequence[str]
+) -> None:
+    evaluations, facts = zip(*kept, strict=True)
+    # The report reads the predictions; a matrix of a thousand classes would be a file of megabytes.
+    stored = Run.of(folder.path, config, evaluations, facts, names).stored_metrics()
+    folder.write_json(METRICS_FILE, {**stored, "details": {}})

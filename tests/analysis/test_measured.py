@@ -21,7 +21,7 @@ from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
-from adagauss.experiments.run import RunFolder, stored_config
+from adagauss.experiments.run import Run, RunFolder, stored_config
 from adagauss.experiments.runner import make_stream, run
 from adagauss.utils.runtime import Runtime
 
@@ -42,8 +42,8 @@ def measured(folder: RunFolder, digits: Dataset) -> Measured:
 
 def test_the_runs_own_memory_gives_the_runs_own_accuracy(folder: RunFolder, measured: Measured) -> None:
     own = measured.table("real.accuracy")[:, BANKS.index(OWN)]
-    assert own.tolist() == pytest.approx(folder.result().details.accuracy)
-    assert measured.accuracy == pytest.approx(folder.result().details.accuracy)
+    assert own.tolist() == pytest.approx(Run.open(folder.path).curve)
+    assert measured.accuracy == pytest.approx(Run.open(folder.path).curve)
 
 
 def test_classes_of_the_newest_task_are_remembered_as_they_are(measured: Measured) -> None:

@@ -12,7 +12,7 @@ from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
 from adagauss.methods.efc import Rebalanced
 from adagauss.parts.classifiers import Bayes, NearestMean
@@ -31,7 +31,7 @@ def replayed(folder: RunFolder) -> Replay:
 
 def test_the_runs_own_parts_give_the_runs_own_numbers(folder: RunFolder, replayed: Replay) -> None:
     own = next(row for row in replayed.rows if (row.drift, row.classifier) == ("own", "own"))
-    assert own.accuracy == pytest.approx(folder.result().details.accuracy)
+    assert own.accuracy == pytest.approx(Run.open(folder.path).curve)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_parts_that_know_earlier_tasks_give_the_runs_own_numbers(method: str, wh
     result = run(config, tmp_path, dataset=source)
     parts = RunConfig.of(RunFolder(tmp_path).config).method
     replayed = replay(RunFolder(tmp_path), source, {"own": parts.drift}, {"own": parts.classifier})
-    assert replayed.rows[0].accuracy == pytest.approx(result.details.accuracy), why
+    assert replayed.rows[0].accuracy == pytest.approx(result.curve), why
 
 
 def test_more_may_be_remembered_than_the_run_did(folder: RunFolder) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
 from adagauss.backbones.efficientnet import EfficientNetLite, FoldedLite
-from adagauss.backbones.external import find_blocks, parts_that_learn, read_weights
+from adagauss.backbones.external import WrappedBackbone, find_blocks, read_weights
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
@@ -446,7 +446,9 @@ def test_an_unknown_timm_model(timm: Any) -> None:
 def test_parts_without_parameters_are_no_blocks() -> None:
     learns, pools = nn.Linear(2, 2), nn.Identity()
     network = nn.Sequential(nn.Sequential(learns), pools)
-    assert parts_that_learn(network) == [network[0]]
+    wrapped = WrappedBackbone(2)
+    wrapped.model = network
+    assert wrapped.blocks() == [network[0]]
 
 
 def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:

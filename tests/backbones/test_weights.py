@@ -199,7 +199,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_absent_file_is_a_setting_to_mend(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"backbone\.weights: there is no file"):
+    with pytest.raises(ConfigError, match=r"backbone\.weights: .* does not exist"):
         build(tmp_path / "none.pth")
 
 

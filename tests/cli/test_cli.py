@@ -72,15 +72,15 @@ def test_settings_are_shown_with_the_layer_they_came_from(adagauss: Command, run
     assert ran["representation.later.epochs=2"] == "epochs"
     assert ran["augmentation.flip=false"] == "mirroring harms"
     assert ran["backbone.name=convnet"] == "dataset digits"
-    listed = dict(_two_columns(adagauss("methods", "adagauss", "--protocol", "cub-10").out))
+    listed = dict(_two_columns(adagauss("list", "methods", "adagauss", "--protocol", "cub-10").out))
     assert listed["backbone.features=32"] == "protocol cub-10"
-    refused = adagauss("methods", "--protocol", "cub-10")
+    refused = adagauss("list", "methods", "--protocol", "cub-10")
     assert refused.code == 2
     assert "name it" in refused.err
 
 
 def test_settings_fit_a_narrow_terminal(adagauss: Command) -> None:
-    shown = adagauss("methods", "adagauss", "--protocol", "imagenet-subset-half-10-cpu", columns=80).out
+    shown = adagauss("list", "methods", "adagauss", "--protocol", "imagenet-subset-half-10-cpu", columns=80).out
     assert "imagenet-subset-half-10-cpu" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -91,7 +91,9 @@ def _two_columns(table: str) -> list[tuple[str, str]]:
 
 
 def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
-    result = adagauss("replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.tied=0.5", "--quiet")
+    result = adagauss(
+        "replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.pooled_shrinkage=0.5", "--quiet"
+    )
     assert result.code == 0, result.err
     rows = {line.split()[1]: line for line in result.out.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
@@ -104,7 +106,7 @@ def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_fol
 
 def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
     plus = ["--set", "drift.kind=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
-    plus += ["--set", "classifier.tied=0.5"]
+    plus += ["--set", "classifier.pooled_shrinkage=0.5"]
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
     plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalize=false"]
     by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
@@ -113,11 +115,11 @@ def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder:
 
 
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
-    assert "finetune" in adagauss("methods").out
-    assert "drift.network" in adagauss("methods", "adagauss").out
-    assert "50 + 10" in adagauss("protocols").out
-    assert "timm:NAME" in adagauss("backbones").out
-    assert "digits" in adagauss("datasets").out
+    assert "finetune" in adagauss("list", "methods").out
+    assert "drift.network" in adagauss("list", "methods", "adagauss").out
+    assert "50 + 10" in adagauss("list", "protocols").out
+    assert "timm:NAME" in adagauss("list", "backbones").out
+    assert "digits" in adagauss("list", "datasets").out
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--method", "adagaus"], "did you mean 'adagauss'"),
         (["run", "--dataset", "digit"], "did you mean 'digits'"),
         (["run", "--set", "drift.netwrk=mlp"], "did you mean 'drift.network'"),
-        (["run", "--set", "classifier.tied=3"], "classifier.tied"),
+        (["run", "--set", "classifier.pooled_shrinkage=3"], "classifier.pooled_shrinkage"),
         (["run", "--set", "classifier"], "KEY=VALUE"),
         (["run", "--preset", "papr"], "did you mean 'paper'"),
         (["run", "--tasks", "11"], "only 10 classes"),
@@ -150,7 +152,7 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(
 
 
 def test_the_program_ends_with_the_sentence_and_debug_shows_the_traceback() -> None:
-    mistake = ["methods", "--preset", "paper"]
+    mistake = ["list", "methods", "--preset", "paper"]
     plain, debug = (
         subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", check=False)
         for words in (mistake, ["--debug", *mistake])

@@ -1,4 +1,4 @@
-"""`adagauss datasets`, within this process."""
+"""`adagauss list datasets`, within this process."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from adagauss.cli.datasets import app, details, row, there
+from adagauss.cli import app
+from adagauss.cli.experiments import details, row, there
 from adagauss.data.dataset import datasets
-from adagauss.data.download import fetch as fetching
 from adagauss.data.files import PixelCache
 from adagauss.utils.progress import Reporter
 
 
-@pytest.mark.parametrize("before", [["--data-root", "first"], []])
-@pytest.mark.parametrize("after", [["--data-root", "second"], []])
-def test_fetch_heeds_the_data_root_on_either_side(
-    monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str]
-) -> None:
+@pytest.mark.parametrize("given", [["--data-root", "second"], []])
+@pytest.mark.parametrize("command", [["list", "datasets", "--fetch", "mnist"], ["datasets", "fetch", "mnist"]])
+def test_fetch_uses_the_data_root(monkeypatch: pytest.MonkeyPatch, command: list[str], given: list[str]) -> None:
     roots: list[Path] = []
 
     def fetch(name: str, root: Path, reporter: Reporter) -> Path:
         roots.append(root)
         return root
 
-    monkeypatch.setattr(fetching, "fetch", fetch)
+    monkeypatch.setattr("adagauss.data.download.fetch", fetch)
     monkeypatch.setenv("ADAGAUSS_DATA", "environment")
-    assert CliRunner().invoke(app, [*before, "fetch", "mnist", *after]).exit_code == 0
-    assert [str(root) for root in roots] == [(after or before or ["environment"])[-1]]
+    assert CliRunner().invoke(app, [*command, *given]).exit_code == 0
+    assert [str(root) for root in roots] == [(given or ["environment"])[-1]]
 
 
 def test_the_list_fits_80_columns_without_breaking_words(tmp_path: Path) -> None:
@@ -45,7 +43,7 @@ def test_the_list_fits_80_columns_without_breaking_words(tmp_path: Path) -> None
 def test_piped_the_list_has_two_lines_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("COLUMNS", raising=False)
-    lines = CliRunner().invoke(app, ["--data-root", str(tmp_path)]).stdout.splitlines()
+    lines = CliRunner().invoke(app, ["list", "datasets", "--data-root", str(tmp_path)]).stdout.splitlines()
     assert len(lines) == 2 + 2 * len(datasets())
     (omniglot,) = (index for index, line in enumerate(lines) if line.startswith("omniglot"))
     assert "no (fetch)" in lines[omniglot]
@@ -62,12 +60,12 @@ def test_cleaning_removes_decoded_images_and_nothing_else(tmp_path: Path, monkey
         # What release 0.1 kept, and what a process that was killed left.
         for name in ("0" * 32 + ".npy", "0" * 32 + ".kept.npy", f".adagauss-{'0' * 8}-1-{'0' * 16}.tmp"):
             (folder / name).write_text("ours", encoding="utf-8")
-    where = ["--data-root", str(tmp_path)]
-    assert "kept for the next run: 1 MiB" in CliRunner().invoke(app, where).stdout
-    assert CliRunner().invoke(app, [*where, "clean"]).stdout == "removed 1 MiB of decoded images\n"
+    where = ["list", "datasets", "--data-root", str(tmp_path)]
+    assert "stored for the next run: 1 MiB" in CliRunner().invoke(app, where).stdout
+    assert CliRunner().invoke(app, [*where, "--clear"]).stdout == "removed 1 MiB of decoded images\n"
     assert [file.name for folder in folders for file in folder.iterdir()] == ["notes.npy"] * 2
-    assert CliRunner().invoke(app, ["clean", *where]).stdout == "no decoded images are kept\n"
-    assert "kept for the next run" not in CliRunner().invoke(app, where).stdout
+    assert CliRunner().invoke(app, [*where, "--clear"]).stdout == "no decoded images are stored\n"
+    assert "stored for the next run" not in CliRunner().invoke(app, where).stdout
 
 
 def test_only_datasets_can_be_there(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_its_commands_do_what_it_says(
         path.parent.mkdir(exist_ok=True)
         photograph(name.split("_0")[0], 70).save(path)
     served: list[Any] = []
-    monkeypatch.setattr("adagauss.serve.main", lambda *given: served.append(given))
+    monkeypatch.setattr("adagauss.deploy.serve.main", lambda *given: served.append(given))
     printed = []
     for line in COMMANDS:
         outcome = adagauss(*shlex.split(line)[1:])

@@ -20,7 +20,7 @@ def test_a_search_prints_the_best_settings_as_options(
 ) -> None:
     pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
-    ranges = ("--range", "classifier.tied=0..1.0", "--range", "classifier.log_det=true,false")
+    ranges = ("--range", "classifier.pooled_shrinkage=0..1.0", "--range", "classifier.log_det=true,false")
     outcome = adagauss("tune", "fecam", *SHORT, *ranges, "--trials", "2", "--quiet")
     assert outcome.code == 0, outcome.err
     assert "held-out training images of the first 2 task(s), 2 trials" in " ".join(outcome.out.split())
@@ -28,7 +28,7 @@ def test_a_search_prints_the_best_settings_as_options(
     assert words[::2] == ["--set", "--set"]
     found = parse_settings(words[1::2])
     assert found == read_yaml(tmp_path / "runs/tune/fecam/best.yaml")
-    assert 0 <= found["classifier.tied"] <= 1
+    assert 0 <= found["classifier.pooled_shrinkage"] <= 1
     assert isinstance(found["classifier.log_det"], bool)
 
 
@@ -36,11 +36,15 @@ def test_a_search_prints_the_best_settings_as_options(
     ("words", "said"),
     [
         (["tune", "fecam"], "at least one setting to search"),
-        (["tune", "fecam", "--range", "classifier.tied=0-1"], "give LOW..HIGH or A,B,C"),
-        (["tune", "fecam", "--range", "classifier.tied=0..1.0", "--first-tasks", "9"], "the stream has 5 tasks"),
-        (["tune", "fecam", "--range", "classifier.tied=0..1.0", "--held-out", "0"], "within 0..1"),
+        (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0-1"], "give LOW..HIGH or A,B,C"),
+        (
+            ["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--first-tasks", "9"],
+            "the stream has 5 tasks",
+        ),
+        (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--held-out", "0"], "between 0 and 1"),
+        (["compare", "--engine", "dusk"], "did you mean 'dask'"),
         (["compare", "--ray", "local", "--slurm", "gpu"], "give one of them"),
-        (["compare", "--log", "tensorbord"], "did you mean 'tensorboard'"),
+        (["compare", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
         (["run", "--log", "tensorbord"], "did you mean 'tensorboard'"),
     ],
 )
@@ -62,7 +66,7 @@ def test_a_comparison_hands_its_options_to_the_engine_and_to_the_runs(
     from concurrent.futures import ThreadPoolExecutor
 
     # Threads instead of processes: what a process does is tested with the engines.
-    monkeypatch.setattr("adagauss.experiments.executors.WorkerProcesses", ThreadPoolExecutor)
+    monkeypatch.setattr("adagauss.experiments.engines.WorkerProcesses", ThreadPoolExecutor)
     outcome = adagauss("compare", "-m", "frozen", "--seeds", "0,1", *SHORT, "--jobs", "2", "--out", tmp_path)
     assert outcome.code == 0, outcome.err
     assert "frozen, seed 1: done" in outcome.said

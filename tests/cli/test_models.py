@@ -115,7 +115,7 @@ def test_an_effort_chooses_the_method(adagauss: Command, birds: Path) -> None:
     outcome = adagauss("teach", "quick.safetensors", "seen", "--effort", "quick")
     assert outcome.code == 0, outcome.err
     assert "effort quick" in adagauss("info", "quick.safetensors").out
-    refused = adagauss("teach", "other.safetensors", "seen", "--effort", "quick", "--method", "exact")
+    refused = adagauss("teach", "other.safetensors", "seen", "--effort", "quick", "--method", "analytic-patches")
     assert refused.code == 2
     assert "chooses the method itself" in refused.said
 
@@ -275,16 +275,17 @@ def test_evaluate_as_json_agrees_with_predict(adagauss: Command, birds: Path) ->
 def test_two_programs_do_not_overwrite_each_other(
     adagauss: Command, photographs: Photographs, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from adagauss.cli.classifier import Model
 
     photographs(Path("more"), ("tit",))
-    learn = Model.partial_fit
+    from adagauss.classifier import IncrementalClassifier
 
-    def slowly(self: Model, *given: Any) -> Model:
+    learn = IncrementalClassifier.partial_fit
+
+    def slowly(self: IncrementalClassifier, *given: Any) -> IncrementalClassifier:
         birds.write_bytes(b"another program was here")
         return learn(self, *given)
 
-    monkeypatch.setattr(Model, "partial_fit", slowly)
+    monkeypatch.setattr(IncrementalClassifier, "partial_fit", slowly)
     refused = adagauss("teach", birds, "more")
     assert refused.code == 2
     assert "another program changed" in refused.said

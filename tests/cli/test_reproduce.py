@@ -67,7 +67,7 @@ def test_a_failure_is_shown_and_stored(adagauss: Command, tmp_path: Path, monkey
     def run(*_: object, **__: object) -> None:
         raise NumericalError("the loss became NaN")
 
-    monkeypatch.setattr("adagauss.experiments.cells.run", run)
+    monkeypatch.setattr("adagauss.experiments.grid.run", run)
     outcome = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--quiet")
     assert outcome.code == 2
     assert "AdaGauss failed: the loss became NaN" in outcome.said

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adagauss.experiments.run import Run
 from tests.cli.conftest import SMALL, Command, Photographs, prepare
 
 QUICK = ("run", "--classes", "4", "--sizes", "2,2", "--epochs", "1", "--set", "drift.samples=50", "--out", "out")
@@ -64,19 +65,17 @@ def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
     assert "birds, 2 tasks" in outcome.out
     assert str(here) not in outcome.out
     (folder,) = Path("runs/birds-2").iterdir()
-    from adagauss.experiments.run import RunFolder
 
-    assert RunFolder(folder).result().protocol.classes == (("owl", "robin"), ("tit", "wren"))
+    assert Run.open(folder).protocol.classes == (("owl", "robin"), ("tit", "wren"))
 
 
 def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs, here: Path) -> None:
-    from adagauss.experiments.run import RunFolder
 
     photographs(here / "birds", ("1", "10", "2", "owl"))
     order = ("--class-order", "owl,2,1", "-t", "3", "--image-size", "16", "--out", "out")
     outcome = adagauss("run", "-d", "birds", *order, *SMALL)
     assert outcome.code == 0, outcome.err
-    assert RunFolder("out").result().protocol.classes == (("owl",), ("2",), ("1",))
+    assert Run.open("out").protocol.classes == (("owl",), ("2",), ("1",))
     refused = adagauss("run", "-d", "birds", "--class-order", "owl,robin")
     assert refused.code == 2
     assert "unknown class 'robin'" in refused.said
@@ -86,7 +85,7 @@ def test_a_path_that_is_no_folder_is_said(adagauss: Command, here: Path) -> None
     for name in ("./birds", "photos/birds"):
         refused = adagauss("run", "-d", name)
         assert refused.code == 2
-        assert "there is no such folder" in refused.said
+        assert "the folder does not exist" in refused.said
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), ValueError("a font is broken")])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adagauss.cli.classifier import Model
+from adagauss.deploy.serve.model import Model
 from tests.cli.conftest import SMALL, Command
 from tests.interrupts import interruptible
 
@@ -27,9 +27,9 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
         ("adagauss.experiments.runner.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
         ("adagauss.experiments.runner.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
         ("adagauss.experiments.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
-        ("adagauss.data.download.fetch", ["datasets", "fetch", "mnist"], "the same command begins again"),
-        ("adagauss.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
-        ("adagauss.methods.methods", ["methods"], "nothing was changed"),
+        ("adagauss.data.download.fetch", ["list", "datasets", "--fetch", "mnist"], "starts the download again"),
+        ("adagauss.deploy.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
+        ("adagauss.methods.methods", ["list", "methods"], "nothing was changed"),
     ],
 )
 def test_commands_say_what_is_kept(

@@ -28,7 +28,7 @@ TINY = {
     "representation.first.epochs": 1,
     "representation.later.epochs": 1,
     "drift.recipe.epochs": 1,
-    "drift.least_steps": 0,
+    "drift.min_steps": 0,
     "drift.candidates": 4,
     "drift.iterations": 1,
     "classifier.recipe.epochs": 1,

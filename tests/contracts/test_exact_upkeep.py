@@ -79,7 +79,9 @@ WAYS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize(("name", "way"), [*((name, "") for name in EXACT), ("exact", "mirror"), ("exact", "flips")])
+@pytest.mark.parametrize(
+    ("name", "way"), [*((name, "") for name in EXACT), ("analytic-patches", "mirror"), ("analytic-patches", "flips")]
+)
 def test_after_forgetting_with_images_the_sums_are_those_of_the_rest(
     name: str, way: str, times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,7 +112,7 @@ def test_an_image_much_like_another_is_not_taken_for_it(caplog: pytest.LogCaptur
     pixels = data.images.batch(torch.tensor([0, 0]))
     pixels[1, 0, 3, 3] ^= 8
     twins = LabelledImages.from_labels(ArrayImages(pixels), ["one", "one"])
-    learner = started("exact", toy_images().of_classes(["zero"]))
+    learner = started("analytic-patches", toy_images().of_classes(["zero"]))
     learner.learn(twins)
     caplog.clear()
     learner.forget(["one"], LabelledImages(Subset(twins.images, torch.tensor([0])), twins.targets[:1], twins.classes))
@@ -118,7 +120,7 @@ def test_an_image_much_like_another_is_not_taken_for_it(caplog: pytest.LogCaptur
 
 
 def test_more_images_than_came_cannot_be_taken_away() -> None:
-    learner = started("exact", half(0))
+    learner = started("analytic-patches", half(0))
     before = learner.state
     with pytest.raises(DataError, match="'one' was learned from 15 images, and 30"):
         learner.forget(["one"], toy_images().of_classes(["one"]))
@@ -126,7 +128,9 @@ def test_more_images_than_came_cannot_be_taken_away() -> None:
 
 
 def test_learners_with_different_dictionaries_are_refused_with_the_way_to_mergeable_ones() -> None:
-    one, other = (toy_learner("exact", "first-task") for _ in range(2))
+    one, other = (
+        toy_learner("analytic-patches", **{"backbone.options.dictionary_from": "first_task"}) for _ in range(2)
+    )
     one.learn(toy_tasks()[0])
     other.learn(toy_tasks()[2])
     with pytest.raises(DataError, match=r"features differ.*blank\(\)"):
@@ -135,7 +139,7 @@ def test_learners_with_different_dictionaries_are_refused_with_the_way_to_mergea
 
 
 def test_learners_that_prepare_images_differently_are_refused() -> None:
-    one = taught("exact-pretrained", 1)
+    one = taught("analytic-pretrained", 1)
     other = Learner(one.method, one.shape, (0.1,), one.std)
     other.learn(toy_tasks()[1])
     with pytest.raises(DataError, match="features differ"):
@@ -153,7 +157,7 @@ def test_learners_with_different_random_features_are_refused() -> None:
         one.merge(other)
 
 
-@pytest.mark.parametrize("name", ["exact", "frozen"])
+@pytest.mark.parametrize("name", ["analytic-patches", "frozen"])
 def test_what_two_learners_have_from_a_common_one_is_not_counted_twice(name: str) -> None:
     common = taught(name, 1)
     one, other = copy.copy(common), copy.copy(common)
@@ -163,7 +167,7 @@ def test_what_two_learners_have_from_a_common_one_is_not_counted_twice(name: str
         one.merge(other)
 
 
-@pytest.mark.parametrize("name", ["exact", "frozen"])
+@pytest.mark.parametrize("name", ["analytic-patches", "frozen"])
 def test_a_learner_without_classes_can_be_merged_either_way(name: str) -> None:
     learner = taught(name, 2)
     empty = learner.empty_like()

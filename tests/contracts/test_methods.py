@@ -31,12 +31,14 @@ from tests.contracts.toy import (
     state,
     taught,
     taught_method,
+    thorough,
     toy_images,
     toy_learner,
     toy_tasks,
 )
 
 every_method = pytest.mark.parametrize("name", LEARNING)
+representative_methods = pytest.mark.parametrize("name", thorough(LEARNING))
 
 
 @every_method
@@ -56,12 +58,12 @@ def test_predicts_string_labels_with_probabilities_that_sum_to_one(name: str) ->
     torch.testing.assert_close(learner.probabilities(images).sum(1), torch.ones(len(images), dtype=torch.float64))
 
 
-@every_method
+@representative_methods
 def test_learns_the_first_task(name: str) -> None:
     assert accuracy(taught(name, 1, **longer(name)), NAMES[: SIZES[0]]) > 0.8
 
 
-@every_method
+@representative_methods
 def test_every_term_takes_part_from_the_second_task_on_with_finite_losses(name: str) -> None:
     method = quick_method(name)
     for index in range(len(SIZES)):
@@ -118,7 +120,7 @@ def again(name: str) -> Again:
     return Again(learner, read_late, references, changed)
 
 
-@every_method
+@representative_methods
 def test_is_deterministic_under_a_seed_whatever_its_classes_are_called(name: str) -> None:
     assert same(state(again(name).learner), state(taught(name)))
     assert again(name).learner.classes == list(reversed(NAMES))
@@ -131,7 +133,7 @@ def test_reads_no_old_image_and_keeps_none_alive(name: str) -> None:
     assert [reference() for reference in again(name).images] == [None] * len(SIZES)
 
 
-@every_method
+@representative_methods
 def test_what_was_known_before_a_task_is_never_changed(name: str) -> None:
     assert again(name).changed == [False] * len(SIZES)
 
@@ -146,7 +148,7 @@ def test_saves_and_loads_equal(name: str, tmp_path: Path) -> None:
     assert torch.equal(scores(loaded), scores(learner))
 
 
-@every_method
+@representative_methods
 def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
     taught(name, tasks=2).save(tmp_path / "learner.safetensors")
     resumed = Learner.load(tmp_path / "learner.safetensors")
@@ -155,7 +157,7 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_pat
     assert torch.equal(scores(resumed), scores(taught(name)))
 
 
-@every_method
+@representative_methods
 def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught(name, tasks=1)
     known, before = learner.state, state(learner)
@@ -172,7 +174,7 @@ def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: 
     assert not any(module._forward_hooks for module in learner.network.modules())
 
 
-@every_method
+@representative_methods
 def test_a_first_task_of_one_class_and_no_images_to_predict(name: str) -> None:
     trained = quick_method(name).representation
     stages = [when for when in ("first", "later") if getattr(trained, when) is not None]
@@ -183,7 +185,7 @@ def test_a_first_task_of_one_class_and_no_images_to_predict(name: str) -> None:
     for classes in (("zero",), ("one",), ("two", "three")):
         learner.learn(data.of_classes(classes))
     assert torch.isfinite(scores(learner)).all()
-    assert learner.scores(torch.zeros(0, learner.network.extractor.prediction_size)).shape == (0, 4)
+    assert learner.scores(torch.zeros(0, learner.network.extractor.size)).shape == (0, 4)
 
 
 WITHOUT_BOTTLENECK = [name for name in LEARNING if make_method(name).backbone.features is None]

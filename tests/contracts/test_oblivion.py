@@ -10,10 +10,10 @@ from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.methods import make_method, methods
-from tests.contracts.toy import taught, toy_images
+from tests.contracts.toy import taught, thorough, toy_images
 
 SECRET = "platypus"
-EVERY = sorted(methods())
+EVERY = thorough(sorted(methods()))
 REMEMBERING = [name for name in EVERY if make_method(name).memory.kind != "none"]
 
 

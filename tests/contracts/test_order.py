@@ -12,7 +12,7 @@ from adagauss.core.learn import Learner
 from adagauss.methods import methods
 from tests.contracts.toy import NAMES, learner_of, quick_method, toy_images
 
-EXACT = [name for name, info in methods().items() if info.family == "exact"]
+EXACT = [name for name, info in methods().items() if info.family == "analytic"]
 DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
     "all at once": [NAMES],
     "one by one": [(name,) for name in NAMES],
@@ -33,7 +33,7 @@ def learned(name: str, division: Sequence[Sequence[str]], **settings: object) ->
         fixed["classifier.strengths"] = (30.0,)
     if method.classifier.kind == "exact_best":
         fixed["classifier.shrinkages"] = ()
-    if name == "exact-auto":
+    if name == "analytic":
         fixed["classifier.group_weights"] = ((1.0, 0.5),)
     return taught_in(division, learner_of(quick_method(name, None, **fixed, **settings)))
 
@@ -53,7 +53,7 @@ def solution(learner: Learner, classes: Sequence[str] = NAMES) -> Tensor:
 
 
 @pytest.mark.parametrize("division", DIVISIONS)
-@pytest.mark.parametrize(("name", "rule"), [*((name, {}) for name in EXACT), ("exact", DISCRIMINANT)])
+@pytest.mark.parametrize(("name", "rule"), [*((name, {}) for name in EXACT), ("analytic-patches", DISCRIMINANT)])
 def test_tasks_and_their_order_do_not_matter(name: str, rule: dict[str, object], division: str) -> None:
     usual, other = (solution(learned(name, tasks, **rule)) for tasks in ([NAMES[:2], NAMES[2:]], DIVISIONS[division]))
     # The temperature comes from images left out when few classes were known, which differ; it scales all scores alike.

@@ -14,7 +14,7 @@ from torch import Tensor
 from adagauss.core import task
 from adagauss.distributed.launch import Layout, launch
 from adagauss.errors import ProcessError
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from tests.contracts.pair import CPU, VARIANTS, learn_all, run_config, take_part
@@ -88,5 +88,5 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
     ]
     assert heard_of["confusions"] == [[0, 1, 1], [0, 0, 1], [1, 1, 1]]
     assert heard_of["metrics"] == pytest.approx(alone.metrics, abs=0.02)
-    assert RunFolder(two / "run").result().metrics == heard_of["metrics"]
+    assert Run.open(two / "run").metrics == heard_of["metrics"]
     assert RunFolder(two / "run").read_json_or_nothing("environment.json")["processes"] == "1"

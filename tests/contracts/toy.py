@@ -19,6 +19,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods import Method, make_method, methods
 from adagauss.methods.traits import dataset_layers
 from adagauss.utils.runtime import Runtime
+from tests.faults.budget import TORTURE
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
 SIZES = (2, 1, 3)
@@ -26,6 +27,15 @@ IMAGES = 30
 
 LEARNING = sorted(name for name, info in methods().items() if info.family != "upper bound")
 """Methods that learn from the current task alone."""
+
+REPRESENTATIVE = {"adagauss", "sdc", "ewc", "efc", "pass", "ssre", "acil", "exact", "analytic-patches", "frozen"}
+"""Between them these use every role: trained and frozen networks, kept outputs, Gaussians, drift, running sums."""
+
+
+def thorough(names: Sequence[str]) -> list[str]:
+    """The methods of a full contract: representative ones, or all of them in `make torture`."""
+    return [name for name in names if TORTURE > 1 or name in REPRESENTATIVE]
+
 
 QUICK = {
     "representation.first.epochs": 2,
@@ -49,9 +59,9 @@ QUICK = {
 """Settings that make any method quick; each method takes those that it has."""
 
 STAND_INS = {
-    "exact-pretrained": [Layer("stand-in", {"backbone.name": "convnet"})],
+    "analytic-pretrained": [Layer("stand-in", {"backbone.name": "convnet"})],
     "ranpac": [Layer("stand-in", {"backbone.name": "convnet"})],
-    "exact-auto": [Layer("stand-in", {"backbone.options.pretrained": "convnet"})],
+    "analytic": [Layer("stand-in", {"backbone.options.pretrained": "convnet"})],
 }
 """A small random network in the place of a pretrained one, where that is what a method is made of."""
 
@@ -110,7 +120,7 @@ class Taught(NamedTuple):
 
 @functools.cache
 def taught_method(method: Method, tasks: int) -> Taught:
-    """The first tasks of the stream, learned once per session: knowledge is never changed, so tests may share it."""
+    """The first tasks of the stream, learned once per worker: states are immutable, so tests may share them."""
     learner = learner_of(method)
     if tasks > 1:
         learner.state = taught_method(method, tasks - 1).state

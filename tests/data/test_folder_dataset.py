@@ -75,7 +75,7 @@ def test_linked_folders_are_followed(tmp_path: Path, write_image: Any) -> None:
 
 
 def test_folder_errors(tmp_path: Path, write_image: Any) -> None:
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="the folder does not exist"):
         load_dataset(f"folder:{tmp_path / 'absent'}")
     with pytest.raises(DataError, match="holds no class folders"):
         load_dataset(f"folder:{tmp_path}")
@@ -197,12 +197,12 @@ def test_a_user_without_a_writable_cache_goes_without(
 def test_reading_tells_the_reporter_how_far_it_is(tmp_path: Path, write_image: Any) -> None:
     shown: list[float] = []
 
-    class Watching(Reporter):
+    class FolderGuardReporter(Reporter):
         @contextmanager
         def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
             shown.append(total)
             yield ignore
 
     write_classes(tmp_path, write_image, ("a", "b"), images=5)
-    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, reporter=Watching()))
+    load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL, reporter=FolderGuardReporter()))
     assert shown == [8, 2]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from adagauss.data.dataset import load_dataset
-from adagauss.experiments.environment import COMMAND, COMMIT, ENVIRONMENT, begin, commit, environment
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.environment import COMMAND, COMMIT, begin, commit, environment
+from adagauss.experiments.run import ENVIRONMENT, RunFolder
 from adagauss.utils.runtime import Runtime
 
 

@@ -9,23 +9,23 @@ import pytest
 
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError, WorkerError
-from adagauss.experiments.executors import open_executor
+from adagauss.experiments.engines import open_executor
 from adagauss.experiments.grid import run_grid
-from adagauss.experiments.run import RunResult
+from adagauss.experiments.run import Run
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (result,) = run_grid("finetune", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1).results["finetune"]
     return result
 
 
 @pytest.mark.parametrize("engine", ["jobs", "ray", "slurm", "dask"])
 def test_an_engine_gives_the_numbers_of_this_process(
-    engine: str, alone: RunResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # else Ray lets its workers starve beside other tests
     if engine in LIBRARIES:
@@ -33,7 +33,7 @@ def test_an_engine_gives_the_numbers_of_this_process(
     options = {} if engine == "jobs" else {engine: "local"}
     with open_executor(tmp_path, jobs=1, **options) as executor:  # type: ignore[arg-type]
         grid = run_grid("finetune", [0], STREAM, tmp_path, epochs=1, executor=executor, most=1)
-    assert grid.results["finetune"][0].details == alone.details
+    assert grid.results["finetune"][0].matrix == alone.matrix
 
 
 def test_two_engines_are_refused(tmp_path: Path) -> None:
@@ -54,12 +54,12 @@ def test_an_engine_that_is_not_installed_names_its_extra(
 
 
 @pytest.mark.parametrize("engine", ["ray", "dask"])
-def test_an_address_nobody_answers_at_is_a_sentence(engine: str, tmp_path: Path) -> None:
+def test_an_unreachable_address_is_refused(engine: str, tmp_path: Path) -> None:
     pytest.importorskip(LIBRARIES[engine])
-    with socket.socket() as taken:  # bound but not listening: nobody else can answer there
+    with socket.socket() as taken:  # bound but not listening: no process answers there
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(WorkerError, match=f"nobody answers at {address}"), _open(engine, address, tmp_path):
+        with pytest.raises(WorkerError, match=f"cannot connect to {address}"), _open(engine, address, tmp_path):
             pass
         with pytest.raises(ConfigError, match="takes an address"), _open(engine, "nowhere", tmp_path):
             pass

@@ -15,7 +15,7 @@ from adagauss.errors import ConfigError
 from adagauss.experiments import logs
 from adagauss.experiments.config import make_config
 from adagauss.experiments.logs import LOG, RunLog, read_log
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
 
@@ -90,10 +90,10 @@ def test_a_run_logs_losses_per_epoch_and_accuracies_per_task(finished: Path) -> 
     ]
     history = RunFolder(finished).evaluation(1)[1].history
     assert float(losses[3]["value"]) == history[1]["cross_entropy"]
-    result = RunFolder(finished).result()
+    result = Run.open(finished)
     accuracy = {(row["task"], row["name"]): float(row["value"]) for row in found if row["what"] == "accuracy"}
-    assert [accuracy["1", "all"], accuracy["2", "all"]] == list(result.details.accuracy)
-    assert accuracy["2", "task 1"] == result.details.accuracy_matrix[1][0]
+    assert [accuracy["1", "all"], accuracy["2", "all"]] == list(result.curve)
+    assert accuracy["2", "task 1"] == result.matrix[1][0]
     assert any(row["what"] == "adapter" for row in found)
 
 

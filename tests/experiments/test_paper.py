@@ -10,7 +10,7 @@ import pytest
 from adagauss.analysis.studies.base import studies
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
-from adagauss.experiments.cells import Cell as RunSpec
+from adagauss.experiments.grid import RunSpec
 from adagauss.experiments.paper import ITEMS, SCALES, TableValue, find_items
 from adagauss.experiments.reproduce import (
     RESCORED,

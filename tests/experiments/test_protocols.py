@@ -21,16 +21,16 @@ from adagauss.experiments import compare, metrics
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
 from adagauss.experiments.metrics import Metric
-from adagauss.experiments.protocols import PROTOCOLS, protocol
+from adagauss.experiments.protocols import PROTOCOLS, Protocol, all_scales, protocol
 from adagauss.experiments.published import Published, published
-from adagauss.experiments.run import RunFolder, RunResult
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, make_method, methods
 
 CIFAR_10_TASKS = [10] * 10
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", [one.name for one in all_scales()])
 def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> None:
     chosen = protocol(name)
     assert dataset_info(chosen.stream.dataset)
@@ -43,10 +43,31 @@ def test_every_protocol_names_a_dataset_and_settings_that_exist(name: str) -> No
 
 
 def test_every_protocol_has_a_cpu_scale_that_is_marked() -> None:
-    full = {name for name in PROTOCOLS if not name.endswith(("-cpu", "-few"))}
-    scratch = {name for name in full if not protocol(name).needs_weights}
-    assert PROTOCOLS.keys() == full | {f"{name}-cpu" for name in full} | {f"{name}-few" for name in scratch}
-    assert all((chosen.scale == "paper") == (name in full) for name, chosen in PROTOCOLS.items())
+    assert len(PROTOCOLS) == 27
+    assert all(chosen.scale == "paper" for chosen in PROTOCOLS.values())
+    assert all(protocol(name, "cpu").scale == "cpu" for name in PROTOCOLS)
+
+
+@pytest.mark.parametrize("chosen", all_scales(), ids=lambda one: one.name)
+def test_a_name_with_the_scale_is_an_alias(chosen: Protocol) -> None:
+    assert protocol(chosen.name) == chosen
+    base, _, scale = chosen.name.rpartition("-")
+    if scale in ("cpu", "few"):
+        assert protocol(base, scale) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "said"),
+    [
+        ("cub-10", "few", "pretrained weights"),
+        ("cifar100-10-cpu", "few", "has the scale cpu"),
+        ("cifar100-10", "cpus", "did you mean 'cpu'"),
+        ("cifar100-1-cpu", None, "cifar100-10"),
+    ],
+)
+def test_scales_that_a_protocol_lacks_are_refused(name: str, scale: str | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        protocol(name, scale)
 
 
 def test_few_classes_are_two_in_every_task_but_a_first_half() -> None:
@@ -95,7 +116,7 @@ def test_the_published_code_distils_less_on_birds() -> None:
     ("name", "settings", "papers"),
     [
         ("cifar100-10", {}, True),
-        ("cifar100-10", {"classifier.tied": 0.5}, False),
+        ("cifar100-10", {"classifier.pooled_shrinkage": 0.5}, False),
         ("cifar100-10", {"backbone.weights": "other.pth"}, False),
         ("cub-10", {}, False),
         ("cub-10", {"backbone.weights": "resnet18.pth"}, True),
@@ -154,7 +175,7 @@ def resolved(method: str, name: str, recipe: str = "own", preset: str | None = N
 
 
 def test_what_a_method_is_made_of_survives_every_protocol() -> None:
-    for name in PROTOCOLS:
+    for name in (one.name for one in all_scales()):
         assert resolved("pass", name).representation.label_augmentation.kind == "rotations"
         assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
 
@@ -191,33 +212,33 @@ def test_what_the_authors_set_on_a_dataset_goes_before_the_datasets_wish() -> No
 
 
 @pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[RunResult]]]:
+def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Run]]]:
     out = tmp_path_factory.mktemp("grid")
     return out, _run_grid(out)
 
 
-def _run_grid(out: Path) -> dict[str, list[RunResult]]:
+def _run_grid(out: Path) -> dict[str, list[Run]]:
     stream = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
     return run_grid("joint,finetune,frozen", [0, 1], stream, out, epochs=3).results
 
 
 def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
-    grid: tuple[Path, dict[str, list[RunResult]]],
+    grid: tuple[Path, dict[str, list[Run]]],
 ) -> None:
     _, results = grid
     last = {name: compare.summarise(runs)["A_last"].mean for name, runs in results.items()}
     assert last["joint"] > max(last["finetune"], last["frozen"])
-    assert all(run.details.accuracy_matrix[1][0] < 0.1 for run in results["finetune"])
+    assert all(run.matrix[1][0] < 0.1 for run in results["finetune"])
 
 
-def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[Run]]]) -> None:
     out, results = grid
     before = {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")}
     assert _run_grid(out) == results
     assert {path: path.stat().st_mtime_ns for path in out.rglob("learner.safetensors")} == before
 
 
-def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[Run]]]) -> None:
     _, results = grid
     rows = compare.comparison_rows(results)
     assert rows[0]["method"] == "joint"
@@ -227,7 +248,7 @@ def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[RunResul
 
 
 def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
-    grid: tuple[Path, dict[str, list[RunResult]]], capsys: pytest.CaptureFixture[str]
+    grid: tuple[Path, dict[str, list[Run]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = at(grid[1]["finetune"][0], scale="cpu")
     results = {"finetune": [small]}
@@ -242,9 +263,11 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
         assert "CPU scale" in figure.axes[0].get_title()
 
 
-def at(result: RunResult, **facts: Any) -> RunResult:
+def at(result: Run, **facts: Any) -> Run:
     """The same numbers under another protocol."""
-    return result.model_copy(update={"protocol": result.protocol.model_copy(update=facts)})
+    changed = result.with_tables({})
+    vars(changed)["protocol"] = result.protocol.model_copy(update=facts)
+    return changed
 
 
 def test_csv_survives_quotes_commas_and_lines() -> None:
@@ -258,7 +281,7 @@ def test_markdown_pipes_and_lines_do_not_break_the_table() -> None:
 
 
 def test_a_new_metric_is_one_entry(
-    grid: tuple[Path, dict[str, list[RunResult]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    grid: tuple[Path, dict[str, list[Run]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tasks = Metric("tasks", "number of tasks", lambda evaluations: float(len(evaluations)), percent=False)
     monkeypatch.setattr(compare, "COMPARED", (*compare.COMPARED, tasks))
@@ -266,7 +289,8 @@ def test_a_new_metric_is_one_entry(
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, tasks))
     out, results = grid
     evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]
-    with_it = results["joint"][0].model_copy(update={"metrics": metrics.summary(evaluations)})
+    with_it = results["joint"][0].with_tables({})
+    vars(with_it)["metrics"] = metrics.summary(evaluations)
     (row,) = compare.comparison_rows({"joint": [with_it]})
     assert row["number of tasks"] == "2.0"
     tables.show({"joint": [with_it]}, with_it)
@@ -277,7 +301,7 @@ def test_latex_signs_in_names_are_escaped() -> None:
     assert r"a\_b\&c\$" in compare.latex([{"name": "a_b&c$"}])
 
 
-def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[RunResult]]]) -> None:
+def test_the_paper_is_quoted_only_beside_unchanged_runs(grid: tuple[Path, dict[str, list[Run]]]) -> None:
     paper = at(grid[1]["finetune"][0], dataset="cifar100", tasks=tuple(CIFAR_10_TASKS), scale="paper")
     for changed, quoted in ((True, compare.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
         (row,) = compare.comparison_rows({"adagauss": [paper]}, as_published=not changed)

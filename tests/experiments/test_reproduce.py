@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import NumericalError
-from adagauss.experiments.cells import Cell as RunSpec
+from adagauss.experiments.grid import RunSpec
 from adagauss.experiments.paper import (
     ITEMS,
     SCALES,
@@ -45,7 +45,7 @@ from adagauss.experiments.reproduce import (
     table_rows,
     write_page,
 )
-from adagauss.experiments.run import RunFolder, RunResult
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.utils.progress import Reporter
 from tests.experiments.tiny_scale import TINY
 
@@ -80,8 +80,8 @@ def test_rescoring_without_changes_gives_the_accuracy_of_the_run(made: Made) -> 
     unchanged = replace(one, row=replace(one.row, rescore={}))
     rescore_missing([unchanged], config, dataset_reader(config.options), Reporter())
     scored, run = read_rescored(rescored_file(config, one.run, {}), config), finished_run(one.run, config)
-    assert isinstance(run, RunResult)
-    assert scored.accuracy == pytest.approx(run.details.accuracy)  # type: ignore[union-attr]
+    assert isinstance(run, Run)
+    assert scored.accuracy == pytest.approx(run.curve)  # type: ignore[union-attr]
 
 
 def test_tables_are_written_in_every_format_with_the_papers_numbers(made: Made) -> None:
@@ -108,7 +108,7 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it was finished")
 
-    monkeypatch.setattr("adagauss.experiments.cells.run", never)
+    monkeypatch.setattr("adagauss.experiments.grid.run", never)
     monkeypatch.setattr("adagauss.experiments.reproduce._rescore", never)
     reproduce(find_items(["ablation"]), config)
     together = overview(find_items(NAMES), config).together
@@ -163,7 +163,7 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
         if len(tried) == 1:
             raise NumericalError("the loss became NaN: lower the rate")
 
-    monkeypatch.setattr("adagauss.experiments.cells.run", run)
+    monkeypatch.setattr("adagauss.experiments.grid.run", run)
     run_missing(runs, config, read, Reporter())
     (found,) = results(planned, config)
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")

@@ -8,6 +8,7 @@ import sys
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.metrics import METRICS
-from adagauss.experiments.run import FileSnapshots, RunFolder, RunResult, stored_config
+from adagauss.experiments.run import FileSnapshots, Run, RunFolder, open_runs, stored_config
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.progress import Reporter
@@ -47,8 +48,10 @@ def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
     return make_config(method, stream, settings={**settings, **changes})
 
 
-def comparable(result: RunResult) -> dict[str, Any]:
-    return result.model_dump(exclude={"cost": {"seconds", "images_per_second"}})
+def comparable(result: Run) -> dict[str, Any]:
+    """The stored metrics without measured times."""
+    stored = result.stored_metrics()
+    return {**stored, "cost": result.cost.model_dump(exclude={"seconds", "images_per_second"})}
 
 
 @pytest.fixture(scope="module")
@@ -59,31 +62,37 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def metrics_of(path: Path) -> dict[str, Any]:
-    return comparable(RunFolder(path).result())
+    return comparable(Run.open(path))
 
 
 def test_metrics_name_protocol_and_configuration(uninterrupted: Path) -> None:
-    result = RunFolder(uninterrupted).result()
+    result = Run.open(uninterrupted)
     assert result.protocol.tasks == (2, 2, 1)
-    assert result.config == quick_config().digest()
-    assert len(result.details.accuracy_matrix) == 3
+    assert result.digest == quick_config().digest()
+    assert len(result.matrix) == 3
     assert result.metrics.keys() == {metric.name for metric in METRICS}
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("{", "damaged"),
-        ("[]", "another version"),
-        ('{"method": "adagauss", "a_last": {"pooled": 0.5}}', "preset: Field required"),
-        (None, "does not exist"),
-    ],
-)
-def test_metrics_that_cannot_be_read_say_how_to_get_them_anew(text: str | None, reason: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", '{"protocol": {"classes": [[1], 2]}}', None])
+def test_a_run_is_read_without_its_metrics_file(text: str | None, uninterrupted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    copytree(uninterrupted, path)
+    (path / "metrics.json").unlink()
     if text is not None:
-        (tmp_path / "metrics.json").write_text(text, encoding="utf-8")
-    with pytest.raises(CheckpointError, match=f"(?s){reason}.*--resume. finishes the run and writes it again"):
-        RunFolder(tmp_path).result()
+        (path / "metrics.json").write_text(text, encoding="utf-8")
+    assert comparable(Run.open(path)) == metrics_of(uninterrupted)
+
+
+def test_stored_metrics_are_those_of_the_run(uninterrupted: Path) -> None:
+    stored = json.loads((uninterrupted / "metrics.json").read_text(encoding="utf-8"))
+    assert stored == json.loads(json.dumps(Run.open(uninterrupted).stored_metrics()))
+
+
+def test_folders_that_hold_no_run_are_skipped_with_the_reason(uninterrupted: Path, tmp_path: Path) -> None:
+    runs, skipped = open_runs([uninterrupted, tmp_path])
+    assert [run.path for run in runs] == [uninterrupted]
+    assert [one.path for one in skipped] == [tmp_path]
+    assert "no config.yaml" in skipped[0].reason
 
 
 class Listening(Reporter):

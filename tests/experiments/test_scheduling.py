@@ -15,12 +15,10 @@ from rich.console import Console
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError, NumericalError, WorkerError
-from adagauss.experiments import cells as cells_module
-from adagauss.experiments.cells import TRACEBACK, Cell, Orders, Outcome
+from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import make_config
-from adagauss.experiments.grid import run_grid
-from adagauss.experiments.run import RunResult
-from adagauss.experiments.scheduling import run_cells
+from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, WorkerContext, run_grid, run_specs
+from adagauss.experiments.run import Run
 from adagauss.utils.progress import LineReporter
 
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
@@ -49,13 +47,13 @@ def digits() -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[RunResult]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
     return run_grid("finetune,frozen", [0], STREAM, tmp_path_factory.mktemp("alone"), epochs=1).results
 
 
-def make_cells(out: Path, *names: str) -> list[Cell]:
+def make_cells(out: Path, *names: str) -> list[RunSpec]:
     config = make_config("frozen", STREAM, epochs=1)
-    return [Cell(name, config, out / name) for name in names]
+    return [RunSpec(name, config, out / name) for name in names]
 
 
 def test_workers_write_into_the_folder_that_was_meant_whatever_theirs_is(
@@ -70,9 +68,9 @@ def test_workers_write_into_the_folder_that_was_meant_whatever_theirs_is(
     for name in ("here", "elsewhere"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    ((cell, outcome),) = run_cells(make_cells(Path("out"), "one"), Path("out"), digits, executor=Elsewhere())
+    ((spec, outcome),) = run_specs(make_cells(Path("out"), "one"), Path("out"), digits, executor=Elsewhere())
     assert outcome.result is not None
-    assert cell.folder == Path("out/one")
+    assert spec.folder == Path("out/one")
     assert (tmp_path / "here/out/one/metrics.json").exists()
 
 
@@ -81,7 +79,7 @@ def test_a_seed_that_is_given_twice_is_run_and_counted_once(tmp_path: Path) -> N
     assert len(grid.results["frozen"]) == 1
 
 
-def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, list[RunResult]], tmp_path: Path) -> None:
+def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, list[Run]], tmp_path: Path) -> None:
     out = io.StringIO()
     with ThreadPoolExecutor(2) as executor:
         grid = run_grid(
@@ -95,33 +93,33 @@ def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, lis
         )
     assert list(grid.results) == ["finetune", "frozen"]
     for name, (result,) in grid.results.items():
-        assert result.details == alone[name][0].details
-    assert f"frozen, seed 0: done {100 * alone['frozen'][0].details.accuracy[-1]:.1f} %" in out.getvalue()
+        assert result.matrix == alone[name][0].matrix
+    assert f"frozen, seed 0: done {100 * alone['frozen'][0].curve[-1]:.1f} %" in out.getvalue()
     assert not list(tmp_path.glob(".session*")), "the session is removed"
 
 
-def test_a_cell_whose_worker_dies_is_begun_again(digits: Dataset, tmp_path: Path) -> None:
+def test_a_cell_whose_worker_dies_is_resumed(digits: Dataset, tmp_path: Path) -> None:
     out = io.StringIO()
     reporter = LineReporter(Console(file=out, width=200))
     executor = Here(deaths=1)
-    ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, digits, executor=executor, reporter=reporter)
+    ((_, outcome),) = run_specs(make_cells(tmp_path, "a"), tmp_path, digits, executor=executor, reporter=reporter)
     assert outcome.result is not None
     assert executor.calls == 2
-    assert "a: its worker ended (RuntimeError: the node is gone); it is begun again" in out.getvalue()
+    assert "a: its worker ended (RuntimeError: the node is gone); it is resumed" in out.getvalue()
 
 
 def test_a_cell_that_kills_its_workers_is_reported_and_the_others_go_on(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deadly(cell: Cell, number: int, orders: Orders) -> Outcome:
-        if cell.name == "deadly":
+    def deadly(spec: RunSpec, number: int, context: WorkerContext) -> Outcome:
+        if spec.name == "deadly":
             raise RuntimeError("the memory of the node is full")  # as engines put it
         return Outcome(failure=WorkerError("harmless"))
 
-    monkeypatch.setattr("adagauss.experiments.scheduling.work", deadly)
+    monkeypatch.setattr("adagauss.experiments.grid.work", deadly)
     with ThreadPoolExecutor(1) as executor:
-        outcomes = run_cells(make_cells(tmp_path, "deadly", "b"), tmp_path, digits, executor=executor)
-    found = {cell.name: str(outcome.failure) for cell, outcome in outcomes}
+        outcomes = run_specs(make_cells(tmp_path, "deadly", "b"), tmp_path, digits, executor=executor)
+    found = {spec.name: str(outcome.failure) for spec, outcome in outcomes}
     assert found["b"] == "harmless"
     assert "its worker ended (RuntimeError: the memory of the node is full), 2 times" in found["deadly"]
 
@@ -142,15 +140,15 @@ def test_a_cell_that_kills_its_workers_is_reported_and_the_others_go_on(
 def test_errors_are_values(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    def fail(*_: Any, **__: Any) -> RunResult:
+    def fail(*_: Any, **__: Any) -> Run:
         raise error
 
-    monkeypatch.setattr(cells_module, "run", fail)
-    (cell,) = make_cells(tmp_path, "a")
-    cell.folder.mkdir()
-    ((_, outcome),) = run_cells([cell], tmp_path, digits, executor=Here())
+    monkeypatch.setattr(grid_module, "run", fail)
+    (spec,) = make_cells(tmp_path, "a")
+    spec.folder.mkdir()
+    ((_, outcome),) = run_specs([spec], tmp_path, digits, executor=Here())
     assert said in str(outcome.failure)
-    assert (cell.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
+    assert (spec.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -159,16 +157,16 @@ def test_a_machine_with_other_data_says_so_and_runs_nothing(
 ) -> None:
     class Other(Here):
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-            monkeypatch.setattr(cells_module, "load_dataset", lambda *_: replace(digits, test=digits.train))
-            cells_module._read.cache_clear()
+            monkeypatch.setattr(grid_module, "load_dataset", lambda *_: replace(digits, test=digits.train))
+            grid_module._read.cache_clear()
             return super().submit(fn, *args, **kwargs)
 
-    (cell,) = make_cells(tmp_path, "a")
+    (spec,) = make_cells(tmp_path, "a")
     given: dict[str, Any] = {"reader": lambda _: digits} if several else {"dataset": digits}
-    ((_, outcome),) = run_cells([cell], tmp_path, executor=Other(), **given)
-    cells_module._read.cache_clear()
+    ((_, outcome),) = run_specs([spec], tmp_path, executor=Other(), **given)
+    grid_module._read.cache_clear()
     assert "reads other data (number and size of the test images" in str(outcome.failure)
-    assert not cell.folder.exists()
+    assert not spec.folder.exists()
 
 
 def test_data_that_only_the_workers_have_are_not_compared(digits: Dataset, tmp_path: Path) -> None:
@@ -177,7 +175,7 @@ def test_data_that_only_the_workers_have_are_not_compared(digits: Dataset, tmp_p
 
     said = io.StringIO()
     reporter = LineReporter(Console(file=said))
-    ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, reader=missing, executor=Here(), reporter=reporter)
+    ((_, outcome),) = run_specs(make_cells(tmp_path, "a"), tmp_path, reader=missing, executor=Here(), reporter=reporter)
     assert outcome.result is not None
     assert "digits cannot be read here, so what workers read is not compared" in " ".join(said.getvalue().split())
 
@@ -192,51 +190,51 @@ def test_cells_of_several_datasets_read_their_own(
         read.append(name)
         return load_dataset("digits")
 
-    monkeypatch.setattr(cells_module, "load_dataset", note)
-    monkeypatch.setattr(cells_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
-    cells_module._read.cache_clear()
+    monkeypatch.setattr(grid_module, "load_dataset", note)
+    monkeypatch.setattr(grid_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
+    grid_module._read.cache_clear()
     config = make_config("frozen", STREAM)
-    cells = [
-        Cell(f"{number}", config.model_copy(update={"stream": StreamConfig(dataset=name)}), tmp_path / f"{number}")
+    specs = [
+        RunSpec(f"{number}", config.model_copy(update={"stream": StreamConfig(dataset=name)}), tmp_path / f"{number}")
         for number, name in enumerate(["digits", "digits", "cifar100"])
     ]
-    run_cells(cells, tmp_path, executor=executor)
-    cells_module._read.cache_clear()
+    run_specs(specs, tmp_path, executor=executor)
+    grid_module._read.cache_clear()
     assert read == ["digits", "cifar100"]
 
 
 def test_a_worker_that_gave_up_waiting_is_sent_again(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([Outcome(failure=WorkerError("x"), abandoned=True)] * 3 + [Outcome(failure=WorkerError("end"))])
-    monkeypatch.setattr("adagauss.experiments.scheduling.work", lambda *_: next(answers))
-    ((_, outcome),) = run_cells(make_cells(tmp_path, "a"), tmp_path, digits, executor=Here())
+    answers = iter([Outcome(failure=WorkerError("x"), cancelled=True)] * 3 + [Outcome(failure=WorkerError("end"))])
+    monkeypatch.setattr("adagauss.experiments.grid.work", lambda *_: next(answers))
+    ((_, outcome),) = run_specs(make_cells(tmp_path, "a"), tmp_path, digits, executor=Here())
     assert str(outcome.failure) == "end"
 
 
 def test_no_more_are_handed_over_than_asked_for(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adagauss.experiments.scheduling.work", lambda *_: Outcome(failure=WorkerError("x")))
+    monkeypatch.setattr("adagauss.experiments.grid.work", lambda *_: Outcome(failure=WorkerError("x")))
     taken: list[str] = []
 
     def source() -> Any:
-        for cell in make_cells(tmp_path, "a", "b", "c"):
-            taken.append(cell.name)
-            yield cell
+        for spec in make_cells(tmp_path, "a", "b", "c"):
+            taken.append(spec.name)
+            yield spec
 
     seen: list[int] = []
-    run_cells(source(), tmp_path, digits, executor=Here(), most=1, then=lambda *_: seen.append(len(taken)), total=3)
+    run_specs(source(), tmp_path, digits, executor=Here(), most=1, then=lambda *_: seen.append(len(taken)), total=3)
     assert seen == [1, 2, 3]
 
 
 def test_an_outcome_may_be_followed_by_another_cell(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
+    monkeypatch.setattr(grid_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
     first, second = make_cells(tmp_path, "a", "b")
     for executor in (None, Here()):
-        outcomes = run_cells(
-            [first], tmp_path, digits, executor=executor, then=lambda cell, _: second if cell is first else None
+        outcomes = run_specs(
+            [first], tmp_path, digits, executor=executor, then=lambda spec, _: second if spec is first else None
         )
-        assert [cell.name for cell, _ in outcomes] == ["a", "b"]
+        assert [spec.name for spec, _ in outcomes] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""A worker reports to its session, and ends when nobody waits for it any more."""
+"""A worker reports to its session, and stops when the heartbeat ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from adagauss.errors import CheckpointError, WorkerError
-from adagauss.experiments.session import BEAT, PATIENCE, AbandonedError, SessionReporter, session, status
+from adagauss.experiments.engines import (
+    HEARTBEAT,
+    HEARTBEAT_TIMEOUT,
+    CancelledError,
+    HeartbeatReporter,
+    session,
+    status,
+)
 
 
 class Clock:
@@ -23,14 +30,14 @@ class Clock:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / BEAT).write_text("0", encoding="ascii")
+    (tmp_path / "out" / HEARTBEAT).write_text("0", encoding="ascii")
     return tmp_path / "out"
 
 
 def test_a_session_says_what_its_workers_do(folder: Path) -> None:
     clock = Clock()
     assert status(folder, 3) == {}, "it has not begun"
-    reporter = SessionReporter(folder, 3, clock=clock)
+    reporter = HeartbeatReporter(folder, 3, clock=clock)
     with reporter.progress("adagauss", 5) as tasks, reporter.progress("task 2: training", 8) as epochs:
         tasks("accuracy 90 %")
         clock.now += 2
@@ -41,25 +48,25 @@ def test_a_session_says_what_its_workers_do(folder: Path) -> None:
 
 def test_work_goes_on_while_the_heart_beats_and_ends_when_it_stops(folder: Path) -> None:
     clock = Clock()
-    reporter = SessionReporter(folder, 0, clock=clock)
+    reporter = HeartbeatReporter(folder, 0, clock=clock)
     with reporter.progress("task 1", 8) as advance:
         for beat in range(3):
-            (folder / BEAT).write_text(str(beat + 1), encoding="ascii")
-            clock.now += 0.9 * PATIENCE
+            (folder / HEARTBEAT).write_text(str(beat + 1), encoding="ascii")
+            clock.now += 0.9 * HEARTBEAT_TIMEOUT
             advance()
-        clock.now += 0.9 * PATIENCE
+        clock.now += 0.9 * HEARTBEAT_TIMEOUT
         advance()
-        clock.now += 0.2 * PATIENCE
-        with pytest.raises(AbandonedError):
+        clock.now += 0.2 * HEARTBEAT_TIMEOUT
+        with pytest.raises(CancelledError):
             advance()
 
 
 def test_work_ends_at_once_when_its_session_is_closed(tmp_path: Path) -> None:
     clock = Clock()
     with session(tmp_path) as folder:
-        reporter = SessionReporter(folder, 0, clock=clock)
+        reporter = HeartbeatReporter(folder, 0, clock=clock)
     clock.now += 2
-    with pytest.raises(AbandonedError), reporter.progress("task 1", 8) as advance:
+    with pytest.raises(CancelledError), reporter.progress("task 1", 8) as advance:
         advance()
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +74,7 @@ def test_work_ends_at_once_when_its_session_is_closed(tmp_path: Path) -> None:
 def test_a_machine_that_does_not_share_the_folder_is_told(folder: Path) -> None:
     shutil.rmtree(folder)
     with pytest.raises(WorkerError, match="does not see"):
-        SessionReporter(folder, 0)
+        HeartbeatReporter(folder, 0)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import Images, LabelledImages
 from adagauss.data.stream import StreamConfig, TaskStream
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, NumericalError, WorkerError
-from adagauss.experiments import cells as cells_module
+from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.runner import ValidationSplit
 from adagauss.experiments.tune import (
@@ -32,7 +32,7 @@ from adagauss.experiments.tune import (
 )
 
 STREAM = StreamConfig(dataset="digits", tasks=5, class_order=(3, 1, 4, 0, 5, 9, 2, 6, 8, 7))
-TIED = Range.parse("classifier.tied=0..1.0")
+TIED = Range.parse("classifier.pooled_shrinkage=0..1.0")
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +93,16 @@ def test_learned_and_judging_images_are_different_ones_of_every_class(digits: Da
 
 @pytest.mark.parametrize(
     ("change", "error", "said"),
-    [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "within 0..1")],
+    [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "between 0 and 1")],
 )
-def test_a_rehearsal_that_cannot_be_is_refused(
+def test_an_impossible_split_is_refused(
     digits: Dataset, change: dict[str, Any], error: type[AdagaussError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
 
 
-def test_a_class_of_one_image_cannot_judge_itself(digits: Dataset) -> None:
+def test_a_class_of_one_image_cannot_be_split(digits: Dataset) -> None:
     one = digits.train.of_classes([3, 1])
     first = torch.cat([torch.nonzero(one.targets == target).flatten()[:count] for target, count in ((0, 1), (1, 9))])
     from adagauss.data.images import Subset
@@ -156,16 +156,15 @@ class FakeRun:
         self.calls.append((folder.name, until))
         if len(self.calls) > self.dies:
             raise KeyboardInterrupt
-        tied = config.method.classifier.spec()["tied"]
-        if tied > self.fails:
+        pooled_shrinkage = config.method.classifier.spec()["pooled_shrinkage"]
+        if pooled_shrinkage > self.fails:
             raise NumericalError("lower the learning rate")
-        return _Result([1.0, 1 - abs(tied - 0.3)][:until])
+        return _Result([1.0, 1 - abs(pooled_shrinkage - 0.3)][:until])
 
 
 class _Result:
     def __init__(self, accuracy: Sequence[float]) -> None:
-        self.details = self
-        self.accuracy = accuracy
+        self.curve = accuracy
 
 
 @pytest.fixture
@@ -175,7 +174,7 @@ def search() -> Search:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, fake: FakeRun) -> FakeRun:
-    monkeypatch.setattr(cells_module, "run", fake)
+    monkeypatch.setattr(grid_module, "run", fake)
     return fake
 
 
@@ -185,11 +184,11 @@ def test_the_best_settings_are_found_and_failures_are_trials(
     use(monkeypatch, FakeRun(fails=0.8))
     with ThreadPoolExecutor(2) as executor:
         tuned = tune(search, digits, tmp_path, trials=16, executor=executor, most=2)
-    assert abs(tuned.best.settings["classifier.tied"] - 0.3) < 0.1
+    assert abs(tuned.best.settings["classifier.pooled_shrinkage"] - 0.3) < 0.1
     assert len(tuned.trials) == 16
     failed = [one for one in tuned.trials if one.state == FAILED]
     assert failed
-    assert all(one.settings["classifier.tied"] > 0.8 and one.reason for one in failed)
+    assert all(one.settings["classifier.pooled_shrinkage"] > 0.8 and one.reason for one in failed)
 
 
 def test_a_search_that_was_stopped_continues_its_trial_and_draws_what_it_would_have_drawn(
@@ -228,7 +227,7 @@ def test_a_lost_machine_says_nothing_about_settings(
     def lost(*_: Any, **__: Any) -> Any:
         raise WorkerError("gone")
 
-    monkeypatch.setattr(cells_module, "run", lost)
+    monkeypatch.setattr(grid_module, "run", lost)
     with pytest.raises(WorkerError):
         tune(search, digits, tmp_path, trials=1)
     use(monkeypatch, FakeRun())
@@ -256,7 +255,7 @@ def test_faults_of_machines_leave_trials_open_and_end_the_search_early(
     assert {one.state for one in tune(search, digits, tmp_path, trials=12).trials} <= {COMPLETE, PRUNED}
 
 
-def test_a_trial_is_judged_by_its_accuracy_after_as_many_tasks_not_by_its_best(
+def test_a_trial_is_pruned_by_its_accuracy_after_as_many_tasks_not_by_its_best(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
@@ -280,7 +279,7 @@ def test_another_question_in_the_same_folder_is_refused(
 ) -> None:
     use(monkeypatch, FakeRun())
     tune(search, digits, tmp_path, trials=1)
-    other = replace(search, ranges=(Range.parse("classifier.tied=0..0.5"),))
+    other = replace(search, ranges=(Range.parse("classifier.pooled_shrinkage=0..0.5"),))
     with pytest.raises(CheckpointError, match="choose another --out"):
         tune(other, digits, tmp_path, trials=1)
 
@@ -289,9 +288,9 @@ def test_another_question_in_the_same_folder_is_refused(
     ("ranges", "settings", "said"),
     [
         ((), {}, "at least one setting"),
-        (("classifier.tiet=0..1.0",), {}, "classifier.tied"),
-        (("classifier.tied=0..2.0",), {}, "classifier.tied"),
-        (("classifier.tied=0..1.0",), {"classifier.tied": 0.5}, "given twice"),
+        (("classifier.pooled_shrinkag=0..1.0",), {}, "classifier.pooled_shrinkage"),
+        (("classifier.pooled_shrinkage=0..2.0",), {}, "classifier.pooled_shrinkage"),
+        (("classifier.pooled_shrinkage=0..1.0",), {"classifier.pooled_shrinkage": 0.5}, "given twice"),
     ],
 )
 def test_ranges_that_do_not_fit_the_method_are_refused_first(

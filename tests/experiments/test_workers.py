@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from adagauss.distributed.launch import _end_with
 from adagauss.errors import ConfigError
-from adagauss.experiments.workers import WorkerProcesses
+from adagauss.experiments.engines import WorkerProcesses
 
 DEADLINE = 240.0
 """Seconds after which a test gives up; it is no measurement."""
@@ -72,7 +72,7 @@ def test_one_that_is_killed_does_not_break_the_others(two: WorkerProcesses, tmp_
 def child_of_a_killed(code: str, folder: Path) -> int:
     """The process that `code` started and that wrote its number to `folder`, after `code`'s own process is killed."""
     (folder / "parent.py").write_text(code, encoding="utf-8")
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     parent = subprocess.Popen([sys.executable, folder / "parent.py"], env={**os.environ, "PYTHONPATH": paths})
     try:
         assert until((folder / "pid").exists)
@@ -85,8 +85,8 @@ def child_of_a_killed(code: str, folder: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_nothing_is_left_running_or_locked_if_the_waiting_process_is_killed(tmp_path: Path) -> None:
     code = (
-        "from adagauss.experiments.workers import WorkerProcesses\n"
-        "from tests.test_workers import hold\n"
+        "from adagauss.experiments.engines import WorkerProcesses\n"
+        "from tests.experiments.test_workers import hold\n"
         f"if __name__ == '__main__': WorkerProcesses(1).submit(hold, {str(tmp_path)!r}).result()\n"
     )
     pid = child_of_a_killed(code, tmp_path)
@@ -104,7 +104,7 @@ def attended(folder: str, parent: int) -> None:
 def test_a_process_that_learns_with_others_ends_after_the_one_that_started_it(tmp_path: Path) -> None:
     code = (
         "import multiprocessing, os, signal\n"
-        "from tests.test_workers import attended\n"
+        "from tests.experiments.test_workers import attended\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background\n"
         "    context = multiprocessing.get_context('spawn')\n"

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.run import RunFolder, RunResult, stored_config
+from adagauss.experiments.run import Run, RunFolder, stored_config
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import same, state, taught
@@ -128,7 +129,7 @@ def read_all(path: Path) -> None:
     folder = RunFolder(path)
     read_or_refused(lambda: stored_config(folder), RunConfig)
     read_or_refused(lambda: folder.origins, dict)
-    read_or_refused(folder.result, RunResult)
+    read_or_refused(lambda: Run.open(path).stored_metrics(), dict)
     read_or_refused(lambda: folder.evaluation(0), tuple)
     read_or_refused(lambda: folder.evaluation(1), tuple)
     read_or_refused(lambda: folder.real(1), tuple)
@@ -162,7 +163,8 @@ def test_a_run_folder_with_an_invented_value_is_read_or_a_sentence(
     text = yaml.safe_dump(invented) if name == "config.yaml" else json.dumps(invented)
     (path / name).write_text(text, encoding="utf-8")
     read_or_refused(lambda: stored_config(RunFolder(path)), RunConfig)
-    read_or_refused(RunFolder(path).result, RunResult)
+    copytree(finished / "tasks", path / "tasks", dirs_exist_ok=True)
+    read_or_refused(lambda: Run.open(path).stored_metrics(), dict)
 
 
 def idx(values: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:

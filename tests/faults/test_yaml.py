@@ -39,7 +39,7 @@ HARMFUL = {
     "many values": ("[" + "1," * 20_000 + "1]", "stands for more than"),
     "a call": ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
     "an undefined alias": ("*a", "undefined alias"),
-    "a key twice": ("classifier.tied: 0.5\nclassifier.tied: 0.1", "given twice in line 2"),
+    "a key twice": ("classifier.pooled_shrinkage: 0.5\nclassifier.pooled_shrinkage: 0.1", "given twice in line 2"),
     "a list for a key": ("? [a, b]\n: 1", "where the name of a setting should"),
 }
 

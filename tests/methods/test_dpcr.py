@@ -8,12 +8,11 @@ import torch
 from sklearn.linear_model import Ridge as JointRidge
 from torch import Tensor
 
-from adagauss.classifiers.ridge import Ridge, ridge_from_statistics
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
-from adagauss.methods.dpcr import DualProjection, row_space_projectors, task_map
+from adagauss.methods.dpcr import DualProjection, Ridge, ridge_from_statistics, row_space_projectors, task_map
 from adagauss.methods.traits import dataset_layers
 from adagauss.parts.classifiers import LinearScorer
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from adagauss.analytic.batches import MOST_LOST, PART, TOTAL, Done, gather, write_part
+from adagauss.analytic.batches import MAX_LOST, PART, TOTAL, ShardResult, teach_shards, write_part
 from adagauss.core.learn import Learner
 from adagauss.data.shards import Shard, find_shards
 from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.experiments.executors import open_executor
 from adagauss.methods import make_method
 from adagauss.utils.progress import Reporter
 from tests.shards.conftest import NUMBER, Digits, mixed, packed, samples, scores
@@ -24,7 +22,7 @@ def test_shards_of_all_kinds_give_what_one_task_of_all_images_gives(
     tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner
 ) -> None:
     learner = prepared.empty_like()
-    found = gather(learner, mixed(tmp_path / "shards", digits), tmp_path / "stock")
+    found = teach_shards(learner, mixed(tmp_path / "shards", digits), tmp_path / "stock")
     assert found.images == NUMBER
     assert learner.classes == at_once.classes
     for name, one, other in _buffers(learner, at_once):
@@ -50,16 +48,16 @@ def test_a_command_that_was_killed_goes_on_and_counts_no_shard_twice(
     paths, stock = mixed(tmp_path / "shards", digits), tmp_path / "stock"
     read: list[str] = []
 
-    def stop(shard: Shard, done: Done) -> None:
+    def stop(shard: Shard, done: ShardResult) -> None:
         read.append(shard.name)
         if len(read) == 2:
             raise _StopError
 
     with pytest.raises(_StopError):
-        gather(prepared.empty_like(), paths, stock, then=stop)
+        teach_shards(prepared.empty_like(), paths, stock, on_shard=stop)
     learner = prepared.empty_like()
     later: list[str] = []
-    found = gather(learner, paths, stock, then=lambda shard, done: later.append(shard.name))
+    found = teach_shards(learner, paths, stock, on_shard=lambda shard, done: later.append(shard.name))
     assert found.known == 2
     assert not set(read) & set(later)
     assert learner.state.scorer.class_sums is not None
@@ -71,11 +69,11 @@ def test_sums_on_disk_that_the_model_holds_already_are_dropped(
 ) -> None:
     path, stock = packed(tmp_path / "a.tar", samples(digits, range(40))), tmp_path / "stock"
     learner = prepared.empty_like()
-    gather(learner, [path], stock)
+    teach_shards(learner, [path], stock)
     learner.save(tmp_path / "model.safetensors")
     assert (stock / TOTAL).exists()  # the command was killed before it cleaned up
     again = Learner.load(tmp_path / "model.safetensors")
-    found = gather(again, [path], stock)
+    found = teach_shards(again, [path], stock)
     assert (found.shards, found.known) == (0, 1)
     assert again.state.scorer.class_sums is not None
     assert torch.equal(again.state.scorer.class_sums, learner.state.scorer.class_sums)  # type: ignore[arg-type]
@@ -85,20 +83,20 @@ def test_the_same_images_packed_again_elsewhere_count_once(tmp_path: Path, digit
     one = packed(tmp_path / "a.tar", samples(digits, range(30)))
     other = packed(tmp_path / "b.tgz", samples(digits, range(30), "json"))
     learner = prepared.empty_like()
-    found = gather(learner, [one, other], tmp_path / "stock")
+    found = teach_shards(learner, [one, other], tmp_path / "stock")
     assert (found.shards, found.known, found.images) == (1, 1, 30)
     found.clear()
-    found = gather(learner, [other], tmp_path / "stock")  # the same from the note in the model
+    found = teach_shards(learner, [other], tmp_path / "stock")  # the same from the note in the model
     assert (found.shards, found.known) == (0, 1)
     assert not list((tmp_path / "stock").glob(f"{PART}*"))
 
 
 def test_a_shard_that_has_changed_is_refused(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     path, learner = packed(tmp_path / "a.tar", samples(digits, range(30))), prepared.empty_like()
-    gather(learner, [path], tmp_path / "stock").clear()
+    teach_shards(learner, [path], tmp_path / "stock").clear()
     packed(path, samples(digits, range(40)))
-    with pytest.raises(DataError, match=r"a\.tar has changed since its images were learned"):
-        gather(learner, [path], tmp_path / "stock")
+    with pytest.raises(DataError, match=r"a\.tar has changed since it was learned"):
+        teach_shards(learner, [path], tmp_path / "stock")
 
 
 def test_a_damaged_shard_is_named_or_left_out_and_taken_in_when_it_is_repaired(
@@ -109,15 +107,15 @@ def test_a_damaged_shard_is_named_or_left_out_and_taken_in_when_it_is_repaired(
     whole = torn.read_bytes()
     torn.write_bytes(whole[: len(whole) // 2 // 512 * 512])
     with pytest.raises(DataError, match=r"torn\.tar is damaged \(it ends too early"):
-        gather(prepared.empty_like(), [good, torn], tmp_path / "stock")
+        teach_shards(prepared.empty_like(), [good, torn], tmp_path / "stock")
     learner = prepared.empty_like()
-    found = gather(learner, [good, torn], tmp_path / "stock", skip_bad=True)
+    found = teach_shards(learner, [good, torn], tmp_path / "stock", skip_bad=True)
     assert found.known == 1  # the good one was finished before the error
     assert len(found.damaged) == 1
     assert int(learner.state.evidence.learned.sum()) == 30
     found.clear()
     torn.write_bytes(whole)
-    assert gather(learner, [good, torn], tmp_path / "stock").images == 30
+    assert teach_shards(learner, [good, torn], tmp_path / "stock").images == 30
     assert int(learner.state.evidence.learned.sum()) == 60
 
 
@@ -128,14 +126,14 @@ def test_labels_of_two_kinds_are_refused_before_they_are_mixed(
     np.savez(tmp_path / "text.npz", images=pixels[:20], labels=np.array(labels[:20]))
     np.savez(tmp_path / "whole.npz", images=pixels[:20] // 2, labels=np.arange(20) % 3)
     with pytest.raises(DataError, match=r"whole\.npz.*text and some are numbers"):
-        gather(prepared.empty_like(), [tmp_path / "text.npz", tmp_path / "whole.npz"], tmp_path / "stock")
+        teach_shards(prepared.empty_like(), [tmp_path / "text.npz", tmp_path / "whole.npz"], tmp_path / "stock")
 
 
 def test_a_method_that_keeps_more_than_sums_is_refused(tmp_path: Path, digits: Digits) -> None:
     learner = Learner(make_method("adagauss", settings={"backbone.name": "convnet"}), (1, 8, 8), (0.3,), (0.4,))
     path = packed(tmp_path / "a.tar", samples(digits, range(2)))
     with pytest.raises(UnsupportedError, match="family exact"):
-        gather(learner, [path], tmp_path / "stock")
+        teach_shards(learner, [path], tmp_path / "stock")
 
 
 def test_a_folder_of_shard_files_is_all_of_them(tmp_path: Path, digits: Digits) -> None:
@@ -144,27 +142,47 @@ def test_a_folder_of_shard_files_is_all_of_them(tmp_path: Path, digits: Digits) 
     assert [shard.path.name for shard in find_shards([tmp_path, tmp_path / "a.tar"])] == ["a.tar", "b.tar"]
 
 
-class _Dying(Executor):
-    """Its workers die before they have done anything, so many times."""
+class _Workers:
+    """In place of joblib's processes: ``deaths`` calls end with a dead worker, later ones run all tasks in order."""
 
-    def __init__(self, deaths: int) -> None:
-        self.deaths = deaths
+    deaths = 0
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.deaths -= 1
+    @staticmethod
+    def before_work() -> None:
+        """Called between handing out the tasks and working on them."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        waiting = list(tasks)
+        type(self).deaths -= 1
         if self.deaths >= 0:
-            future.set_exception(BrokenProcessPool("gone"))
-        else:
-            future.set_result(fn(*args, **kwargs))
-        return future
+            raise BrokenProcessPool("gone")
+        self.before_work()
+        return iter([function(*args, **kwargs) for function, args, kwargs in waiting])
 
 
-def test_a_shard_whose_worker_dies_is_begun_again_once(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> type[_Workers]:
+    """Workers of this test alone."""
+
+    class Workers(_Workers):
+        pass
+
+    monkeypatch.setattr("adagauss.analytic.batches.Parallel", Workers)
+    return Workers
+
+
+def test_shards_are_started_once_more_when_a_worker_dies(
+    tmp_path: Path, digits: Digits, prepared: Learner, workers: type[_Workers]
+) -> None:
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    with pytest.raises(WorkerError, match=r"a\.tar: its worker ended 2 times"):
-        gather(prepared.empty_like(), [path], tmp_path / "stock", executor=_Dying(2))
-    assert gather(prepared.empty_like(), [path], tmp_path / "stock", executor=_Dying(1)).images == 30
+    workers.deaths = 2
+    with pytest.raises(WorkerError, match=r"a worker process died 2 times"):
+        teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2)
+    workers.deaths = 1
+    assert teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2).images == 30
 
 
 def test_shards_that_are_not_to_blame_do_not_stop_the_others(
@@ -178,19 +196,27 @@ def test_shards_that_are_not_to_blame_do_not_stop_the_others(
         return write_part(folder, *rest)
 
     monkeypatch.setattr("adagauss.analytic.batches.write_part", full)
-    with pytest.raises(WorkerError, match=r"No space left.*the other shards are kept"):
-        gather(prepared.empty_like(), paths, tmp_path / "stock", skip_bad=True)
+    with pytest.raises(WorkerError, match=r"No space left.*Finished shards are stored"):
+        teach_shards(prepared.empty_like(), paths, tmp_path / "stock", skip_bad=True)
     monkeypatch.undo()
-    found = gather(prepared.empty_like(), paths, tmp_path / "stock", executor=_Dying(0))
+    found = teach_shards(prepared.empty_like(), paths, tmp_path / "stock")
     assert (found.shards, found.known) == (1, 2)
 
 
-def test_many_lost_shards_end_the_command_early(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
-    paths = [packed(tmp_path / f"{row}.tar", samples(digits, range(row, row + 1))) for row in range(MOST_LOST + 2)]
-    executor = _Dying(1000)
-    with pytest.raises(WorkerError, match=rf"{MOST_LOST} shards failed like this"):
-        gather(prepared.empty_like(), paths, tmp_path / "stock", executor=executor, most=1)
-    assert executor.deaths == 1000 - 2 * MOST_LOST
+def test_many_lost_shards_end_the_command_early(
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [packed(tmp_path / f"{row}.tar", samples(digits, range(row, row + 1))) for row in range(MAX_LOST + 2)]
+    calls: list[Path] = []
+
+    def full(folder: Path, *_: Any) -> Path:
+        calls.append(folder)
+        raise CheckpointError("part could not be written (No space left on device)")
+
+    monkeypatch.setattr("adagauss.analytic.batches.write_part", full)
+    with pytest.raises(WorkerError, match=rf"{MAX_LOST} shards failed like this"):
+        teach_shards(prepared.empty_like(), paths, tmp_path / "stock")
+    assert len(calls) == MAX_LOST
 
 
 def test_memory_that_is_full_is_a_sentence(
@@ -201,80 +227,52 @@ def test_memory_that_is_full_is_a_sentence(
 
     monkeypatch.setattr("adagauss.analytic.batches.sum_shard", greedy)
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    with pytest.raises(WorkerError, match=r"a\.tar: the memory is full"):
-        gather(prepared.empty_like(), [path], tmp_path / "stock")
+    with pytest.raises(WorkerError, match=r"a\.tar: out of memory"):
+        teach_shards(prepared.empty_like(), [path], tmp_path / "stock")
 
 
-def test_a_machine_that_finds_other_files_says_so(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
-    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-
-    class Elsewhere(_Dying):
-        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            packed(path, samples(digits, range(40)))
-            return super().submit(fn, *args, **kwargs)
-
-    with pytest.raises(WorkerError, match=r"a\.tar: .* finds other files there"):
-        gather(prepared.empty_like(), [path], tmp_path / "stock", executor=Elsewhere(0))
-
-
-def test_a_machine_that_lacks_the_files_does_not_make_them_damaged(
-    tmp_path: Path, digits: Digits, prepared: Learner
+def test_a_worker_that_sees_different_files_is_an_error(
+    tmp_path: Path, digits: Digits, prepared: Learner, workers: type[_Workers]
 ) -> None:
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-
-    class Without(_Dying):
-        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            path.rename(tmp_path / "hidden")
-            try:
-                return super().submit(fn, *args, **kwargs)
-            finally:
-                (tmp_path / "hidden").rename(path)
-
-    with pytest.raises(WorkerError, match="cannot read it"):
-        gather(prepared.empty_like(), [path], tmp_path / "stock", executor=Without(0), skip_bad=True)
+    workers.before_work = lambda *_: packed(path, samples(digits, range(40)))  # type: ignore[assignment]
+    with pytest.raises(WorkerError, match=r"a\.tar: .* sees different files"):
+        teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2)
 
 
-def test_shards_whose_workers_gave_up_are_handed_out_again(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
-    class Stopped(_Dying):
-        calls = 0
-
-        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            self.calls += 1
-            if self.calls > 3:
-                return super().submit(fn, *args, **kwargs)
-            future: Future[Any] = Future()
-            future.set_result(Done(failure="nobody waits", abandoned=True))
-            return future
-
+def test_a_worker_without_the_files_does_not_make_them_damaged(
+    tmp_path: Path, digits: Digits, prepared: Learner, workers: type[_Workers]
+) -> None:
     path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    assert gather(prepared.empty_like(), [path], tmp_path / "stock", executor=Stopped(0)).images == 30
+    workers.before_work = lambda *_: path.rename(tmp_path / "hidden")  # type: ignore[assignment]
+    with pytest.raises(WorkerError, match="cannot read it"):
+        teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2, skip_bad=True)
 
 
 def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
-    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch, workers: type[_Workers]
 ) -> None:
     monkeypatch.setattr("adagauss.analytic.batches.FOLD", 1)
     one = packed(tmp_path / "a.tar", samples(digits, range(30)))
     copy = tmp_path / "b.tar"
     copy.write_bytes(one.read_bytes())
 
-    with ThreadPoolExecutor(1) as executor:
-        found = gather(prepared.empty_like(), [one, copy], tmp_path / "stock", executor=executor, most=2)
+    found = teach_shards(prepared.empty_like(), [one, copy], tmp_path / "stock", jobs=2)
     assert (found.shards, found.known, found.images) == (1, 1, 30)
 
 
 def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     first = packed(tmp_path / "a.tar", samples(digits, range(30)))
     second = packed(tmp_path / "b.tar", samples(digits, range(30, 60)))
-    gather(prepared.empty_like(), [first], tmp_path / "stock")
+    teach_shards(prepared.empty_like(), [first], tmp_path / "stock")
     heard: list[str] = []
 
     class Listening(Reporter):
         def message(self, text: str) -> None:
             heard.append(text)
 
-    gather(prepared.empty_like(), [second], tmp_path / "stock", reporter=Listening())
-    assert "shards of an earlier command (1)" in heard[0]
+    teach_shards(prepared.empty_like(), [second], tmp_path / "stock", reporter=Listening())
+    assert "1 shards of an earlier call" in heard[0]
 
 
 def test_class_folders_beside_shard_files_are_refused(tmp_path: Path, digits: Digits) -> None:
@@ -285,15 +283,8 @@ def test_class_folders_beside_shard_files_are_refused(tmp_path: Path, digits: Di
         find_shards([tmp_path])
 
 
-@pytest.mark.parametrize("engine", ["jobs", "ray"])
-def test_engines_give_what_one_process_gives(
-    engine: str, tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # else Ray lets its workers starve beside other tests
-    if engine == "ray":
-        pytest.importorskip("ray")
+def test_two_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
     paths, learner = mixed(tmp_path / "shards", digits), prepared.empty_like()
-    with open_executor(tmp_path, jobs=1, ray="local" if engine == "ray" else None) as executor:
-        found = gather(learner, paths, tmp_path / "stock", executor=executor, most=3)
+    found = teach_shards(learner, paths, tmp_path / "stock", jobs=2)
     assert found.images == NUMBER
     torch.testing.assert_close(scores(learner, digits), scores(at_once, digits), rtol=0, atol=1e-3)

@@ -14,7 +14,7 @@ from adagauss.analysis.confusion import confusion_figure
 from adagauss.analysis.plotting import MANY_TICKS, new_figure, number_ticks, save_figure, set_title, shown
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
-from adagauss.experiments.run import Results, RunFolder, RunResult, protocol_title
+from adagauss.experiments.run import Results, Run, RunFolder, protocol_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def accuracy_curve(results: Results) -> Figure:
     """Accuracy over all seen classes after each task: one line per method, with a band of one standard deviation."""
     figure = new_figure(8.5, max(4.0, 1.4 + 0.2 * len(results)))
     axes = figure.add_subplot()
-    curves = {name: 100 * np.array([run.details.accuracy for run in runs]) for name, runs in results.items()}
+    curves = {name: 100 * np.array([run.curve for run in runs]) for name, runs in results.items()}
     # The best method comes first in the legend, since its curve ends highest.
     for index, (name, values) in enumerate(sorted(curves.items(), key=lambda item: -item[1][:, -1].mean())):
         tasks = np.arange(1, values.shape[1] + 1)
@@ -52,9 +52,9 @@ def accuracy_curve(results: Results) -> Figure:
     return figure
 
 
-def matrix_figure(result: RunResult) -> Figure:
+def matrix_figure(result: Run) -> Figure:
     """The accuracy matrix: row t after task t, column k on task k."""
-    rows = result.details.accuracy_matrix
+    rows = result.matrix
     size = len(rows)
     values = np.full((size, size), np.nan)
     for index, accuracies in enumerate(rows):
@@ -132,14 +132,14 @@ def draw_ellipse(axes: Axes, mean: Tensor, covariance: Tensor, colour: str, styl
 
 def write_figures(folder: RunFolder) -> list[Path]:
     """Draw every figure a finished run has the data for; returns their paths."""
-    result = folder.result()
+    result = Run.open(folder.path)
     target = folder.path / "figures"
     protocol = result.protocol
     names = [label for classes in protocol.classes for label in classes]
     figures = {
         "accuracy": accuracy_curve({result.method: [result]}),
         "matrix": matrix_figure(result),
-        "confusion": confusion_figure(result.details.confusion, names, protocol.tasks, result.title),
+        "confusion": confusion_figure(result.confusion, names, protocol.tasks, result.title),
     }
     last = len(result.protocol.tasks) - 1
     if (folder.task(last) / "real.safetensors").exists():

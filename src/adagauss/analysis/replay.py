@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from adagauss.analysis.visits import Followed, followed, task_mean, visits
-from adagauss.core.config import Requirement, check_requirements
+from adagauss.core.config import check_requirements
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer, State
@@ -171,11 +171,6 @@ def _check(folder: RunFolder, config: RunConfig, classifiers: Mapping[str, Class
     if changing := [part.kind for part in classifiers.values() if part.changes_network]:
         raise ConfigError(
             f"classifier {changing[0]!r} trains the network's own outputs further and cannot be replayed: "
-            "choose another one, e.g. classifier.kind=bayes"
-        )
-    if accompanied := [part.kind for part in classifiers.values() if Requirement.COMPANION in part.requires]:
-        raise ConfigError(
-            f"classifier {accompanied[0]!r} is judged by images that no network was trained on and cannot be replayed: "
             "choose another one, e.g. classifier.kind=bayes"
         )
     if not folder.finished_tasks():

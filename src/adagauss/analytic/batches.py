@@ -1,11 +1,16 @@
-"""Images of which only sums are at hand: gathered in pieces, anywhere and in any order, then taught as one task."""
+"""Teaching from shards: moments of each shard are computed separately, in any order, and learned as one task.
+
+`sum_shard` reads a shard once and returns a `MomentBatch`. `teach_shards` does this for many shards, in this process or
+in several, stores each finished batch in a folder, and updates the learner at the end. Memory does not grow with the
+number of images, and an interrupted call resumes from the folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -17,11 +22,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
-from adagauss.analytic.classifier import ExactClassifier, Portion
-from adagauss.analytic.moments import FeatureSums
+from adagauss.analytic.classifier import ExactClassifier
+from adagauss.analytic.moments import MomentSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import UNFIT, LearnerState
@@ -38,12 +44,9 @@ from adagauss.data.images import (
     evenly_spaced,
     merge_pixel_ranges,
 )
+from adagauss.data.inputs import as_picture, check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
 from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
-from adagauss.estimator.labels import check_one_kind
-from adagauss.experiments.session import PATIENCE, AbandonedError, SessionReporter, session
-from adagauss.inputs.arrays import as_picture
-from adagauss.inputs.pictures import of_shape
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from adagauss.utils.files import remove_durably
@@ -55,18 +58,18 @@ KEY_BITS = 63
 
 
 @dataclass
-class Gathered:
-    """Sums over images, and the features of the few that will judge: those with the smallest keys.
+class MomentBatch:
+    """Moments of images, and the features of the few used for leave-one-out: those with the smallest keys.
 
-    A key is a hash of an image, so which images judge depends neither on their order nor on their division into pieces:
-    the smallest keys of a whole are among the smallest of its pieces. Memory does not grow with the number of images.
+    A key is a hash of an image, so this sample depends neither on the order of the images nor on how they are split
+    into batches: the smallest keys of a whole are among the smallest of its parts.
     """
 
-    sums: FeatureSums
+    sums: MomentSums
     views: int
-    """Features of each image: 2 with those of its mirror image."""
+    """Feature vectors per image: 2 with the mirror image."""
     most: int
-    """How many images judge."""
+    """Size of the leave-one-out sample."""
     labels: list[Label] = field(default_factory=list)
     """The classes of the sums, in their order."""
     keys: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
@@ -82,54 +85,54 @@ class Gathered:
 
     @property
     def images(self) -> int:
-        """How many images there are, mirror images not counted."""
+        """Number of images, not counting mirror images."""
         return int(self.sums.counts.sum()) // self.views
 
     def add_(self, views: Sequence[Tensor], labels: Sequence[Label], keys: Tensor) -> Self:
-        """Take in some images: for each view their (N, width) features, then one label and one key per image."""
+        """Add images: (N, width) features for each view, one label and one key per image."""
         targets = torch.tensor(self._columns(labels), dtype=torch.long)
         for view in views:
             self.sums.add_(view, targets, len(self.labels))
         worth = self._worth(keys)
-        self._judge(keys[worth], torch.stack([view[worth.to(view.device)].cpu() for view in views], 1), targets[worth])
+        self._select(keys[worth], torch.stack([view[worth.to(view.device)].cpu() for view in views], 1), targets[worth])
         return self
 
-    def merge_(self, other: Gathered) -> Self:
-        """Take in all images of another piece; it stays as it is."""
+    def merge_(self, other: MomentBatch) -> Self:
+        """Add all images of another batch, which is not changed."""
         if (other.sums.width, other.views) != (self.sums.width, self.views):
-            raise DataError("these sums are over other features: gather all pieces with one model")
+            raise DataError("these batches have different features: compute all of them with one model")
         columns = self._columns(other.labels)
         self.sums.merge_(other.sums, columns)
-        self._judge(other.keys, other.shown, torch.tensor(columns, dtype=torch.long)[other.targets])
-        self.noticed_(other.scale)
+        self._select(other.keys, other.shown, torch.tensor(columns, dtype=torch.long)[other.targets])
+        self.update_scale_(other.scale)
         return self
 
-    def noticed_(self, scale: PixelScale | None) -> None:
-        """Widen the range of pixels that were seen."""
+    def update_scale_(self, scale: PixelScale | None) -> None:
+        """Extend the range of pixel values."""
         known = [one for one in (self.scale, scale) if one is not None]
         if known:
             self.scale = PixelScale(min(one.low for one in known), max(one.high for one in known))
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a file keeps, beside `facts`."""
+        """The tensors stored in a file."""
         held = {"keys": self.keys, "shown": self.shown.contiguous(), "targets": self.targets}
         return {**{f"sums.{name}": tensor for name, tensor in self.sums.state_dict().items()}, **held}
 
     def facts(self) -> dict[str, Any]:
-        """What a file keeps beside tensors."""
+        """The facts stored in a file with the tensors."""
         scale = self.scale and [self.scale.low, self.scale.high]
         return {"views": self.views, "most": self.most, "labels": self.labels, "scale": scale}
 
     @classmethod
     def restored(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
-        """What `tensors` and `facts` describe, checked."""
-        sums = FeatureSums(0)
+        """Restore a batch from `tensors` and `facts`, with checks."""
+        sums = MomentSums(0)
         sums.load_state_dict({name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")})
         sums.check()
         keys, shown, targets = (tensors[name] for name in ("keys", "shown", "targets"))
         labels, views = list(facts["labels"]), int(facts["views"])
         if len(labels) != sums.classes or shown.shape != (len(keys), views, sums.width) or len(targets) != len(keys):
-            raise DataError("the parts of these sums do not belong together")
+            raise DataError("the tensors of this batch have inconsistent shapes")
         scale = facts["scale"] and PixelScale(*facts["scale"])
         return cls(sums, views, int(facts["most"]), labels, keys, shown, targets, scale)
 
@@ -141,12 +144,12 @@ class Gathered:
         return [self._position[label] for label in labels]
 
     def _worth(self, keys: Tensor) -> Tensor:
-        """Which of these images may be among those that judge: most of a long stream are not."""
+        """Mask of the images that may enter the leave-one-out sample: few of a long stream do."""
         if len(self.keys) < self.most:
             return torch.ones(len(keys), dtype=torch.bool)
         return keys < self.keys.max()
 
-    def _judge(self, keys: Tensor, shown: Tensor, targets: Tensor) -> None:
+    def _select(self, keys: Tensor, shown: Tensor, targets: Tensor) -> None:
         if not len(keys):
             return
         keys = torch.cat([self.keys, keys])
@@ -156,31 +159,31 @@ class Gathered:
         self.targets = torch.cat([self.targets, targets])[order]
 
 
-def exact_classifier(method: Method) -> ExactClassifier:
-    """The classifier of a method that learns from sums alone; an error that says so for another method."""
+def analytic_classifier(method: Method) -> ExactClassifier:
+    """The classifier of a method that learns from moments alone; raises for other methods."""
     classifier = method.classifier
     if not isinstance(classifier, ExactClassifier) or method.trains or method.memory.kind != "none":
         raise UnsupportedError(
-            "this method cannot be taught from sums that were gathered elsewhere: it trains a network, or keeps more "
-            "than sums over all images. Use exact, exact-auto, exact-pretrained or another one of the family exact "
-            "that trains nothing"
+            "this method cannot learn from shards: it trains a network, or stores more than moments of all images. "
+            "Use a method of the family exact that trains nothing, such as analytic, analytic-patches or "
+            "analytic-pretrained"
         )
     return classifier
 
 
-def nothing_gathered(method: Method, known: LearnerState, runtime: Runtime) -> Gathered:
-    """Sums over no images, of the features that are known."""
-    classifier = exact_classifier(method)
-    width = classifier.begun(occasion(known, runtime)).sums.width
-    return Gathered(FeatureSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.judged)
+def empty_batch(method: Method, known: LearnerState, runtime: Runtime) -> MomentBatch:
+    """An empty batch for the features of a learner."""
+    classifier = analytic_classifier(method)
+    width = classifier.initial(_context(known, runtime)).sums.width
+    return MomentBatch(MomentSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.loo_images)
 
 
-def occasion(known: LearnerState, runtime: Runtime) -> ClassEdit:
-    """When the classifier of gathered images is made."""
+def _context(known: LearnerState, runtime: Runtime) -> ClassEdit:
+    """The fitting context of the next task."""
     return ClassEdit((), known.network, runtime, len(known.tasks))
 
 
-def teach_batch(learner: Learner, part: Gathered) -> None:
+def teach_batch(learner: Learner, part: MomentBatch) -> None:
     """Learn images that were summed elsewhere with the features of this learner, as one task.
 
     The same as `Learner.learn` with all these images, up to rounding and which of many images select the model.
@@ -189,21 +192,21 @@ def teach_batch(learner: Learner, part: Gathered) -> None:
         raise DataError("the batch holds no images: add some before teaching it")
     before = learner.state
     check_labels_exact([*before.classes, *part.labels])
-    exact_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
-    learner._change(lambda known: with_gathered(learner.method, known, part, learner.runtime))
+    analytic_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
+    learner._change(lambda known: after_batch(learner.method, known, part, learner.runtime))
     if part.scale is not None:
         learner.scale = merge_pixel_ranges(learner.scale, part.scale)
 
 
-def with_gathered(method: Method, known: LearnerState, part: Gathered, runtime: Runtime) -> LearnerState:
-    """What is known after gathered images were learned as one task; nothing is extracted."""
-    classifier = exact_classifier(method)
+def after_batch(method: Method, known: LearnerState, part: MomentBatch, runtime: Runtime) -> LearnerState:
+    """The learner state after a batch was learned as one task; no features are extracted."""
+    classifier = analytic_classifier(method)
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
     position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
     columns = [position[label] for label in part.labels]
     views, targets = part.shown.transpose(0, 1).contiguous(), torch.tensor(columns, dtype=torch.long)[part.targets]
-    portion = Portion(part.sums, columns, views, targets)
-    fitted = classifier.gathered(occasion(known, runtime), known.states.get("classifier"), portion)
+    before = known.states.get("classifier")
+    fitted = classifier.update_from_sums(_context(known, runtime), before, part.sums, columns, views, targets)
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
     counts[columns] = part.sums.counts.to(runtime.device) // part.views
@@ -213,33 +216,33 @@ def with_gathered(method: Method, known: LearnerState, part: Gathered, runtime: 
 
 
 BATCH, BATCH_BYTES = 256, 2**26
-"""Images, and bytes of encoded images, that wait for the extractor at most."""
+"""Largest number of images, and of encoded bytes, per extraction batch."""
 
 
 @dataclass
 class Summed:
-    """What a shard gives."""
+    """Moments of one shard."""
 
-    part: Gathered
+    part: MomentBatch
     digest: str = ""
-    """Of its images and labels in their order, however they are packed."""
+    """Hash of its images and labels in order, independent of the container format."""
     bad: Bad = field(default_factory=dict)
-    """Images that were passed over, and why."""
+    """Skipped images, with the reason."""
 
 
 def sum_shard(
     learner: Learner, shard: Shard, *, skip_bad: bool = False, workers: int = 1, reporter: Reporter | None = None
 ) -> Summed:
-    """The sums over the images of a shard, with the features of a learner, which stays as it is.
+    """Compute the moments of a shard with the features of a learner, which is not changed.
 
     Args:
-        learner: one of an exact method after its first task, or its `blank`.
-        shard: what is read, once from its beginning to its end.
-        skip_bad: pass over images that cannot be decoded or have no label, instead of raising an error.
-        workers: threads that decode.
-        reporter: is told of every batch.
+        learner: a learner of an analytic method after its first task, or its `empty_like`.
+        shard: read once, sequentially.
+        skip_bad: skip images that cannot be decoded or have no label instead of raising an error.
+        workers: decoding threads.
+        reporter: shows progress.
     """
-    found = Summed(nothing_gathered(learner.method, learner.state, learner.runtime))
+    found = Summed(empty_batch(learner.method, learner.state, learner.runtime))
     digest = hashlib.blake2b(digest_size=12)
     taking = _Taking(learner, found, workers)
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
@@ -250,19 +253,19 @@ def sum_shard(
             taking.add(batch, keys)
             if found.bad and not skip_bad:
                 named = "; ".join(f"{name} ({reason})" for name, reason in list(found.bad.items())[:5])
-                raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them, or give --skip-bad")
+                raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them or add --skip-bad")
             advance(f"{found.part.images:,} images", step=0)
     if not found.part.images:
         listed = dict(enumerate(found.bad.values()))
         reason = f" ({some_named(listed, 'image {}'.format)})" if listed else ""
-        raise ShardError(f"{shard.name} holds no usable images{reason}: leave it out, or skip it with --skip-bad")
+        raise ShardError(f"{shard.name} has no usable images{reason}. Remove it or add --skip-bad")
     found.digest = digest.hexdigest()
     return found
 
 
 @dataclass
 class _Taking:
-    """Batches into sums."""
+    """Adds batches of examples to the moments."""
 
     learner: Learner
     found: Summed
@@ -270,11 +273,11 @@ class _Taking:
 
     def __post_init__(self) -> None:
         learner = self.learner
-        self.flips = exact_classifier(learner.method).flips
-        self.expanded = exact_classifier(learner.method).begun(occasion(learner.state, learner.runtime)).expanded
+        self.flips = analytic_classifier(learner.method).flips
+        self.expanded = analytic_classifier(learner.method).initial(_context(learner.state, learner.runtime)).expanded
 
     def add(self, batch: list[Example], keys: list[bytes]) -> None:
-        """Take in what can be decoded; note the rest."""
+        """Add the images that can be decoded; record the others as bad."""
         channels, height, width = self.learner.shape
         pixels = np.empty((len(batch), channels, height, width), dtype=np.uint8)
 
@@ -282,7 +285,7 @@ class _Taking:
             image = batch[row].image
             if isinstance(image, bytes):
                 if height != width:
-                    raise DataError(f"files are read as squares, and the model takes {height}×{width} pixels")
+                    raise DataError(f"image files are read as squares, but the model takes {height}×{width} pixels")
                 pixels[row] = decode_image(BytesIO(image), height, channels)
             else:
                 pixels[row] = of_shape(image, self.learner.shape).numpy()
@@ -301,9 +304,9 @@ class _Taking:
         order = torch.tensor([int.from_bytes(key[:8], "big") >> (64 - KEY_BITS) for key in keys])
         with torch.no_grad():
             blocks = [[self.expanded(view) for view in views] for _, views in now.blocks(self.flips)]
-        # All blocks at once: the sums are copied whenever there are new classes.
+        # All blocks in one call: the sums are copied whenever there are new classes.
         part.add_([torch.cat(view) for view in zip(*blocks, strict=True)], labels, order)
-        part.noticed_(PixelScale(int(pixels.min()), int(pixels.max())))
+        part.update_scale_(PixelScale(int(pixels.min()), int(pixels.max())))
 
 
 def _batches(examples: Iterator[Example]) -> Iterator[list[Example]]:
@@ -321,21 +324,21 @@ def _batches(examples: Iterator[Example]) -> Iterator[list[Example]]:
 KIND = "gathered"
 TOTAL, PART, FEATURES = "total.safetensors", "part-", "features.safetensors"
 NOTE = "shards"
-"""Where the facts about a model note the shards that are in it."""
+"""Key in the facts of a model that lists the shards it has learned."""
 FOLD = 16
-"""Shards after which the sums of all are written anew: they may be large."""
+"""Shards after which the total is written again; it may be large."""
 
 Finished = dict[str, str]
-"""For the place of each finished shard its stamp and its digest, as hashes: no file is named."""
+"""Maps the hashed path of each finished shard to its stamp and digest; no file name is stored."""
 
 
 def noted(place: str, stamp: str, digest: str) -> Finished:
-    """The note of one shard."""
+    """The entry of one shard."""
     return {place: f"{stamp} {digest}"}
 
 
 def finished_in(about: Mapping[str, Any]) -> Finished:
-    """The shards that a model says are in it."""
+    """The shards listed in the facts of a model or batch."""
     found = about.get(NOTE)
     return {str(place): str(note) for place, note in found.items()} if isinstance(found, dict) else {}
 
@@ -345,8 +348,8 @@ def digests(finished: Finished) -> set[str]:
     return {note.partition(" ")[2] for note in finished.values()}
 
 
-def write_part(folder: Path, part: Gathered, shard: Shard, stamp: str, digest: str) -> Path:
-    """Keep the sums of one shard, whole or not at all."""
+def write_part(folder: Path, part: MomentBatch, shard: Shard, stamp: str, digest: str) -> Path:
+    """Store the batch of one shard atomically."""
     path = folder / f"{PART}{digest}.safetensors"
     facts = {**part.facts(), NOTE: noted(shard.place, stamp, digest)}
     save_tensors(path, KIND, part.tensors(), facts)
@@ -354,50 +357,56 @@ def write_part(folder: Path, part: Gathered, shard: Shard, stamp: str, digest: s
 
 
 @dataclass
-class Stock:
-    """The sums of all finished shards that are not in the model yet."""
+class BatchStore:
+    """The folder with the batches of all finished shards that the model has not learned yet.
+
+    Each file lists the shards that are in it, so both change together: if the process is killed at any moment, no shard
+    counts twice and no finished shard is lost.
+    """
 
     folder: Path
-    total: Gathered
-    beside: Sequence[Label] = ()
-    """Classes that the model knows."""
+    total: MomentBatch
+    known_classes: Sequence[Label] = ()
+    """Classes of the model."""
     finished: Finished = field(default_factory=dict)
     _written: list[Path] = field(default_factory=list)
-    """Parts that are in the total in memory, and not yet in that on disk."""
+    """Parts added to the total in memory, but not yet to the file."""
 
     @classmethod
-    def opened(cls, folder: Path, nothing: Gathered, in_model: Finished, beside: Sequence[Label]) -> Stock:
-        """What an earlier command has left, or nothing; what is in the model already is removed."""
-        stock = cls(folder, nothing, beside)
+    def opened(
+        cls, folder: Path, nothing: MomentBatch, in_model: Finished, known_classes: Sequence[Label]
+    ) -> BatchStore:
+        """Open the folder; batches that the model already holds are removed."""
+        store = cls(folder, nothing, known_classes)
         if (folder / TOTAL).exists():
-            total, finished = read(folder / TOTAL)
-            if digests(finished) & digests(in_model):  # the model was saved, and the command ended before it cleaned up
-                stock.clear(features=False)
+            total, finished = read_batch(folder / TOTAL)
+            if digests(finished) & digests(in_model):  # saved, but interrupted before cleaning up
+                store.clear(features=False)
             else:
-                stock.total.merge_(total)
-                stock.finished = finished
+                store.total.merge_(total)
+                store.finished = finished
         for path in sorted(folder.glob(f"{PART}*.safetensors")):
             try:
-                _, finished = read(path)
+                _, finished = read_batch(path)
             except CheckpointError:
                 path.unlink(missing_ok=True)  # its shard is read again
                 continue
-            if digests(finished) & (digests(in_model) | digests(stock.finished)):
+            if digests(finished) & (digests(in_model) | digests(store.finished)):
                 path.unlink(missing_ok=True)
             else:
-                stock.take(path)
-        return stock
+                store.take(path)
+        return store
 
     def take(self, path: Path) -> bool:
-        """Add the sums of a shard; False if its images are in the sums already, as another shard."""
+        """Add the batch of a shard; False if another shard holds the same images."""
         if not path.exists() and path.stem.removeprefix(PART) in digests(self.finished):
-            return False  # a copy of a shard whose sums have been added up, and their file removed, in the meantime
-        part, finished = read(path)
+            return False  # a copy of a shard whose file was merged and removed
+        part, finished = read_batch(path)
         try:
-            check_one_kind([*self.beside, *self.total.labels, *part.labels])
+            check_one_kind([*self.known_classes, *self.total.labels, *part.labels])
         except DataError as error:
             path.unlink(missing_ok=True)
-            raise ShardError(f"the labels of a shard do not suit those before ({error})") from None
+            raise ShardError(f"its labels do not match the earlier ones ({error})") from None
         new = not digests(finished) & digests(self.finished)
         if new:
             self.total.merge_(part)
@@ -408,7 +417,7 @@ class Stock:
         return new
 
     def save(self) -> None:
-        """Write the sums of all; then their parts are not needed any more."""
+        """Write the total and remove the parts it contains."""
         if not self.finished:
             return
         save_tensors(self.folder / TOTAL, KIND, self.total.tensors(), {**self.total.facts(), NOTE: self.finished})
@@ -416,30 +425,30 @@ class Stock:
         self._written = []
 
     def clear(self, features: bool = True) -> None:
-        """Remove all of it: it is in the model."""
+        """Remove all files after the model was saved."""
         remove_durably(self.folder, [self.folder / TOTAL, *self.folder.glob(f"{PART}*.safetensors")])
         if features:
             remove_durably(self.folder, [self.folder / FEATURES])
 
 
-def read(path: Path) -> tuple[Gathered, Finished]:
-    """Sums in a file, and of which shards they are."""
+def read_batch(path: Path) -> tuple[MomentBatch, Finished]:
+    """Read a batch and the shards it consists of."""
     tensors, facts = load_tensors(path, KIND)
     try:
-        return Gathered.restored(tensors, facts), finished_in(facts)
+        return MomentBatch.restored(tensors, facts), finished_in(facts)
     except UNFIT as error:
-        raise CheckpointError(f"{path} does not hold sums over images ({error}): delete it") from error
+        raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other commands from gathering for the same model."""
+    """Lock the folder against other processes."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / "lock", blocking=False)
     try:
         lock.acquire()
     except Timeout:
-        raise CheckpointError(f"another command gathers shards in {folder}: wait for it, or stop it") from None
+        raise CheckpointError(f"another process uses {folder}. Wait until it ends, or stop it") from None
     try:
         yield
     finally:
@@ -447,98 +456,85 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Orders:
-    """What workers have to know beside their shards."""
+class WorkerContext:
+    """Settings shared by all workers."""
 
     features: Path
-    """File of a learner with these features."""
+    """File of a learner with the features."""
     folder: Path
-    """Where sums are written; all machines must see it."""
+    """Output folder, visible to all workers."""
     device: str = "auto"
     skip_bad: bool = False
     workers: int = 1
     threads: int | None = None
-    """None leaves torch as it is."""
-    session: Path | None = None
-    """Work ends when this session does."""
+    """Number of torch threads; None: unchanged."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """What became of a shard."""
+class ShardResult:
+    """Outcome of one shard; errors are values, so that other shards continue."""
 
     path: Path | None = None
     images: int = 0
     skipped: int = 0
-    """Images that were passed over, and an example."""
-    example: str = ""
+    """Number of skipped images."""
     failure: str = ""
     damaged: bool = False
-    """Whether the shard is to blame for the failure, and may be left out."""
-    abandoned: bool = False
-    """Whether it only stopped because nobody seemed to wait for it."""
+    """Whether the shard itself is unusable, so that --skip-bad may skip it."""
 
 
-def work(
-    shard: Shard, number: int, orders: Orders, reporter: Reporter | None = None, expected: str | None = None
-) -> Done:
-    """Sum one shard; this is what executors are given. ``expected`` is its stamp where somebody waits for the sums."""
+def process_shard(
+    shard: Shard, context: WorkerContext, expected: str | None = None, reporter: Reporter | None = None
+) -> ShardResult:
+    """Compute and store the batch of one shard; ``expected`` is the stamp that the calling process sees."""
     try:
-        if orders.threads is not None:
-            torch.set_num_threads(orders.threads)
-        if reporter is None and orders.session is not None:
-            reporter = SessionReporter(orders.session, number, PATIENCE)
+        if context.threads is not None:
+            torch.set_num_threads(context.threads)
         stamp = _stamp(shard, expected)
-        learner = _learner(orders.features, orders.features.stat().st_mtime_ns, orders.device)
-        found = sum_shard(learner, shard, skip_bad=orders.skip_bad, workers=orders.workers, reporter=reporter)
+        learner = _learner(context.features, context.features.stat().st_mtime_ns, context.device)
+        found = sum_shard(learner, shard, skip_bad=context.skip_bad, workers=context.workers, reporter=reporter)
         if shard.stamp() != stamp:
-            raise ShardError(f"{shard.name} changed while it was read: begin again when it is complete")
-        path = write_part(orders.folder, found.part, shard, stamp, found.digest)
+            raise ShardError(f"{shard.name} changed while it was read. Run again when it is complete")
+        path = write_part(context.folder, found.part, shard, stamp, found.digest)
     except ShardError as error:
-        return Done(failure=str(error), damaged=True)
-    except AbandonedError as error:
-        return Done(failure=str(error), abandoned=True)
+        return ShardResult(failure=str(error), damaged=True)
     except AdagaussError as error:
-        return Done(failure=str(error))
+        return ShardResult(failure=str(error))
     except OSError as error:
-        return Done(failure=f"{error.filename or shard.name}: {error.strerror or error}", damaged=True)
+        return ShardResult(failure=f"{error.filename or shard.name}: {error.strerror or error}", damaged=True)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return Done(failure=f"{shard.name}: the memory is full: give fewer --jobs")
-    example = next((f"{name}: {reason}" for name, reason in found.bad.items()), "")
-    return Done(path, found.part.images, len(found.bad), example)
+        return ShardResult(failure=f"{shard.name}: out of memory. Use fewer --jobs")
+    return ShardResult(path, found.part.images, len(found.bad))
 
 
 def _stamp(shard: Shard, expected: str | None) -> str:
-    """The stamp of a shard as this machine sees it, which must be that of the process that waits."""
+    """The stamp of a shard on this machine, which must equal the ``expected`` one."""
     try:
         stamp = shard.stamp()
-        reason = "finds other files there (size or time of change differs)"
+        reason = "sees different files (size or modification time differs)"
     except OSError as error:
         if expected is None:
             raise
         stamp, reason = "", f"cannot read it ({error.strerror or error})"
     if expected is not None and stamp != expected:
-        raise DataError(
-            f"{shard.name}: {socket.gethostname()} {reason}: give all machines the same files, in a folder that they "
-            "share"
-        )
+        raise DataError(f"{shard.name}: {socket.gethostname()} {reason}. Use a folder that all machines share")
     return stamp
 
 
 @lru_cache(maxsize=1)
 def _learner(features: Path, changed: int, device: str) -> Learner:
-    """Loaded once per process, not once per shard."""
+    """Load the learner once per process."""
     return Learner.load(features, Runtime(RuntimeConfig(device=device)))
 
 
 SAMPLE, SAMPLED_SHARDS = 1000, 20
-"""Images, and shards that they are the first of."""
+"""Images, and shards, that a new model prepares its features from."""
 
 
-def first_pictures(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Label]]:
-    """Pictures and labels of evenly spaced shards, at most `SAMPLE`; what cannot be read is passed over here."""
+def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Label]]:
+    """The first images and labels of evenly spaced shards, at most `SAMPLE`; unreadable ones are skipped."""
     chosen = [shards[index] for index in evenly_spaced(len(shards), SAMPLED_SHARDS).tolist()]
     pictures: list[Image.Image] = []
     labels: list[Label] = []
@@ -566,101 +562,100 @@ def _picture(example: Example) -> Image.Image:
 
 
 ATTEMPTS = 2
-"""How often a shard is begun whose worker dies."""
-MOST_LOST = 8
-"""Shards that may fail through no fault of their own before the others are not tried any more."""
-MOST = 256
-"""Shards that an executor has at a time, if nothing else is said: their sums wait on disk."""
+"""How often the remaining shards are started after a worker process died."""
+MAX_LOST = 8
+"""Shards that may fail for reasons outside the shard before the call stops."""
 
-Listener = Callable[[Shard, Done], None]
+Listener = Callable[[Shard, ShardResult], None]
 
 
 @dataclass
-class Gathering:
-    """What was gathered."""
+class ShardsReport:
+    """What `teach_shards` has learned."""
 
+    store: BatchStore
     shards: int = 0
     images: int = 0
     known: int = 0
-    """Shards that were finished before, or hold the images of another one."""
+    """Shards that were finished before, or hold the images of another shard."""
     skipped_images: int = 0
     damaged: list[str] = field(default_factory=list)
-    """Sentences about shards that were left out."""
-    stock: Stock | None = None
+    """Messages about skipped shards."""
 
     def clear(self) -> None:
-        """Remove what the model holds now; to be called when it is saved."""
-        if self.stock is not None:
-            self.stock.clear()
+        """Remove the stored batches; call this after saving the learner."""
+        self.store.clear()
 
 
-def gather(
+def teach_shards(
     learner: Learner,
     paths: Iterable[Path | str],
     folder: Path,
     *,
-    executor: Executor | None = None,
-    most: int | None = None,
+    jobs: int | None = None,
     skip_bad: bool = False,
     workers: int = 2,
     device: str = "auto",
     reporter: Reporter | None = None,
-    then: Listener | None = None,
-) -> Gathering:
-    """Teach a learner all images of some shards, as `Learner.learn` would with all of them at once, in flat memory.
+    on_shard: Listener | None = None,
+) -> ShardsReport:
+    """Teach a learner all images of some shards as one task, with constant memory.
+
+    The result equals that of `Learner.learn` with all images at once, up to rounding. The same call resumes after an
+    interruption and counts each shard once.
 
     Args:
-        learner: of an exact method, after its first task (or its `blank`); it changes in the end, whole.
-        paths: shards, or folders of shards; see `find_shards`. Those that are in the learner already are passed over.
-        folder: where finished shards are kept until the learner is saved; the same call goes on from there. All
-            workers must see it. Call `Gathering.clear` after saving.
-        executor: who sums the shards; None does it here, one after another.
-        most: how many the executor gets at a time.
-        skip_bad: leave out images that cannot be decoded, and damaged shards, instead of raising an error.
-        workers: threads that decode, where there is no executor.
-        device: where the extractor runs.
+        learner: a learner of an analytic method, after its first task (or its `empty_like`); updated at the end.
+        paths: shards, or folders of shards; see `find_shards`. Shards that the learner already holds are skipped.
+        folder: stores finished shards until the learner is saved. Call `ShardsReport.clear` after saving.
+        jobs: number of worker processes with one thread each; None: this process.
+        skip_bad: skip images that cannot be decoded, and damaged shards, instead of raising an error.
+        workers: decoding threads, without worker processes.
+        device: device of the extractor.
         reporter: shows progress.
-        then: called after each shard.
+        on_shard: called after each shard.
+
+    Raises:
+        UnsupportedError: if the method stores more than moments.
+        DataError: if a shard is damaged and ``skip_bad`` is off, or has changed since it was learned.
+        WorkerError: if shards failed for other reasons; finished shards stay in ``folder``.
     """
-    exact_classifier(learner.method)  # before anything is written
+    analytic_classifier(learner.method)  # before anything is written
     reporter = reporter or Reporter()
     shards = find_shards(paths)
     in_model = finished_in(learner.about)
     with locked(folder):
-        orders = Orders(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
-        nothing = nothing_gathered(learner.method, learner.state, learner.runtime)
-        found = Gathering(stock=Stock.opened(folder, nothing, in_model, learner.classes))
-        assert found.stock is not None
-        if earlier := len(found.stock.finished.keys() - {shard.place for shard in shards}):
-            reporter.message(f"{folder} holds shards of an earlier command ({earlier}): they will be in the model, too")
-        crew = _Crew(found, found.stock, in_model, skip_bad, then)
-        waiting = crew.unfinished(shards)
+        context = WorkerContext(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
+        empty = empty_batch(learner.method, learner.state, learner.runtime)
+        store = BatchStore.opened(folder, empty, in_model, learner.classes)
+        if earlier := len(store.finished.keys() - {shard.place for shard in shards}):
+            reporter.message(f"{folder} holds {earlier} shards of an earlier call; the model will learn them as well")
+        collector = _Collector(ShardsReport(store), in_model, skip_bad, on_shard)
+        waiting = collector.unfinished(shards)
         with reporter.progress("shards", len(waiting)) as advance:
-            if executor is None:
-                for number, shard in enumerate(waiting):
-                    crew.end(shard, work(shard, number, orders, reporter), advance)
+            if jobs is None:
+                for shard in waiting:
+                    collector.end(shard, process_shard(shard, context, reporter=reporter), advance)
             else:
-                with session(folder) as place:
-                    ways = replace(orders, workers=1, threads=1, session=place)
-                    crew.share(executor, waiting, ways, most or MOST, advance)
-        crew.complete()
-        found.stock.save()
-        if found.stock.total.images:
-            teach_batch(learner, found.stock.total)
-            learner.about = {**learner.about, NOTE: {**in_model, **found.stock.finished}}
-    return found
+                collector.run(waiting, replace(context, workers=1, threads=1), jobs, advance)
+        collector.complete()
+        store.save()
+        if store.total.images:
+            teach_batch(learner, store.total)
+            learner.about = {**learner.about, NOTE: {**in_model, **store.finished}}
+    return collector.report
 
 
 def _features(learner: Learner, folder: Path) -> Path:
-    """A file with the features alone: workers need neither classes nor sums."""
+    """Save a learner without classes for the workers."""
     path = folder / FEATURES
     if path.exists():
         try:
             check_features(learner.network.extractor, Learner.load(path).network.extractor)
         except DataError:
             raise DataError(
-                f"{folder} holds shards that were gathered with other features than those of this model: gather them "
-                "with the model that they were begun for, or delete the folder"
+                f"{folder} holds shards computed with different features. Use the model they were computed for, or "
+                "delete the folder"
             ) from None
     else:
         learner.empty_like().save(path)
@@ -668,124 +663,91 @@ def _features(learner: Learner, folder: Path) -> Path:
 
 
 @dataclass
-class _Crew:
-    """What becomes of shards, whoever sums them."""
+class _Collector:
+    """Adds the results of shards to the store and the report."""
 
-    found: Gathering
-    stock: Stock
+    report: ShardsReport
     in_model: Finished
     skip_bad: bool
-    then: Listener | None
+    on_shard: Listener | None
     lost: list[str] = field(default_factory=list)
-    """Sentences about shards that could not be summed and are not to blame: a full disk, a worker that died."""
+    """Messages about shards that failed for reasons outside the shard: a full disk, a killed worker."""
 
     def unfinished(self, shards: list[Shard]) -> list[Shard]:
-        """Those that are not finished; one whose files have changed since is refused, or it would count twice."""
-        finished, left = {**self.in_model, **self.stock.finished}, []
+        """The shards left to process; a shard whose files have changed is an error, since it would count twice."""
+        finished, left = {**self.in_model, **self.report.store.finished}, []
         for shard in shards:
             note = finished.get(shard.place, "").partition(" ")[0]
             if not note:
                 left.append(shard)
             elif note == shard.stamp():
-                self.found.known += 1
+                self.report.known += 1
             else:
                 self._damaged(
-                    f"{shard.name} has changed since its images were learned, which would count twice: give the new "
-                    "images as a shard of their own"
+                    f"{shard.name} has changed since it was learned, and its images would count twice. Put the new "
+                    "images into a new shard"
                 )
         return left
 
-    def end(self, shard: Shard, done: Done, advance: Advance) -> None:
-        """Add a finished shard, or say why it is none."""
-        if done.path is None:
-            if done.damaged:
-                self._damaged(done.failure)
-            else:
-                self._lost(done.failure)
-        else:
+    def run(self, shards: list[Shard], context: WorkerContext, jobs: int, advance: Advance) -> None:
+        """Process shards in worker processes; if a worker dies, the remaining shards are started once more."""
+        for attempt in range(1, ATTEMPTS + 1):
+            tasks = (delayed(_processed)(index, shard, context, shard.stamp()) for index, shard in enumerate(shards))
+            left = dict(enumerate(shards))
             try:
-                self._add(done, done.path)
+                for index, result in Parallel(jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")(tasks):
+                    self.end(left.pop(index), result, advance)
+                return
+            except BrokenProcessPool as error:
+                if attempt == ATTEMPTS:
+                    self.report.store.save()
+                    raise WorkerError(
+                        f"a worker process died {attempt} times ({type(error).__name__}): it was killed, or ran out "
+                        "of memory. Use fewer --jobs; finished shards are stored, and the same command resumes"
+                    ) from error
+                shards = list(left.values())
+
+    def end(self, shard: Shard, result: ShardResult, advance: Advance) -> None:
+        """Add a finished shard, or record why it failed."""
+        if result.path is not None:
+            try:
+                self._add(result, result.path)
             except ShardError as error:
                 self._damaged(f"{shard.name}: {error}")
-        if self.then is not None:
-            self.then(shard, done)
-        advance(f"{self.found.images:,} images")
+        elif result.damaged:
+            self._damaged(result.failure)
+        else:
+            self.lost.append(result.failure)
+            if len(self.lost) >= MAX_LOST:
+                self.complete()
+        if self.on_shard is not None:
+            self.on_shard(shard, result)
+        advance(f"{self.report.images:,} images")
 
-    def _add(self, done: Done, path: Path) -> None:
+    def _add(self, result: ShardResult, path: Path) -> None:
         if path.stem.removeprefix(PART) in digests(self.in_model):
             path.unlink(missing_ok=True)
-            self.found.known += 1
-        elif not self.stock.take(path):
-            self.found.known += 1
+            self.report.known += 1
+        elif not self.report.store.take(path):
+            self.report.known += 1
         else:
-            self.found.shards += 1
-            self.found.images += done.images
-            self.found.skipped_images += done.skipped
-
-    def share(self, executor: Executor, shards: list[Shard], orders: Orders, most: int, advance: Advance) -> None:
-        """Let an executor sum the shards; one whose worker dies is begun again once."""
-        waiting = [(shard, 1) for shard in reversed(shards)]
-        pending: dict[Future[Done], tuple[Shard, int]] = {}
-        number = 0
-        with _cancelled(pending):
-            while waiting or pending:
-                while waiting and len(pending) < most:
-                    shard, begun = waiting.pop()
-                    pending[_submitted(executor, shard, number, orders)] = shard, begun
-                    number += 1
-                ended, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    shard, begun = pending.pop(future)
-                    try:
-                        done = future.result()
-                    except Exception as error:  # our own errors are values: this is the engine's
-                        if begun < ATTEMPTS:
-                            waiting.append((shard, begun + 1))
-                            continue
-                        done = Done(
-                            failure=f"{shard.name}: its worker ended {begun} times ({type(error).__name__}): it was "
-                            "killed, or the memory is full; give fewer --jobs"
-                        )
-                    if done.abandoned:  # this process was stopped for so long that its workers gave up
-                        waiting.append((shard, begun))
-                        continue
-                    self.end(shard, done, advance)
+            self.report.shards += 1
+            self.report.images += result.images
+            self.report.skipped_images += result.skipped
 
     def complete(self) -> None:
-        """Raise if shards were lost: all others are kept on disk, and the model stays what it was."""
+        """Raise if shards were lost; finished shards stay on disk and the learner is not changed."""
         if self.lost:
-            self.stock.save()
+            self.report.store.save()
             more = f" ({len(self.lost)} shards failed like this)" if len(self.lost) > 1 else ""
-            raise WorkerError(
-                f"{self.lost[0]}{more}; the other shards are kept, and the same command goes on from there"
-            )
+            raise WorkerError(f"{self.lost[0]}{more}. Finished shards are stored, and the same command resumes")
 
-    def _lost(self, sentence: str) -> None:
-        self.lost.append(sentence)
-        if len(self.lost) >= MOST_LOST:
-            self.complete()
-
-    def _damaged(self, sentence: str) -> None:
+    def _damaged(self, message: str) -> None:
         if not self.skip_bad:
-            self.stock.save()
-            raise DataError(sentence)
-        self.found.damaged.append(sentence)
+            self.report.store.save()
+            raise DataError(message)
+        self.report.damaged.append(message)
 
 
-def _submitted(executor: Executor, shard: Shard, number: int, orders: Orders) -> Future[Done]:
-    """A shard in the hands of an executor; engines that are gone raise errors of their own, which the future holds."""
-    try:
-        return executor.submit(work, shard, number, orders, expected=shard.stamp())
-    except Exception as error:
-        failed: Future[Done] = Future()
-        failed.set_exception(error)
-        return failed
-
-
-@contextmanager
-def _cancelled(pending: dict[Future[Done], tuple[Shard, int]]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for future in pending:
-            future.cancel()
+def _processed(index: int, shard: Shard, context: WorkerContext, expected: str) -> tuple[int, ShardResult]:
+    return index, process_shard(shard, context, expected)

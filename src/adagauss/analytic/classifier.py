@@ -6,17 +6,17 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 from torch import Tensor
 
-from adagauss.analytic.lda import Discriminant
-from adagauss.analytic.moments import FeatureSums, Linear, check_fits, diagonal
-from adagauss.analytic.selection import STRENGTHS, Candidates, Choice, Strength, Weighing
+from adagauss.analytic.lda import LDA
+from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
+from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HoldoutFitter, LeftOut, no_holdout_fit
+from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -25,7 +25,6 @@ from adagauss.data.images import Label
 from adagauss.distributed.processes import Sharding
 from adagauss.errors import ConfigError, DataError
 from adagauss.parts.classifiers import Classifier
-from adagauss.sums.grouped import GroupSums
 from adagauss.utils.runtime import Runtime
 
 
@@ -35,7 +34,7 @@ class RandomFeatures(State):
     A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
+    dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
     contents: ClassVar[str] = "the seed of a random matrix"
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
@@ -65,7 +64,6 @@ class RandomFeatures(State):
             errors.append("this torch draws other random features from the seed than the one that saved the learner")
 
 
-Sums = TypeVar("Sums", FeatureSums, GroupSums)
 logger = logging.getLogger(__name__)
 
 SAME_EACH, SAME_ALL = 1e-4, 0.1
@@ -86,24 +84,24 @@ def as_they_are(features: Tensor) -> Tensor:
     return features
 
 
-def take_in(
-    sums: Sums,
+def add_task(
+    sums: MomentSums,
     now: CurrentTask,
     flips: bool,
-    judged: int,
+    loo_images: int,
     expanded: Expansion = as_they_are,
 ) -> tuple[Tensor, Tensor]:
     """Add the current images to the sums, with their mirror images if ``flips``.
 
     Several processes sum over their share of the images each, and then add the sums up. Returned are the features of
-    every view of ``judged`` random images, (V, N, width), and the columns of their classes: these images may judge,
+    every view of ``loo_images`` random images, (V, N, width), and the columns of their classes: these images may judge,
     each left out in turn.
     """
     columns, classes = torch.tensor(now.columns), len(now.all_classes)
     before = (sums.cross.clone(), sums.counts.clone())
     judges = torch.zeros(len(now.data), dtype=torch.bool)
     order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
-    judges[order[:judged]] = True
+    judges[order[:loo_images]] = True
     processes = now.runtime.processes
     own = sums if processes.alone else sums.empty_like(classes)
     waiting = [torch.zeros(0, 2 if flips else 1, sums.width, device=now.runtime.device)]
@@ -123,7 +121,7 @@ def take_in(
     return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
 
 
-def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:
+def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:
     """Remove images that were added; those of a class that were all added several times go as often.
 
     Of a class whose images are all given, nothing must be left in its sum. Where only some are given, what is left must
@@ -140,7 +138,7 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
                 "only images that it was learned from"
             )
     size, before = _typical(sums), sums.cross[:, columns].clone()
-    squares = [(int(part.images), diagonal(part.strips()).double()) for part in _parts(sums)]
+    images, squares = int(sums.images), diagonal(sums.strips()).double()
     _remove(sums, now, flips, expanded, torch.ones_like(given))
     again = torch.zeros_like(given)
     for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
@@ -155,10 +153,9 @@ def take_out(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expan
             raise _others(label)
     some = [row for row, number in enumerate(remaining) if number]
     amount = max(LOST, SAME_EACH * int(given.sum()) * views_each) * size**2
-    if some and not all(part.holds(amount) for part in _parts(sums) if part.images <= TELLING * part.width):
+    if some and sums.images <= TELLING * sums.width and not sums.holds(amount):
         raise _others(*(now.classes[row] for row in some))
-    for part, (images, all_squares) in zip(_parts(sums), squares, strict=True):
-        part.clear_(all_squares, images)
+    sums.clear_(squares, images)
     for row in some:
         logger.warning(
             "class %r was learned from %d images, and %d are given: of the others, the scatter about their mean "
@@ -176,7 +173,7 @@ def _others(*labels: Label) -> DataError:
     )
 
 
-def _remove(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expanded: Expansion, times: Tensor) -> None:
+def _remove(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expansion, times: Tensor) -> None:
     """Remove the images of each class so many times."""
     if not times.any():
         return
@@ -188,7 +185,7 @@ def _remove(sums: FeatureSums | GroupSums, now: CurrentTask, flips: bool, expand
             sums.remove_(expanded(view[often.to(view.device)]), columns[targets[often]])
 
 
-def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
+def _warn_of_repeats(sums: MomentSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
     """Say so if known classes were given the very images that they were learned from."""
     repeated, size = [], _typical(sums)
     for label, column in zip(now.classes, now.columns, strict=True):
@@ -211,13 +208,9 @@ def _warn_of_repeats(sums: FeatureSums | GroupSums, now: CurrentTask, cross: Ten
         )
 
 
-def _typical(sums: FeatureSums | GroupSums) -> float:
+def _typical(sums: MomentSums) -> float:
     """Length of the features of an image: the root of the mean of its square."""
-    return math.sqrt(sum(float(part.mean_square().sum()) for part in _parts(sums)))
-
-
-def _parts(sums: FeatureSums | GroupSums) -> Sequence[FeatureSums]:
-    return sums.each() if isinstance(sums, GroupSums) else [sums]
+    return math.sqrt(float(sums.mean_square().sum()))
 
 
 def _is_rounding(difference: Tensor, size: float, number: int) -> bool:
@@ -241,7 +234,7 @@ SHRINKAGES = (None, 0.3, 0.6, 0.85)
 class ExactScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
-    axes: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
     contents: ClassVar[str] = "the weights of each class"
 
     def check(self) -> None:
@@ -251,7 +244,7 @@ class ExactScorer(Scorer):
         self.require(tuple(self.weight.shape) == shape, f"its weights are not those of {shape[1]} classes in its sums")
 
     def __init__(
-        self, sums: FeatureSums, random: RandomFeatures | None, choice: Choice, solution: Linear | None = None
+        self, sums: MomentSums, random: RandomFeatures | None, choice: ModelSelection, solution: Linear | None = None
     ) -> None:
         super().__init__()
         weight, bias = solution or (torch.zeros(0, 0), torch.zeros(0))
@@ -293,18 +286,6 @@ class ExactScorer(Scorer):
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
 
-class Portion(NamedTuple):
-    """Images that were summed elsewhere, and the features of some of them that judge."""
-
-    sums: FeatureSums
-    columns: Sequence[int]
-    """Where its classes are among all."""
-    views: Tensor
-    """(V, N, width) features of those that judge."""
-    targets: Tensor
-    """The columns of their classes."""
-
-
 class ExactClassifier(Classifier):
     """A linear classifier solved from sums over the images of all classes."""
 
@@ -313,8 +294,16 @@ class ExactClassifier(Classifier):
     takes, needs half the sums and is about as good, with many filters better (docs/exact.md)."""
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
-    judged: PositiveInt = 1000
+    loo_images: PositiveInt = 1000
     """Images per task that judge rules and temperatures, each left out in turn; their features wait in memory."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, values: Any) -> Any:
+        """Accept ``judged``, the name of ``loo_images`` in version 0.2."""
+        if isinstance(values, dict) and "judged" in values:
+            return {("loo_images" if key == "judged" else key): value for key, value in values.items()}
+        return values
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -327,30 +316,44 @@ class ExactClassifier(Classifier):
 
     def empty_state(self) -> ExactScorer:
         random = RandomFeatures() if self.random_features is not None else None
-        return ExactScorer(FeatureSums(0), random, Choice(self.rules))
+        return ExactScorer(MomentSums(0), random, ModelSelection(self.rules))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.update(memory, now, before).scorer
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
+        self,
+        memory: ClassGaussians,
+        now: CurrentTask,
+        before: State | None,
+        holdout_fit: HoldoutFitter = no_holdout_fit,
     ) -> Fitted:
-        known = as_state(before, ExactScorer) or self.begun(now)
+        known = as_state(before, ExactScorer) or self.initial(now)
         sums = known.sums.copy()
-        views, targets = take_in(sums, now, self.flips, self.judged, known.expanded)
+        views, targets = add_task(sums, now, self.flips, self.loo_images, known.expanded)
         return self._fitted(known, sums, views, targets, now.network)
 
-    def gathered(self, now: FitContext, before: State | None, part: Portion) -> Fitted:
-        """As `update`, of images that were summed elsewhere."""
-        known = as_state(before, ExactScorer) or self.begun(now)
-        sums = known.sums.copy().merge_(part.sums, part.columns)
-        return self._fitted(known, sums, part.views.to(now.runtime.device), part.targets, now.network)
-
-    def _fitted(
-        self, known: ExactScorer, sums: FeatureSums, views: Tensor, targets: Tensor, network: Network
+    def update_from_sums(
+        self,
+        now: FitContext,
+        before: State | None,
+        new: MomentSums,
+        columns: Sequence[int],
+        views: Tensor,
+        targets: Tensor,
     ) -> Fitted:
-        choice, weighing = copy.deepcopy(known.choice), Weighing(sums, self._groups(network))
-        left_out = LeftOut(*choice.observe(weighing, views, targets))
+        """Like `update`, for images given by their moments.
+
+        ``columns`` are the score columns of their classes. ``views`` are the (V, N, width) features of the
+        leave-one-out sample, and ``targets`` its score columns.
+        """
+        known = as_state(before, ExactScorer) or self.initial(now)
+        sums = known.sums.copy().merge_(new, columns)
+        return self._fitted(known, sums, views.to(now.runtime.device), targets, now.network)
+
+    def _fitted(self, known: ExactScorer, sums: MomentSums, views: Tensor, targets: Tensor, network: Network) -> Fitted:
+        choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
+        left_out = HeldOutScores(*choice.observe(weighing, views, targets))
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
@@ -361,15 +364,15 @@ class ExactClassifier(Classifier):
                 return f"classifier.random_features={most}"
             return network.extractor.trunk.smaller_setting_hint(most)
 
-        check_fits(width, classes, runtime.free_memory, setting, self.judged * (2 if self.flips else 1))
+        check_fits(width, classes, runtime.free_memory, setting, self.loo_images * (2 if self.flips else 1))
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> ExactScorer:
         assert isinstance(before, ExactScorer)
         sums, choice = before.sums.copy(), before.choice.remap_classes(now.groups)
         if now.removed is not None:
-            take_out(sums, now.removed, self.flips, before.expanded)
+            remove_task(sums, now.removed, self.flips, before.expanded)
         sums.regroup_(now.groups)
-        return ExactScorer(sums, before.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
+        return ExactScorer(sums, before.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
@@ -379,23 +382,23 @@ class ExactClassifier(Classifier):
         if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
-        return ExactScorer(sums, one.random, choice, choice.solve(Weighing(sums, self._groups(now.network))))
+        return ExactScorer(sums, one.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
         return network.extractor.groups if self.random_features is None else (self.random_features,)
 
-    def begun(self, now: FitContext) -> ExactScorer:
-        """What is known before the first task."""
+    def initial(self, now: FitContext) -> ExactScorer:
+        """The scorer before the first task."""
         size, random = now.network.extractor.size, None
         if self.random_features is not None:
             # 63 bits of a seed fit a tensor of whole numbers.
             random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
         choice = self._choice(self._groups(now.network))
-        return ExactScorer(FeatureSums(self.random_features or size), random, choice).to(now.runtime.device)
+        return ExactScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)
 
-    def _choice(self, groups: Sequence[int]) -> Choice:
-        return Choice(self.rules)
+    def _choice(self, groups: Sequence[int]) -> ModelSelection:
+        return ModelSelection(self.rules)
 
 
 class ExactLDA(ExactClassifier):
@@ -412,7 +415,7 @@ class ExactLDA(ExactClassifier):
 
     @property
     def rules(self) -> Candidates:
-        return [Discriminant(shrinkage, self.priors) for shrinkage in self.shrinkages]
+        return [LDA(shrinkage, self.priors) for shrinkage in self.shrinkages]
 
 
 class ExactRidge(ExactClassifier):
@@ -437,7 +440,7 @@ class ExactRidge(ExactClassifier):
 
     @property
     def rules(self) -> Candidates:
-        return [Strength(images, self.intercept) for images in sorted(self.strengths)]
+        return [RidgeSpec(images, self.intercept) for images in sorted(self.strengths)]
 
 
 class ExactBest(ExactRidge):
@@ -460,14 +463,14 @@ class ExactBest(ExactRidge):
 
     @property
     def rules(self) -> Candidates:
-        return [*super().rules, *(Discriminant(shrinkage) for shrinkage in self.shrinkages)]
+        return [*super().rules, *(LDA(shrinkage) for shrinkage in self.shrinkages)]
 
-    def _choice(self, groups: Sequence[int]) -> Choice:
+    def _choice(self, groups: Sequence[int]) -> ModelSelection:
         if len(groups) == 1 or self.group_weights is None:
-            return Choice(self.rules)
+            return ModelSelection(self.rules)
         if len(groups) != len(self.group_weights[0]):
             raise ConfigError(
                 f"the network has {len(groups)} groups of features, and classifier.group_weights weighs "
                 f"{len(self.group_weights[0])}: give one weight for each group"
             )
-        return Choice(self.rules, self.group_weights)
+        return ModelSelection(self.rules, self.group_weights)

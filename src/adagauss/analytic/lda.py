@@ -9,8 +9,8 @@ from torch import Tensor
 
 from adagauss.analytic.moments import (
     VARIANCE_ROUNDING,
-    FeatureSums,
     Linear,
+    MomentSums,
     add_diagonal,
     add_products,
     diagonal,
@@ -38,7 +38,7 @@ def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float
 
 
 @dataclass(frozen=True)
-class Discriminant:
+class LDA:
     """Scores x·Σ⁻¹μ_c − ½μ_cᵀΣ⁻¹μ_c + log π_c, Σ = (1 − τ)S + τ·mean(diag S)·I, S the scatter within classes over n.
 
     x and μ_c are taken about the mean of all images, which adds the same to the scores of all classes.
@@ -51,7 +51,7 @@ class Discriminant:
     shrinkage: float | None = None
     priors: bool = False
 
-    def rule(self, images: int) -> Discriminant:
+    def rule(self, images: int) -> LDA:
         """The same whatever the number of images."""
         return self
 
@@ -60,7 +60,7 @@ class Discriminant:
             raise ConfigError(f"shrinkage lies in 0..1; got {self.shrinkage}")
 
     @torch.no_grad()
-    def solve(self, sums: FeatureSums, scale: Tensor | None = None) -> Linear:
+    def solve(self, sums: MomentSums, scale: Tensor | None = None) -> Linear:
         """The discriminant functions, in float64."""
         spread = _Spread(sums, self.shrinkage, scale, torch.float64)
         weight = solve_factorised(spread.factor, spread.means)
@@ -69,7 +69,7 @@ class Discriminant:
         return Linear(weight.float().contiguous(), (bias - spread.centre @ weight).float())
 
     @torch.no_grad()
-    def left_out(self, sums: FeatureSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
+    def left_out(self, sums: MomentSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
         """Leave-one-out scores by Woodbury's identity, at the shrinkage of everything.
 
         Without the V views of an image, with deviations D from the mean of its class of n_c images, the scatter within
@@ -113,7 +113,7 @@ class Discriminant:
             scores = scores + (counts / counts.sum(1, keepdim=True)).log()
         return scores
 
-    def _log_priors(self, sums: FeatureSums) -> Tensor:
+    def _log_priors(self, sums: MomentSums) -> Tensor:
         share = sums.counts.double() / sums.counts.sum()
         return share.log() if self.priors else torch.zeros_like(share)
 
@@ -121,7 +121,7 @@ class Discriminant:
 class _Spread:
     """The factorised covariance within classes of weighed features, and the means of the classes."""
 
-    def __init__(self, sums: FeatureSums, shrinkage: float | None, scale: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(self, sums: MomentSums, shrinkage: float | None, scale: Tensor | None, dtype: torch.dtype) -> None:
         if sums.classes == 0 or int(sums.counts.min()) == 0:
             raise DataError("every class needs one image at least before its mean is known: add images first")
         counts = sums.counts.double()
@@ -141,7 +141,7 @@ class _Spread:
                 return
         raise NumericalError("the covariance within classes has no inverse: raise the shrinkage or add images")
 
-    def _shrunk(self, sums: FeatureSums, shrinkage: float | None) -> tuple[list[Tensor], float]:
+    def _shrunk(self, sums: MomentSums, shrinkage: float | None) -> tuple[list[Tensor], float]:
         """Strips of Σ = (1 − τ)S + τ·mean(diag S)·I in float64, and τ."""
         number = int(sums.images)
         if number <= sums.classes:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adagauss.core.linalg import summed_columns
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError
 
 BLOCK = 1024
@@ -23,7 +23,7 @@ PRODUCT_ROUNDING = 1e-4
 """Rounding of features and products may break an inequality that holds for exact sums by this share."""
 
 
-def packed_numbers(width: int, block: int = BLOCK) -> int:
+def packed_size_strips(width: int, block: int = BLOCK) -> int:
     """Numbers in all strips of a width × width matrix."""
     return sum(min(block, width - start) * (width - start) for start in range(0, width, block))
 
@@ -184,7 +184,7 @@ NOISE = 16.0
 """How often the share that is left of a sum may be left of a sum of squares; both are sums of random signs."""
 
 
-class FeatureSums(State):
+class MomentSums(State):
     """A = Σxxᵀ, one column Σx per class, the number of images of each class, and Σx over all images.
 
     ``images`` counts all whose scatter is in A: more than the classes have together, where one was dropped.
@@ -194,7 +194,7 @@ class FeatureSums(State):
     the old sums are still needed. Images that were added can be taken away again.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
+    dims: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
     contents: ClassVar[str] = (
         "the sum of the products of all features, over the images of all classes together; the number of images and "
         "the sum of the features of each class"
@@ -205,7 +205,7 @@ class FeatureSums(State):
 
     def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
-        self.register_buffer("gram", torch.zeros(packed_numbers(width), dtype=dtype))
+        self.register_buffer("gram", torch.zeros(packed_size_strips(width), dtype=dtype))
         self.register_buffer("cross", torch.zeros(width, classes, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(classes, dtype=torch.long))
         self.register_buffer("total", torch.zeros(width, dtype=torch.float64))
@@ -219,7 +219,7 @@ class FeatureSums(State):
     def check(self) -> None:
         """Raise a `DataError` if these cannot be sums over images."""
         super().check()
-        self.require(len(self.gram) == packed_numbers(self.width), "its matrix does not belong to its features")
+        self.require(len(self.gram) == packed_size_strips(self.width), "its matrix does not belong to its features")
         self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
         self.require(self.images >= self.counts.sum(), "the classes have more images than there are")
         if not self.width:
@@ -355,7 +355,7 @@ class FeatureSums(State):
         return self._change(features, targets, -1)
 
     @torch.no_grad()
-    def merge_(self, other: FeatureSums, columns: Sequence[int] | None = None) -> Self:
+    def merge_(self, other: MomentSums, columns: Sequence[int] | None = None) -> Self:
         """Add what another learner has summed over the same features; ``columns`` are those of its classes here."""
         if other.width != self.width:
             raise DataError(f"sums over {other.width} features cannot be added to sums over {self.width}")
@@ -381,7 +381,7 @@ class FeatureSums(State):
         self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
         return self
 
-    def regroup_(self, groups: Groups) -> Self:
+    def regroup_(self, groups: ClassMap) -> Self:
         """Drop the classes in no group, and make one class of each group."""
         kept = {column for group in groups for column in group}
         self._without([column for column in range(self.classes) if column not in kept])
@@ -462,11 +462,11 @@ class Rule(Protocol):
     sums serve any weights.
     """
 
-    def solve(self, sums: FeatureSums, scale: Tensor | None = None) -> Linear:
+    def solve(self, sums: MomentSums, scale: Tensor | None = None) -> Linear:
         """The scores for all images in the sums."""
         ...
 
-    def left_out(self, sums: FeatureSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
+    def left_out(self, sums: MomentSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
         """(N, C) scores of images in the sums, each as if the sums had never seen it: no image judges itself.
 
         ``views`` are the (V, N, width) features of the views of each image, which leave together; its score is the mean
@@ -475,12 +475,12 @@ class Rule(Protocol):
         ...
 
 
-def factors_of(sums: FeatureSums, scale: Tensor | None) -> Tensor:
+def factors_of(sums: MomentSums, scale: Tensor | None) -> Tensor:
     """(width,) factors in float64; ones where none are given."""
     return torch.ones_like(sums.total) if scale is None else scale.to(sums.total)
 
 
-def unit_deviation(sums: FeatureSums, features: slice = slice(None)) -> Tensor:
+def unit_deviation(sums: MomentSums, features: slice = slice(None)) -> Tensor:
     """Factors that bring all features, or some, to a deviation of 1 within classes.
 
     The deviations come from the sums, so they are those of everything seen and not of the first task. Where no class
@@ -515,7 +515,7 @@ LEAST_PIVOT = 1e-10
 """Share of a direction that others must not explain: features of the weighed groups alone may span less than all do."""
 
 
-def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int, moving: float) -> Tensor | None:
+def row_space_factor(matrix: list[Tensor], scale: Tensor, most: int, moving: float) -> Tensor | None:
     """R of at most ``most`` rows with RᵀR = SAS, S = diag(scale); None where it would take more.
 
     ``moving`` is the mean of how much the scaled features move, summed over images: what is left is compared with it.
@@ -542,17 +542,17 @@ def spanning_rows(matrix: list[Tensor], scale: Tensor, most: int, moving: float)
     return space[:number] if float(left.amax()) <= MOST_LEFT * moving else None
 
 
-class Place(NamedTuple):
+class Basis(NamedTuple):
     """Coordinates for one weight of each group of features, and the sums in them."""
 
-    sums: FeatureSums
+    sums: MomentSums
     into: Tensor
     """(rank, rank) lower factor L."""
     squares: Sequence[float]
     """u² of each group."""
 
 
-class Span:
+class RowSpace:
     """The space that the features of few images span, at any weights of groups of features.
 
     With SAS = RᵀR and U the weights of the features xS, all that a rule needs of xSU happens in the space of the rows
@@ -560,7 +560,7 @@ class Span:
     xSU, and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
     """
 
-    def __init__(self, sums: FeatureSums, rows: Tensor, scale: Tensor, sizes: Sequence[int]) -> None:
+    def __init__(self, sums: MomentSums, rows: Tensor, scale: Tensor, sizes: Sequence[int]) -> None:
         self.sums = sums
         self.scale = scale
         self.rows = torch.split(rows, list(sizes), 1)
@@ -569,7 +569,7 @@ class Span:
         self._seen: tuple[Tensor, list[Tensor]] | None = None
 
     @classmethod
-    def of(cls, sums: FeatureSums, scale: Tensor, sizes: Sequence[int]) -> Self | None:
+    def of(cls, sums: MomentSums, scale: Tensor, sizes: Sequence[int]) -> Self | None:
         """That of features in groups of some sizes; None where there are too many images."""
         images = int(sums.images)
         if not 0 < images <= min(MOST_IMAGES, SHARE * sums.width):
@@ -577,17 +577,17 @@ class Span:
         moving = float((sums.variance() * scale.square()).mean())
         if float((sums.mean_square() * scale.square()).mean()) > FAR_FROM_ZERO * moving:
             return None
-        rows = spanning_rows(sums.strips(), scale, images, moving * images)
+        rows = row_space_factor(sums.strips(), scale, images, moving * images)
         return cls(sums, rows, scale, sizes) if rows is not None and len(rows) else None
 
-    def at(self, weights: Sequence[float], features: int) -> Place | None:
+    def at(self, weights: Sequence[float], features: int) -> Basis | None:
         """The coordinates for a weight of each group, which weigh so many features; None where precision is lost."""
         squares = [weight**2 for weight in weights]
         gram = _weighed(self.products, squares)
         lower, info = torch.linalg.cholesky_ex(gram)
         if int(info) != 0 or bool((lower.diagonal().square() < LEAST_PIVOT * gram.diagonal()).any()):
             return None
-        sums = FeatureSums(len(lower), self.sums.classes).to(lower.device)
+        sums = MomentSums(len(lower), self.sums.classes).to(lower.device)
         sums.coordinates_of = features
         matrix = lower.mT @ lower
         start = 0
@@ -597,16 +597,16 @@ class Span:
         found = _solved(lower, _weighed(self._sums, squares))
         sums.cross, sums.total = found[:, :-1].contiguous(), found[:, -1].contiguous()
         sums.counts, sums.images = self.sums.counts, self.sums.images
-        return Place(sums, lower, squares)
+        return Basis(sums, lower, squares)
 
-    def coordinates(self, views: Tensor, place: Place) -> Tensor:
+    def coordinates(self, views: Tensor, place: Basis) -> Tensor:
         """(…, width) features as coordinates; what does not depend on weights is kept for the next ones."""
         if self._seen is None or self._seen[0] is not views:
             self._seen = views, self._before(views.flatten(0, -2).mT.double())
         found = _solved(place.into, _weighed(self._seen[1], place.squares))
         return found.mT.reshape(*views.shape[:-1], -1).to(views.dtype)
 
-    def linear(self, solution: Linear, place: Place) -> Linear:
+    def linear(self, solution: Linear, place: Basis) -> Linear:
         """Scores of coordinates as scores of features."""
         inner = torch.linalg.solve_triangular(place.into.mT, solution.weight.double(), upper=True)
         parts = [square * (rows.mT @ inner) for square, rows in zip(place.squares, self.rows, strict=True)]
@@ -646,7 +646,7 @@ def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
     ``rows`` of features that judge, as they are, shifted and multiplied by the inverse of the factor, with the scores
     that rules give them.
     """
-    return NUMBER * (3 * packed_numbers(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
+    return NUMBER * (3 * packed_size_strips(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
 
 
 def widest(classes: int, available: int, rows: int = 0) -> int:
@@ -667,28 +667,12 @@ def check_fits(width: int, classes: int, available: int | None, setting: Callabl
     """
     needed = needed_bytes(width, classes, rows)
     if available is not None and needed > available:
-        raise _refusal(f"{width} features", classes, needed, available, setting, widest(classes, available, rows))
-
-
-def check_groups_fit(
-    groups: Sequence[int], classes: int, available: int | None, setting: Callable[[int], str], rows: int = 0
-) -> None:
-    """As `check_fits`, for sums over groups of features, each for itself; ``setting`` takes whole groups only."""
-    each = needed_bytes(max(groups), classes, rows)
-    needed = each * len(groups)
-    if available is not None and needed > available:
-        what = f"{len(groups)} groups of {max(groups)} features"
-        raise _refusal(what, classes, needed, available, setting, available // each * max(groups))
-
-
-def _refusal(
-    what: str, classes: int, needed: int, available: int, setting: Callable[[int], str], most: int
-) -> ConfigError:
-    advice = f"{setting(most)} would fit" if most else "free some memory, or teach fewer classes"
-    return ConfigError(
-        f"sums over {what} and {classes} classes take {_amount(needed)} of memory, and {_amount(available)} are "
-        f"available: {advice}"
-    )
+        most = widest(classes, available, rows)
+        advice = f"{setting(most)} would fit" if most else "free some memory, or teach fewer classes"
+        raise ConfigError(
+            f"sums over {width} features and {classes} classes take {_amount(needed)} of memory, and "
+            f"{_amount(available)} are available: {advice}"
+        )
 
 
 def _amount(number: int) -> str:

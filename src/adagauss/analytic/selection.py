@@ -11,27 +11,27 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from adagauss.analytic.lda import Discriminant
-from adagauss.analytic.moments import FeatureSums, Linear, Place, Rule, Span, unit_deviation
+from adagauss.analytic.lda import LDA
+from adagauss.analytic.moments import Basis, Linear, MomentSums, RowSpace, Rule, unit_deviation
 from adagauss.analytic.ridge import Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 LEAST_FACTOR = 1e-4
 """Features weighed less than this, between others, are as good as left out."""
 
 
-class Weighed(NamedTuple):
+class Standardized(NamedTuple):
     """Sums under some weights of groups of features."""
 
-    sums: FeatureSums
+    sums: MomentSums
     features: slice
     """Those that take part."""
     scale: Tensor | None
     width: int
     """Number of all features."""
-    within: tuple[Span, Place] | None = None
+    within: tuple[RowSpace, Basis] | None = None
     """Where the sums are over coordinates of all features: in which space."""
 
     def left_out(self, rule: Rule, views: Tensor, targets: Tensor) -> Tensor:
@@ -52,19 +52,19 @@ class Weighed(NamedTuple):
         return Linear(weight, solution.bias)
 
 
-class Weighing:
+class Standardizer:
     """Sums, to be solved under several weights of groups of features; what these have in common is found once.
 
     ``groups`` are the sizes of the groups of features, in their order (None: all are one group). The sums must not
     change meanwhile.
     """
 
-    def __init__(self, sums: FeatureSums, groups: Sequence[int] | None = None) -> None:
+    def __init__(self, sums: MomentSums, groups: Sequence[int] | None = None) -> None:
         self.sums = sums
         self.groups = [sums.width] if groups is None else list(groups)
-        self._weighed: dict[tuple[float, ...], Weighed] = {}
+        self._weighed: dict[tuple[float, ...], Standardized] = {}
 
-    def at(self, weights: Sequence[float]) -> Weighed:
+    def at(self, weights: Sequence[float]) -> Standardized:
         """All features at one deviation within classes, times the weight of their group.
 
         A group weighs by its weight alone, however many features it has; those without weight at either end are left
@@ -85,13 +85,13 @@ class Weighing:
         place = None if self._span is None else self._span.at(factors, stop - start)
         if self._span is not None and place is not None:
             # Small enough to be kept: the best weights are asked for again.
-            found = Weighed(place.sums, slice(start, stop), None, self.sums.width, (self._span, place))
+            found = Standardized(place.sums, slice(start, stop), None, self.sums.width, (self._span, place))
             return self._weighed.setdefault(tuple(weights), found)
         sums = self.sums if stop - start == self.sums.width else self.sums.part(start, stop)
         pairs = zip(factors, self.groups, strict=True)
         weight = torch.cat([torch.full((size,), max(LEAST_FACTOR, factor)) for factor, size in pairs])
         scale = (self._scale * weight.to(self._scale))[start:stop]
-        return Weighed(sums, slice(start, stop), scale, self.sums.width)
+        return Standardized(sums, slice(start, stop), scale, self.sums.width)
 
     @cached_property
     def _scale(self) -> Tensor:
@@ -100,20 +100,20 @@ class Weighing:
         return torch.cat([unit_deviation(self.sums, slice(*ends)) for ends in pairwise(bounds)])
 
     @cached_property
-    def _span(self) -> Span | None:
-        return Span.of(self.sums, self._scale, self.groups)
+    def _span(self) -> RowSpace | None:
+        return RowSpace.of(self.sums, self._scale, self.groups)
 
 
 STRENGTHS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 """Numbers of images ν (see `Strength`) that are compared unless others are asked for."""
-TRAILING = 0.5
+PRUNE_MARGIN = 0.5
 """Hits, in units of √(images judged), by which a candidate may trail the best. On held-out training images of CUB,
 TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third more."""
-SOUND = 300
+HIT_WEIGHT_IMAGES = 300
 """Images judged at which a hit counts as much as one nat of surprise, and less than that before."""
 
 
-class Strength(NamedTuple):
+class RidgeSpec(NamedTuple):
     """A ridge regression whose strength is a number of images ν: λ = ν/n after n images.
 
     ρ = λ·mean(diag A) then stays what it is while A grows, and the best ν hardly moves between tasks.
@@ -127,10 +127,10 @@ class Strength(NamedTuple):
         return Ridge(self.images / max(1, images), self.intercept)
 
 
-Candidates = Sequence[Strength | Discriminant]
+Candidates = Sequence[RidgeSpec | LDA]
 
 
-class Choice(State):
+class ModelSelection(State):
     """Candidates for how scores are solved from the sums, and how well each did on the images of all tasks so far.
 
     A candidate is a rule and a weight for each group of features; all features are at one deviation within classes
@@ -142,7 +142,7 @@ class Choice(State):
     of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {
+    dims: ClassVar[Mapping[str, str]] = {
         "rule": "n",
         "weights": "ng",
         "hits": "n",
@@ -186,7 +186,7 @@ class Choice(State):
         self.require(self.tried.any(), "no candidate is left")
 
     @torch.no_grad()
-    def observe(self, weighing: Weighing, views: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def observe(self, weighing: Standardizer, views: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Try every candidate that is left on images that are in the sums, each left out in turn.
 
         ``views`` are (V, N, width) features. Images that are alone in their class are passed over: without them it is
@@ -217,10 +217,10 @@ class Choice(State):
             self.surprise[index] += right.sum(0).to(self.surprise)
             self.second[index] += second.sum(0).to(self.second)
         self.images += len(targets)
-        self.tried &= self.hits >= self.hits[self.tried].max() - TRAILING * float(self.images) ** 0.5
+        self.tried &= self.hits >= self.hits[self.tried].max() - PRUNE_MARGIN * float(self.images) ** 0.5
         return found[self.best] / self.temperature, targets
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         """What was found out is about all classes together."""
         return self
 
@@ -257,7 +257,7 @@ class Choice(State):
         return max(leading.values(), key=lambda index: float(self.hits[index]))
 
     @property
-    def best_rule(self) -> Strength | Discriminant:
+    def best_rule(self) -> RidgeSpec | LDA:
         """The rule of the best candidate."""
         return self.rules[int(self.rule[self.best])]
 
@@ -271,7 +271,7 @@ class Choice(State):
             return 1.0
         return best_temperature(self.surprise[index], self.second[index], int(self.images))[0]
 
-    def solve(self, weighing: Weighing) -> Linear:
+    def solve(self, weighing: Standardizer) -> Linear:
         """The scores of the best candidate, divided by the temperature.
 
         Where classes were forgotten, too little may be left for a covariance: then the best regression takes over.
@@ -285,23 +285,23 @@ class Choice(State):
                 raise
             return self._solved(regressions[0], weighing)
 
-    def _solved(self, index: int, weighing: Weighing) -> Linear:
+    def _solved(self, index: int, weighing: Standardizer) -> Linear:
         weighed = weighing.at(self.weights[index].tolist())
         return weighed.solve(self._rule(index, weighing.sums)).divided_by(self._temperature(index))
 
     def _is_regression(self, index: int) -> bool:
-        return isinstance(self.rules[int(self.rule[index])], Strength)
+        return isinstance(self.rules[int(self.rule[index])], RidgeSpec)
 
     def _ranked(self) -> list[int]:
         """Candidates still tried, the best of each kind before others of its kind."""
         tried: list[int] = self.tried.nonzero().flatten().tolist()
-        loss = self.surprise.min(1).values - self.hits * (int(self.images) / SOUND)
+        loss = self.surprise.min(1).values - self.hits * (int(self.images) / HIT_WEIGHT_IMAGES)
         return sorted(tried, key=lambda index: float(loss[index]))
 
-    def _rule(self, index: int, sums: FeatureSums) -> Rule:
+    def _rule(self, index: int, sums: MomentSums) -> Rule:
         return self.rules[int(self.rule[index])].rule(int(sums.images))
 
-    def _by_weights(self, weighing: Weighing) -> Iterator[tuple[Weighed, list[int]]]:
+    def _by_weights(self, weighing: Standardizer) -> Iterator[tuple[Standardized, list[int]]]:
         """Candidates still tried, those with the same weights together."""
         alike: dict[tuple[float, ...], list[int]] = {}
         for index in self.tried.nonzero().flatten().tolist():

@@ -74,7 +74,7 @@ class EfficientNetLite(Backbone):
         return torch.cat([folded(block).mean((2, 3)) for block in blocks])
 
     def _as_folded(self) -> FoldedLite:
-        """The network as it is now, without batch norms; made anew when it has learned or was loaded."""
+        """The current network with folded batch norms; computed again after training or loading."""
         now = [_Version(tensor) for tensor in chain(self.model.parameters(), self.model.buffers())]
         if self._folded is None or self._folded[0] != now:
             self._folded = now, FoldedLite(self.model)
@@ -136,7 +136,7 @@ class Folded(NamedTuple):
 
 
 class FoldedLite:
-    """The features of a network of the wheel as it is now; it does not follow when the network learns."""
+    """A snapshot of a network of the wheel with folded batch norms; later training does not change it."""
 
     def __init__(self, network: Any) -> None:
         self.stem = Folded.of(network._conv_stem, network._bn0, True)

@@ -1,4 +1,7 @@
-"""Helpers for networks of other libraries: lazy imports, finding blocks, measuring the number of features."""
+"""Backbones of other libraries: timm (``timm:NAME``), transformers (``hf:NAME`` or ``hf:FOLDER``) and weight files.
+
+Weight files are torchvision-style state dicts, loaded strictly and without running code from the file.
+"""
 
 from __future__ import annotations
 
@@ -57,11 +60,6 @@ def find_blocks(network: nn.Module, levels: int = 2) -> list[nn.Module]:
     return [block for member in members for block in find_blocks(member, levels)]
 
 
-def parts_that_learn(network: nn.Module) -> list[nn.Module]:
-    """The children with parameters, for a network without runs of blocks."""
-    return [child for child in network.children() if any(True for _ in child.parameters())]
-
-
 def _alike(modules: list[nn.Module]) -> bool:
     return len({type(module) for module in modules}) == 1 and all(list(module.children()) for module in modules)
 
@@ -75,7 +73,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Tensors by name from a ``.safetensors`` file, or from a ``.pth``/``.pt``/``.bin`` file of tensors only."""
     path = Path(path).expanduser()
     if not path.is_file():
-        raise ConfigError(f"backbone.weights: there is no file {path}; give the path of a .safetensors or .pth file")
+        raise ConfigError(f"backbone.weights: {path} does not exist; give the path of a .safetensors or .pth file")
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     for wrapper in ("state_dict", "model"):
         if isinstance(loaded, Mapping) and isinstance(loaded.get(wrapper), Mapping):
@@ -174,7 +172,20 @@ def _stem_hint(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     return " The file has the 3x3 stem of small images: set backbone.stem=small to use it."
 
 
-class TimmBackbone(Backbone):
+class WrappedBackbone(Backbone):
+    """A network of another library, in ``model``."""
+
+    model: nn.Module
+
+    def blocks(self) -> list[nn.Module]:
+        learning = [child for child in self.model.children() if any(True for _ in child.parameters())]
+        return find_blocks(self.model) or learning
+
+    def pretrained_module(self) -> nn.Module:
+        return self.model
+
+
+class TimmBackbone(WrappedBackbone):
     """A timm model without its classifier: pooled features."""
 
     heads = ("fc.", "classifier.", "head.")
@@ -185,13 +196,6 @@ class TimmBackbone(Backbone):
         self.input_size = side
         self.mean = tuple(settings.mean)
         self.std = tuple(settings.std)
-
-    def blocks(self) -> list[nn.Module]:
-        return find_blocks(self.model) or parts_that_learn(self.model)
-
-    def pretrained_module(self) -> nn.Module:
-        network: nn.Module = self.model
-        return network
 
     def forward(self, images: Tensor) -> Tensor:
         features: Tensor = self.model(images)
@@ -233,8 +237,8 @@ def timm_model(model: str, spec: BackboneSpec) -> Backbone:
 DEFAULT_SIDE = 224
 
 
-class HfBackbone(Backbone):
-    """A transformers model as a trunk.
+class HfBackbone(WrappedBackbone):
+    """A vision model of transformers.
 
     Features are the class token of a vision transformer (the mean of its tokens if it has none), or the pooled map of a
     convolutional network.
@@ -255,13 +259,6 @@ class HfBackbone(Backbone):
         self.input_size = side
         if "image_mean" in preprocessing and "image_std" in preprocessing:
             self.mean, self.std = tuple(preprocessing["image_mean"]), tuple(preprocessing["image_std"])
-
-    def blocks(self) -> list[nn.Module]:
-        return find_blocks(self.model) or parts_that_learn(self.model)
-
-    def pretrained_module(self) -> nn.Module:
-        network: nn.Module = self.model
-        return network
 
     def forward(self, images: Tensor) -> Tensor:
         output = self.model(pixel_values=images, **self.options)
@@ -290,7 +287,7 @@ def hf_model(model: str, spec: BackboneSpec) -> Backbone:
         _LOG.warning("%s has no weight file: the network starts from random weights", folder)
         pretrained = False
     try:
-        # A model folder may contain Python code: it is never run, and the user is not asked to allow it.
+        # A model folder may contain Python code: it is never run.
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, lost = _network(transformers.AutoModel, source, config, pretrained)
         preprocessing = _preprocessing(transformers, source)

@@ -18,9 +18,12 @@ from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import Backbone, BackboneInfo, BackboneSpec, Stem, backbone_info
 from adagauss.core.config import Config
 from adagauss.data.images import Images
+from adagauss.distributed.batch_norm import batch_norms
 from adagauss.errors import ConfigError
 
 BatchNormPolicy = Literal["train", "frozen", "none"]
+OLD_BACKBONES = {"still": "frozen"}
+"""Names in files of version 0.2.0, and the present ones."""
 NAMED_WEIGHTS = ("imagenet", "random")
 """Values of `BackboneConfig.weights` that do not name a file."""
 
@@ -36,12 +39,12 @@ class BackboneConfig(Config):
 
     name: str = "resnet18"
     features: PositiveInt | None = 64
-    """S, the size of the latent space; None uses the features of the trunk, without a bottleneck."""
+    """S, the size of the latent space; None uses the features of the backbone, without a bottleneck."""
     batch_norm: BatchNormPolicy = "train"
-    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: there
-    are no batch norms."""
+    """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: batch
+    norms are removed."""
     weights: str | None = None
-    """Initial weights of the trunk: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
+    """Initial weights of the backbone: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
     backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
     initialization: Literal["he", "torch"] = "he"
     """Initialisation of random convolutions and the bottleneck: He's rule, or torch's (the published ResNet-32)."""
@@ -49,25 +52,30 @@ class BackboneConfig(Config):
     """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
     ``auto`` depends on the image size."""
     input_size: PositiveInt | None = None
-    """Side in pixels that images are resized to; None takes the training size of the backbone's weights."""
+    """Images are resized to this side in pixels; None takes the training size of the backbone's weights."""
     train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
-    """Which blocks of the trunk learn: ``all``, ``none`` or ``last:N``. The rest of the trunk is then frozen, including
+    """Which blocks of the backbone learn: ``all``, ``none`` or ``last:N``. The rest is then frozen, including
     the layers before and after the blocks and all batch-norm statistics."""
     train_bottleneck: bool = True
     """Whether the bottleneck learns; in the published ViT runs it keeps its random initial weights."""
     mirror: bool = False
-    """Predict from the mean of the features of an image and of its mirror image; exact methods learn from it, too."""
+    """Predict from the mean features of an image and its horizontal flip; analytic methods learn from it, too."""
     options: Config | None = None
     """Settings specific to this backbone, if it has any."""
-    companion: BackboneConfig | None = None
-    """A second network beside this one that is never trained: predictions see the features of both."""
 
     @model_validator(mode="before")
     @classmethod
     def _own_options(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
+        if "companion" in data:  # a setting of files of version 0.2.0
+            if data["companion"] is not None:
+                raise ConfigError("companion networks were removed in version 0.3: set backbone.companion=null")
+            data = {key: value for key, value in data.items() if key != "companion"}
         name = data.get("name", cls.model_fields["name"].default)
+        if name in OLD_BACKBONES:
+            name = OLD_BACKBONES[name]
+            data = {**data, "name": name}
         if not isinstance(name, str):
             return data
         info = backbone_info(name)
@@ -78,13 +86,6 @@ class BackboneConfig(Config):
         elif not isinstance(given, info.options):
             data = {**data, "options": info.options.of(given or {}, "backbone.options.")}
         return data
-
-    @field_validator("companion")
-    @classmethod
-    def _one_companion(cls, companion: BackboneConfig | None) -> BackboneConfig | None:
-        if companion is not None and companion.companion is not None:
-            raise ValueError("a companion has no companion of its own: set backbone.companion.companion=null")
-        return companion
 
     @field_validator("weights")
     @classmethod
@@ -101,7 +102,7 @@ class BackboneConfig(Config):
 
 
 def resized(images: Tensor, size: int | None) -> Tensor:
-    """(B, C, H, W) floats as squares of ``size`` pixels, smoothed where they shrink; None leaves them as they are."""
+    """(B, C, H, W) floats as squares of ``size`` pixels, antialiased when downsampling; None returns them unchanged."""
     if size is None or images.shape[-2:] == (size, size):
         return images
     shrinks = min(images.shape[-2:]) > size
@@ -110,7 +111,7 @@ def resized(images: Tensor, size: int | None) -> Tensor:
 
 @dataclass(frozen=True)
 class ResizedImages:
-    """Images of a dataset as a network will see them."""
+    """Images of a dataset at the input size of a network."""
 
     images: Images
     size: int | None
@@ -162,10 +163,8 @@ class Extractor(nn.Module):
         self.size = features if features is not None else trunk.width
         self.input_size = input_size
         self.mirror = mirror
-        self.companion: Extractor | None = None
-        """A second extractor, which is never trained and has no part in `forward`."""
         self.train_blocks = train_blocks
-        """How many of the last blocks learn; None for the whole trunk."""
+        """How many of the last blocks learn; None for all."""
         if train_blocks is not None:
             trunk.requires_grad_(False)
             for block in self._learning_blocks():
@@ -177,25 +176,15 @@ class Extractor(nn.Module):
         self.mean: Tensor
         self.std: Tensor
 
-    def accompany(self, companion: Extractor) -> None:
-        """Let predictions see the features of a second extractor as well."""
-        self.companion = companion.requires_grad_(False).eval()
-        companion.trunk.where = f"{self.trunk.where}.companion"
-
     def input_facts(self) -> dict[str, Any]:
-        """How images are prepared, for a checkpoint: the files that define it may change later."""
+        """Mean, standard deviation and input size for a checkpoint: the files that define them may change later."""
         return {"mean": self.mean.flatten().tolist(), "std": self.std.flatten().tolist(), "size": self.input_size}
 
     def restore_input(self, facts: Mapping[str, Any]) -> None:
-        """Prepare images as `input_facts` says."""
+        """Restore the input settings that `input_facts` returned."""
         self.mean = torch.tensor(facts["mean"], device=self.mean.device).view(1, -1, 1, 1)
         self.std = torch.tensor(facts["std"], device=self.std.device).view(1, -1, 1, 1)
         self.input_size = facts["size"]
-
-    @property
-    def prediction_size(self) -> int:
-        """Number of features used for prediction: with a companion, those of both."""
-        return self.size + (0 if self.companion is None else self.companion.prediction_size)
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -203,28 +192,21 @@ class Extractor(nn.Module):
         return (self.size,) if isinstance(self.bottleneck, nn.Linear) else self.trunk.groups
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Let the trunk, and the companion, learn without labels from the images of the first task."""
+        """Let the backbone learn without labels from the images of the first task."""
         self.trunk.prepare(ResizedImages(images, self.input_size), generator)
-        if self.companion is not None:
-            self.companion.prepare(images, generator)
 
     def forward(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
         """Images to features; groups of features that are not ``read`` may be zeros."""
-        # For grey images and a trunk that takes colour, the three-channel mean repeats the grey channel.
+        # For grey images and a backbone that takes colour, the three-channel mean repeats the grey channel.
         pixels = (resized(images, self.input_size) - self.mean) / self.std
         features: Tensor = self.bottleneck(self.trunk(pixels) if read is None else self.trunk.some(pixels, read))
         return features
 
-    def for_prediction(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Features used for prediction: its own, and those of a companion by the companion's rule.
+    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
+        """Features used for prediction: with ``mirror``, the mean over an image and its horizontal flip.
 
         Groups of features that are not ``read`` may be zeros.
         """
-        features = self.averaged_over_flips(images, read)
-        return features if self.companion is None else torch.cat([features, self.companion.for_prediction(images)], 1)
-
-    def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
-        """Its own features of images as they are: with ``mirror``, the mean over an image and its mirror image."""
         features: Tensor = self(images, read)
         return (features + self(images.flip(3), read)) / 2 if self.mirror else features
 
@@ -232,21 +214,19 @@ class Extractor(nn.Module):
         """From now on a ``frozen`` batch norm neither updates its statistics nor learns its scales."""
         self.norm_frozen = self.freeze_norm
         if self.norm_frozen:
-            for module in _batch_norms(self):
+            for module in batch_norms(self):
                 module.requires_grad_(False)
             self.train(self.training)
 
     def train(self, mode: bool = True) -> Extractor:
         super().train(mode)
-        if self.companion is not None:
-            self.companion.eval()
         if self.train_blocks is not None:
             # Frozen modules stay in evaluation mode: neither statistics nor dropout change their output.
             self.trunk.eval()
             for block in self._learning_blocks():
                 block.train(mode)
         if self.norm_frozen:
-            for module in _batch_norms(self):
+            for module in batch_norms(self):
                 module.eval()
         return self
 
@@ -264,7 +244,7 @@ def build_extractor(
 ) -> Extractor:
     """The extractor for images of ``shape`` (channels, height, width).
 
-    Normalisation and input size are those of the backbone if it defines them, and those of the dataset otherwise.
+    Normalisation and input size are those of the backbone if it defines them, else those of the dataset.
 
     Args:
         config: which network, and how it learns.
@@ -276,7 +256,6 @@ def build_extractor(
     """
     info = backbone_info(config.name)
     channels, height, width = shape
-    of_dataset = mean, std
     if channels == 1 and info.carries_weights:
         channels = COLOUR
     file = _check_weights(config, info)
@@ -315,13 +294,11 @@ def build_extractor(
     )
     if config.initialization == "torch":
         _initialize_as_torch(extractor if _starts_random(config, info, initial_weights) else extractor.bottleneck)
-    if config.companion is not None:
-        extractor.accompany(build_extractor(config.companion, shape, *of_dataset, initial_weights))
     return extractor
 
 
 def _starts_random(config: BackboneConfig, info: BackboneInfo, initial_weights: bool) -> bool:
-    """Whether the trunk has no weights yet that must not be overwritten."""
+    """Whether the backbone has random weights, which may be overwritten."""
     return not initial_weights or config.weights == "random" or (config.weights is None and not info.carries_weights)
 
 
@@ -356,10 +333,6 @@ def _block_count(share: str, trunk: Backbone, name: str) -> int | None:
     return count
 
 
-def _batch_norms(module: nn.Module) -> list[nn.Module]:
-    return [child for child in module.modules() if isinstance(child, nn.modules.batchnorm._BatchNorm)]
-
-
 def _remove_batch_norm(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
@@ -369,19 +342,19 @@ def _remove_batch_norm(module: nn.Module) -> None:
 
 
 def folded(extractor: Extractor) -> Extractor:
-    """A copy whose convolutions contain the batch norms that follow them; the extractor itself where that cannot be.
+    """Fold batch norms into the convolutions before them in a copy; returns the extractor itself if that is impossible.
 
     When features are extracted, a batch norm is the affine map γ(y − m)/√(v + ε) + β of the output y = Wx + b of a
-    convolution, so W' = γW/√(v + ε) and b' = γ(b − m)/√(v + ε) + β give the same features but for rounding, without
+    convolution, so W' = γW/√(v + ε) and b' = γ(b − m)/√(v + ε) + β give the same features except for rounding, without
     another pass over y, which takes a third of the time of a small network.
     """
-    from torch.fx.experimental.optimization import fuse  # it brings much along that only analyses need
+    from torch.fx.experimental.optimization import fuse  # a slow import that only analyses need
 
-    if extractor.train_blocks is not None:  # its trunk must still know its blocks
+    if extractor.train_blocks is not None:  # its backbone must keep its blocks
         return extractor
     found = copy.deepcopy(extractor).eval()
     try:
         found.trunk = fuse(found.trunk)  # type: ignore[assignment]  # a traced module in the place of a trunk
-    except Exception:  # a trunk whose path depends on its input cannot be traced, and each fails in its own way
+    except Exception:  # a backbone with control flow cannot be traced, and each fails differently
         return extractor
     return found

@@ -1,4 +1,4 @@
-"""Features that stand still, side by side: a patch dictionary and, where installed, a pretrained network."""
+"""Frozen features: a patch dictionary concatenated with a pretrained network, where installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adagauss.errors import ConfigError
 
 
 class FrozenOptions(Config):
-    """What stands side by side."""
+    """Which features are concatenated."""
 
     patches: PatchSettings = Field(default_factory=lambda: PatchSettings(filters=200, patches=30_000))
     """1,600 features, about as many as a pretrained network has: the sums of both take 33 MB. So few filters are
@@ -28,16 +28,16 @@ class FrozenOptions(Config):
 
     @field_validator("pretrained")
     @classmethod
-    def _stands_by_itself(cls, name: str | None) -> str | None:
+    def _is_a_network(cls, name: str | None) -> str | None:
         if name is not None and backbone_info(name).options is not None:
             raise ValueError("name a network, such as efficientnet_lite0, or null for patches alone")
         return name
 
 
 class FrozenFeatures(Backbone):
-    """Images in 0..1 to the features of each kind, one group of features after the other.
+    """Maps images in 0..1 to groups of features, concatenated; nothing is trained.
 
-    How the groups weigh is up to the classifier, which knows the deviations of everything seen.
+    The classifier scales the groups, because it knows the standard deviations of all images.
     """
 
     def __init__(self, dictionary: PatchBackbone, network: Backbone | None, channels: int) -> None:
@@ -48,7 +48,7 @@ class FrozenFeatures(Backbone):
         self.size = network.input_size if network is not None else None
         self.channels = channels
         own = dictionary.shape[0]
-        self.mean, self.std = (0.0,) * own, (1.0,) * own  # each kind has a normalisation of its own
+        self.mean, self.std = (0.0,) * own, (1.0,) * own  # each group has its own normalisation
         if network is not None:
             network.requires_grad_(False).eval()
 
@@ -59,9 +59,9 @@ class FrozenFeatures(Backbone):
     def smaller_setting_hint(self, width: int) -> str:
         own = width - (self.width - self.dictionary.width)
         if own > 0:
-            return f"{self.where}.options.patches.filters={self.dictionary.filters_within(own)}"
+            return f"backbone.options.patches.filters={self.dictionary.filters_within(own)}"
         alone = self.dictionary.filters_within(width)
-        return f"{self.where}.options.pretrained=null with {self.where}.options.patches.filters={alone}"
+        return f"backbone.options.pretrained=null with backbone.options.patches.filters={alone}"
 
     def blocks(self) -> list[nn.Module]:
         return []
@@ -100,12 +100,12 @@ class FrozenFeatures(Backbone):
 
 
 @register_backbone(
-    "still",
-    summary="patches and a pretrained network side by side, neither ever trained (extra: pretrained)",
+    "frozen",
+    summary="patches and a pretrained network, concatenated and never trained (extra: pretrained)",
     options=FrozenOptions,
 )
-def still(spec: BackboneSpec) -> Backbone:
-    """The features of `exact-auto`."""
+def frozen(spec: BackboneSpec) -> Backbone:
+    """The features of the method `analytic`."""
     options = spec.options
     assert isinstance(options, FrozenOptions)
     dictionary = patch_backbone(spec, options.patches)
@@ -115,7 +115,7 @@ def still(spec: BackboneSpec) -> Backbone:
     if spec.channels not in (1, COLOUR):
         raise ConfigError(
             f"{options.pretrained} takes grey or colour images, not {spec.channels} channels; patches alone take any "
-            "number: use the method exact, or set backbone.options.pretrained=null"
+            "number: use the method analytic-patches, or set backbone.options.pretrained=null"
         )
     channels = COLOUR if info.carries_weights else spec.channels
     network = info.build(BackboneSpec(channels, spec.image_size, spec.shape, pretrained=spec.pretrained))

@@ -115,17 +115,12 @@ class IncrementalHead(nn.Module):
 
 
 class Network(nn.Module):
-    """What is trained: the extractor and the head on top of it."""
+    """The extractor and the head on top of it: the module that is trained."""
 
     def __init__(self, extractor: Extractor, head: IncrementalHead) -> None:
         super().__init__()
         self.extractor = extractor
         self.head = head
-
-    def of_companion(self) -> Network:
-        """The extractor's companion in the place of the extractor."""
-        assert self.extractor.companion is not None, "a method that needs a companion is refused without one"
-        return Network(self.extractor.companion, self.head)
 
     def frozen_copy(self) -> Network:
         """A copy in evaluation mode that takes no gradients: F_{t−1} of the next task."""

@@ -458,7 +458,7 @@ class PatchBackbone(Backbone):
         self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
 
     def smaller_setting_hint(self, width: int) -> str:
-        return f"{self.where}.options.filters={self.filters_within(width)}"
+        return f"backbone.options.filters={self.filters_within(width)}"
 
     def filters_within(self, width: int) -> int:
         """How many filters make at most ``width`` features; one at least."""

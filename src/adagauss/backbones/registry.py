@@ -27,8 +27,6 @@ class Backbone(nn.Module):
     std: Sequence[float] | None = None
     input_size: int | None = None
     """Side in pixels the weights were trained at; None takes images as they are."""
-    where: str = "backbone"
-    """Where the settings of the trunk are found in those of a method."""
     heads: tuple[str, ...] = ("fc.",)
     """Prefixes of the classifier's parameter names in a weight file: these are not loaded."""
 
@@ -38,22 +36,22 @@ class Backbone(nn.Module):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Sizes of the groups of features that belong together; one group for most trunks."""
+        """Sizes of the groups of features that belong together; one group for most backbones."""
         return (self.width,)
 
     def smaller_setting_hint(self, width: int) -> str:
         """What to set for at most ``width`` features."""
-        return f"a network with at most {width} features ({self.where}.name)"
+        return f"a network with at most {width} features (backbone.name)"
 
     def blocks(self) -> list[nn.Module]:
         """The blocks from input to output, for training only the last ones."""
         return list(self.children())
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
-        """Learn, without labels, from the images of the first task before training starts; most trunks do nothing."""
+        """Learn without labels from the images of the first task, before training; most backbones do nothing."""
 
     def pretrained_module(self) -> nn.Module:
-        """The module whose parameters are named as in weight files: the trunk, unless it wraps a module."""
+        """The module whose parameters are named as in weight files: the backbone, unless it wraps a module."""
         return self
 
     def forward(self, images: Tensor) -> Tensor:
@@ -61,18 +59,18 @@ class Backbone(nn.Module):
         raise TypeError(f"{type(self).__name__} must define forward")
 
     def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
-        """As `forward`; groups of features that nobody will read may be zeros, if that saves time."""
+        """As `forward`; groups of features that are not ``read`` may be zeros, if that saves time."""
         features: Tensor = self(images)
         return features
 
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """What a trunk is built for."""
+    """What a backbone is built for."""
 
     channels: int
     image_size: int
-    """Shorter side in pixels of the images that the trunk receives."""
+    """Shorter side in pixels of the images that the backbone receives."""
     shape: tuple[int, int] = (0, 0)
     """Height and width of the images before resizing."""
     stem: Stem = "auto"
@@ -81,7 +79,7 @@ class BackboneSpec:
     input_size: int | None = None
     """Side the images are resized to, if the user sets it."""
     from_file: bool = False
-    """Whether a weight file of the user will be loaded into the trunk."""
+    """Whether a weight file of the user will be loaded."""
     options: Config | None = None
     """Settings specific to the backbone."""
 

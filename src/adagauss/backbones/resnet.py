@@ -1,7 +1,7 @@
 """Residual networks of basic blocks: ResNet-18 with torchvision's parameter names, and CIFAR's ResNet-32.
 
 Parameter names (``conv1``, ``bn1``, ``layer1.0.conv1``, ``layer2.0.downsample.0``, …) are those of torchvision, so its
-weight files load into the trunk as they are.
+weight files load without renaming.
 """
 
 from __future__ import annotations

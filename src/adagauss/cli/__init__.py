@@ -12,21 +12,16 @@ from adagauss import __version__
 from adagauss.cli import (
     analysing,
     changing,
-    comparing,
-    datasets,
-    demo,
     deploying,
     evaluating,
+    experiments,
     gathering,
     informing,
-    listing,
     paper,
     predicting,
     replaying,
-    running,
     stopping,
     teaching,
-    tuning,
 )
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
@@ -78,12 +73,11 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (teaching, gathering, predicting, informing, evaluating, changing, deploying),
-    RESEARCH: (demo, running, comparing, tuning, replaying, analysing, paper, listing),
+    RESEARCH: (experiments, replaying, analysing, paper),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:
         module.register(app, panel)
-app.add_typer(datasets.app, name="datasets", rich_help_panel=RESEARCH)
 
 
 def _model_commands() -> set[str]:

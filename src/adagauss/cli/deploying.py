@@ -59,7 +59,7 @@ def serve(
     if model.is_dir():
         raise CheckpointError(f"{model} is a folder: serve a file of its own, such as a copy of a run's learner")
     try:
-        from adagauss.serve import main
+        from adagauss.deploy.serve import main
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}: pip install 'adagauss[serve]'") from None
     with stoppable(f"what was taught is kept in {model}"):

@@ -18,7 +18,7 @@ from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.analysis.judging import Judged
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
 
 EXAMPLES = """**Examples:**
 
@@ -64,13 +64,13 @@ def evaluate(
     _draw(judged, classifier, sheet, confusion)
 
 
-def _files_of(folder: Path, classifier: Model) -> tuple[dict[Path, Any], list[str]]:
+def _files_of(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
     """The class of each image file, and the folders of classes that were never taught."""
     from adagauss.data.folders import folders_in
-    from adagauss.inputs.files import existing, images_in
+    from adagauss.data.inputs import images_in, resolve_path
 
     known = {str(label): label for label in classifier.learner_.classes}
-    folders = folders_in(existing(folder)) if existing(folder).is_dir() else []
+    folders = folders_in(resolve_path(folder)) if resolve_path(folder).is_dir() else []
     if not folders:
         raise DataError(f"{folder} holds no class folders: put the images of each class into a folder named after it")
     files = {file: known[path.name] for path in folders if path.name in known for file in images_in(path)}
@@ -82,7 +82,7 @@ def _files_of(folder: Path, classifier: Model) -> tuple[dict[Path, Any], list[st
     return files, [path.name for path in folders if path.name not in known]
 
 
-def _judged(classifier: Model, files: Mapping[Path, Any]) -> list[Judged]:
+def _judged(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[Judged]:
     from adagauss.analysis.judging import Judged
 
     truths = {str(file): label for file, label in files.items()}
@@ -146,7 +146,9 @@ def _show(judged: Sequence[Judged], strange: Sequence[str]) -> None:
         typer.echo(f"... and {len(classes) - len(shown)} that do better (--json has all)")
 
 
-def _draw(judged: Sequence[Judged], classifier: Model, sheet: Path | None, confusion: Path | None) -> None:
+def _draw(
+    judged: Sequence[Judged], classifier: IncrementalClassifier, sheet: Path | None, confusion: Path | None
+) -> None:
     from adagauss.analysis import judging
     from adagauss.analysis.confusion import confusion_figure
     from adagauss.analysis.plotting import save_figure

@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.engines import DaskAddress, RayAddress, SlurmPartition, engine
+from adagauss.cli.experiments import EngineName
 from adagauss.cli.model import open_model, save, signature
 from adagauss.cli.options import Device, Quiet, Settings, given_options, make_reporter, parse_settings
 from adagauss.errors import ConfigError
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.analytic.batches import Gathering
-    from adagauss.cli.classifier import Model
+    from adagauss.analytic.batches import ShardsReport
+    from adagauss.classifier import IncrementalClassifier
 
 EXAMPLES = """**Examples:**
 
 `adagauss gather birds.safetensors shards/train-*.tar --jobs 8`
 
-`adagauss gather birds.safetensors data/train-*.parquet --method exact-pretrained --skip-bad`
+`adagauss gather birds.safetensors data/train-*.parquet --method analytic-pretrained --skip-bad`
 
-`adagauss gather /shared/birds.safetensors /shared/photos --ray auto`
 """
 MAKING = {"method", "settings", "image_size", "seed"}
 LISTED = 5
@@ -55,11 +54,9 @@ def gather(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices of a new model.")] = 0,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Shards at a time; without another engine, processes of one thread."),
+        typer.Option("--jobs", "-j", min=1, help="Worker processes, with one thread each."),
     ] = None,
-    ray: RayAddress = None,
-    slurm: SlurmPartition = None,
-    dask: DaskAddress = None,
+    engine_name: EngineName = None,
     device: Device = "auto",
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out images that cannot be decoded, and damaged shards.")
@@ -71,38 +68,27 @@ def gather(
     The result is that of `teach` with all images at once. Finished shards are kept in the folder MODEL.gather until
     MODEL is replaced in the end: the same command goes on after an interruption, and takes in each shard once.
     """
-    from adagauss.analytic.batches import gather as gather_shards
+    from adagauss.analytic.batches import teach_shards
     from adagauss.cli.stopping import stoppable
 
     folder, begun = model.with_name(f"{model.name}.gather"), signature(model)
     reporter, started = make_reporter(quiet), perf_counter()
     with stoppable(f"finished shards are in {folder}, and the same command goes on from there"):
         classifier = _opened(context, model, folder, bool(begun))
-        with engine(folder, jobs, ray, slurm, dask, device) as executor:
-            most = None if executor is None or jobs is None else 2 * jobs
-            found = gather_shards(
-                classifier.learner_,
-                shards,
-                folder,
-                executor=executor,
-                most=most,
-                skip_bad=skip_bad,
-                device=device,
-                reporter=reporter,
-            )
-        if found.stock is not None and found.stock.total.images:
-            save(classifier, model, "gather", begun, shards=found.shards, images=found.stock.total.images)
+        found = teach_shards(
+            classifier.learner_, shards, folder, jobs=jobs, skip_bad=skip_bad, device=device, reporter=reporter
+        )
+        if found.store.total.images:
+            save(classifier, model, "gather", begun, shards=found.shards, images=found.store.total.images)
         found.clear()
     _report(classifier, model, found, perf_counter() - started)
 
 
-def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> Model:
+def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> IncrementalClassifier:
     """The model in the file, one that an earlier command has begun, or a new one."""
-    from adagauss.analytic.batches import FEATURES, first_pictures
-    from adagauss.cli.classifier import Model
+    from adagauss.analytic.batches import FEATURES, sample_images
+    from adagauss.classifier import IncrementalClassifier, default_method
     from adagauss.data.shards import find_shards
-    from adagauss.estimator import default_method
-    from adagauss.estimator.choices import json_ready
 
     given = context.params
     if begun:
@@ -120,21 +106,20 @@ def _opened(context: typer.Context, model: Path, folder: Path, begun: bool) -> M
         "image_size": given["image_size"],
         "seed": given["seed"],
     }
-    fresh = Model(**wanted, device=given["device"], verbose=not given["quiet"])
+    fresh = IncrementalClassifier(**wanted, device=given["device"], verbose=not given["quiet"])
     if (folder / FEATURES).exists():
         opened = open_model(folder / FEATURES, quiet=given["quiet"])
-        if json_ready({name: getattr(opened, name) for name in wanted}) != json_ready(wanted):
+        if any(opened.stored_params()[name] != fresh.stored_params()[name] for name in wanted):
             raise ConfigError(
                 f"{folder} holds shards for a model with other settings: give those, or delete the folder"
             )
         return opened
-    classifier = fresh.partial_fit(*first_pictures(shards)).empty_like()
-    parameters = json_ready(classifier.parameters())
-    classifier.learner_.save(folder / FEATURES, about={"estimator": parameters})
+    classifier = fresh.partial_fit(*sample_images(shards)).empty_like()
+    classifier.learner_.save(folder / FEATURES, about={"estimator": classifier.stored_params()})
     return classifier
 
 
-def _report(classifier: Model, model: Path, found: Gathering, seconds: float) -> None:
+def _report(classifier: IncrementalClassifier, model: Path, found: ShardsReport, seconds: float) -> None:
     images, shards = terminal.counted(found.images, "image"), terminal.counted(found.shards, "shard")
     rate = f", {found.images / seconds:,.0f} per second" if found.images else ""
     typer.echo(escape_control_chars(f"Gathered {images} from {shards} in {seconds:.1f} s{rate}."))

@@ -14,7 +14,7 @@ from adagauss.cli.options import ReadableModel
 from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
     from adagauss.core.learn import Learner
 
 EXAMPLES = """**Examples:**
@@ -40,7 +40,7 @@ def info(
     """Show what a model knows of each class, what it keeps to the byte, and when it was changed."""
     classifier = open_model(model, quiet=True)
     if settings:
-        from adagauss.cli.listing import show_settings
+        from adagauss.cli.experiments import show_settings
         from adagauss.experiments.run import RunFolder
 
         origins = RunFolder(model).origins if model.is_dir() else {}
@@ -52,7 +52,7 @@ def info(
         typer.echo(line)
 
 
-def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
+def facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, str]]:
     """What is shown above the classes."""
     learner = classifier.learner_
     method = learner.method
@@ -70,7 +70,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
     for change in history[-MOST_CHANGES:]:
         counts = [f"{key} {change[key]}" for key in ("classes", "images") if key in change]
         yield "changed", f"{change['when']}  {change['action']}" + (f"; {', '.join(counts)}" if counts else "")
-    yield from kept(learner)
+    yield from stored_items(learner)
     yield from _covariances(learner)
     if path.is_dir() and any(path.glob("tasks/*/real.safetensors")):
         yield (
@@ -80,7 +80,7 @@ def facts(classifier: Model, path: Path) -> Iterator[tuple[str, str]]:
         )
 
 
-def _chosen(classifier: Model, path: Path) -> str:
+def _chosen(classifier: IncrementalClassifier, path: Path) -> str:
     """What was asked for: the method, in a run or a model, or an effort that chooses one."""
     if path.is_dir():
         from adagauss.experiments.run import RunFolder
@@ -89,7 +89,7 @@ def _chosen(classifier: Model, path: Path) -> str:
     return classifier.method or f"effort {classifier.effort}"
 
 
-def kept(learner: Learner) -> Iterator[tuple[str, str]]:
+def stored_items(learner: Learner) -> Iterator[tuple[str, str]]:
     """What is stored, to the byte, and what is not."""
     sizes: dict[str, int] = {}
     for name, tensor in learner.state.state_dict().items():
@@ -110,9 +110,9 @@ def kept(learner: Learner) -> Iterator[tuple[str, str]]:
 
 
 def _single(learner: Learner) -> str:
-    from adagauss.kept import single_images
+    from adagauss.core.learner_state import single_image_classes
 
-    if not (alone := single_images(learner.state)):
+    if not (alone := single_image_classes(learner.state)):
         return ""
     names = ", ".join(map(str, alone[:3])) + (" and others" if len(alone) > 3 else "")
     return f"; but what is kept of a class of one image is that image's feature ({names})"
@@ -133,7 +133,7 @@ def _covariances(learner: Learner) -> Iterator[tuple[str, str]]:
     )
 
 
-def class_lines(classifier: Model, everything: bool) -> list[str]:
+def class_lines(classifier: IncrementalClassifier, everything: bool) -> list[str]:
     """One line per class: images, expected accuracy, what it is confused with."""
     summaries = classifier.summary()
     shown = summaries if everything or len(summaries) <= MOST_ROWS else summaries[: MOST_ROWS - 1]

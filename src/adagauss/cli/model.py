@@ -15,19 +15,21 @@ from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
 
 HISTORY = "history"
 """Where a file keeps when it was changed, and by which command; no names, which a user may want forgotten."""
 
 
-def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> Model:
+def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> IncrementalClassifier:
     """The classifier in a file, or the newest one of a run folder."""
     check_model(path)
-    from adagauss.cli.classifier import Model  # torch takes seconds: what is wrong with the path is said before
+    from adagauss.classifier import (
+        IncrementalClassifier,  # torch takes seconds: what is wrong with the path is said before
+    )
     from adagauss.experiments.run import RunFolder
 
-    model = Model.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
+    model = IncrementalClassifier.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model
 
@@ -67,7 +69,7 @@ def changing(path: Path, *, out: Path | None = None) -> Iterator[None]:
         yield
 
 
-def save(model: Model, path: Path, action: str, begun: Signature, **facts: Any) -> None:
+def save(model: IncrementalClassifier, path: Path, action: str, begun: Signature, **facts: Any) -> None:
     """Replace the file, unless another program changed it since; note when, and what was done."""
     if signature(path) != begun:
         raise CheckpointError(f"another program changed {path} in the meantime, so nothing was saved: try again")

@@ -24,16 +24,22 @@ DataRoot = Annotated[
 DatasetName = Annotated[
     str,
     typer.Option(
-        "--dataset", "-d", help="Dataset by name (see `adagauss datasets`), or a folder with one folder per class."
+        "--dataset", "-d", help="Dataset by name (see `adagauss list datasets`), or a folder with one folder per class."
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.tied=0.5. Repeatable."),
+    typer.Option(
+        "--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.pooled_shrinkage=0.5. Repeatable."
+    ),
 ]
 ProtocolName = Annotated[
     str | None,
     typer.Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
+]
+ProtocolScale = Annotated[
+    str | None,
+    typer.Option("--scale", help="paper; cpu: a small network and few epochs; few: also 2 classes per task."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
@@ -45,10 +51,13 @@ SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
 
-Trackers = Annotated[
+Loggers = Annotated[
     list[str] | None,
     typer.Option(
-        "--log", metavar="TRACKER", help="tensorboard, mlflow or wandb, beside the log.csv of each run. Repeatable."
+        "--logger",
+        "--log",
+        metavar="LOGGER",
+        help="tensorboard, mlflow or wandb, in addition to the log.csv of each run. Repeatable.",
     ),
 ]
 
@@ -61,7 +70,7 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.tied=0.5; got {pair!r}")
+            raise ConfigError(f"--set takes KEY=VALUE, e.g. --set classifier.pooled_shrinkage=0.5; got {pair!r}")
         try:
             read = parse_yaml(value)
         except YamlError as error:
@@ -133,7 +142,7 @@ def chosen_stream(context: typer.Context) -> tuple[Protocol | None, StreamConfig
     refuse_beside_protocol(context, names)
     given = context.params
     if given["protocol"]:
-        chosen = protocol(given["protocol"])
+        chosen = protocol(given["protocol"], given.get("scale"))
         return chosen, chosen.stream
     return None, StreamConfig.of({**{name: given[name] for name in names}, "dataset": dataset_name(given["dataset"])})
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import terminal
-from adagauss.cli.engines import DaskAddress, Jobs, RayAddress, SlurmPartition, engine
+from adagauss.cli.experiments import DaskAddress, EngineName, Jobs, RayAddress, SlurmPartition, engine
 from adagauss.cli.options import DataRoot, Device, NoCache, Quiet, Workers, make_reporter, parse_numbers, read_options
 from adagauss.cli.stopping import stoppable
 from adagauss.errors import ConfigError
@@ -116,6 +116,7 @@ def reproduce(
     ray: RayAddress = None,
     slurm: SlurmPartition = None,
     dask: DaskAddress = None,
+    engine_name: EngineName = None,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
@@ -157,7 +158,7 @@ def reproduce(
     if not show_list and not dry_run:
         with (
             stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
-            engine(out, jobs, ray, slurm, dask, device) as executor,
+            engine(out, jobs, ray, slurm, dask, device, name=engine_name) as executor,
         ):
             made = reproduce_items(items, config, reporter, executor, jobs, run=not finished)
         for one in made:

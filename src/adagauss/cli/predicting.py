@@ -22,7 +22,7 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.estimator import Prediction
+    from adagauss.core.predictor import Prediction
 
 EXAMPLES = """**Examples:**
 
@@ -127,12 +127,12 @@ Writer = Callable[[Sequence["Prediction"], bool], Iterator[str]]
 
 def image_paths(given: Sequence[str]) -> list[Path]:
     """All image files of the given paths, in their order."""
-    from adagauss.inputs.files import existing, images_in
+    from adagauss.data.inputs import images_in, resolve_path
 
     found: list[Path] = []
     for word in given:
         named = [Path(line) for line in _standard_input()] if word == STDIN else [Path(word)]
-        for path in map(existing, named):
+        for path in map(resolve_path, named):
             found += images_in(path) if path.is_dir() else [path]
     if not found:
         raise DataError("no images were given: standard input held no paths")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AS_RUN, CHANGED, NONE = "as run", "changed", "none"
 EXAMPLES = """
 **Examples:** `adagauss replay runs/demo/adagauss-* --like adagauss+` ·
-`adagauss replay RUN --set drift.kind=affine --set classifier.tied=0.5`
+`adagauss replay RUN --set drift.kind=affine --set classifier.pooled_shrinkage=0.5`
 """
 
 
@@ -58,12 +58,12 @@ def replay(
     from adagauss.analysis.replay import replay as replay_run
     from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
-    from adagauss.experiments.run import RunFolder
+    from adagauss.experiments.run import Run, RunFolder
     from adagauss.parts.drift import NoDrift
 
     reporter = make_reporter(quiet)
     config = _common_config(runs)
-    metrics = [RunFolder(path).result() for path in runs]
+    metrics = [Run.open(path) for path in runs]
     data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
     changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}

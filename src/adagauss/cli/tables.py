@@ -9,7 +9,7 @@ from adagauss.analysis.replay import Replay, mean_log_det
 from adagauss.analysis.replay import summarise as summarise_replays
 from adagauss.cli import terminal
 from adagauss.experiments.compare import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN, Rows, summarise
-from adagauss.experiments.run import Results, RunResult, protocol_title
+from adagauss.experiments.run import Results, Run, protocol_title
 
 SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
 """Columns that fit into a narrow terminal; the files contain all columns."""
@@ -29,23 +29,23 @@ def accuracy_table(results: Results) -> Table:
     heads = ["method", *(f"task {task + 1}" for task in chosen)]
     rows = []
     for name, runs in results.items():
-        curves = [run.details.accuracy for run in runs]
+        curves = [run.curve for run in runs]
         means = [sum(values) / len(values) for values in zip(*curves, strict=True)]
         rows.append([name, *(_percent(means[task]) for task in chosen)])
     title = f"{protocol_title(results)}: accuracy on all seen classes after each task, %"
     return terminal.table(title, heads, rows, numbers=heads[1:])
 
 
-def run_table(result: RunResult) -> Table:
+def run_table(result: Run) -> Table:
     """One run task by task: accuracy on all seen classes, and on the task's own classes then and at the end."""
-    matrix = result.details.accuracy_matrix
+    matrix = result.matrix
     chosen = spaced(len(matrix), MOST_ROWS)
     heads = ("task", "classes", "on all seen", "on it, then", "on it, at the end")
     rows = [
         (
             task + 1,
             result.protocol.tasks[task],
-            _percent(result.details.accuracy[task]),
+            _percent(result.curve[task]),
             _percent(matrix[task][task]),
             _percent(matrix[-1][task]),
         )
@@ -71,7 +71,7 @@ def comparison_table(rows: Rows, results: Results) -> Table:
     return terminal.table(f"{protocol_title(results)}, %", shown, cells, numbers=shown[1:])
 
 
-def replay_table(results: list[Replay], run: RunResult) -> Table:
+def replay_table(results: list[Replay], run: Run) -> Table:
     """A_last / A_inc of drifts (down) with classifiers (across)."""
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
     title = f"{run.protocol.title}: {run.method} replayed{seeds}, A_last / A_inc, %"
@@ -81,7 +81,7 @@ def replay_table(results: list[Replay], run: RunResult) -> Table:
     return terminal.table(title, heads, rows)
 
 
-def show(results: Results, of: RunResult) -> None:
+def show(results: Results, of: Run) -> None:
     """Print the tables of finished runs; one of them task by task."""
     curves = [accuracy_table(results)] if len(results) > 1 else []
     terminal.show(*curves, run_table(of), summary_table(results))

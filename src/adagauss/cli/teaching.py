@@ -17,7 +17,7 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.cli.classifier import Model
+    from adagauss.classifier import IncrementalClassifier
 
 EXAMPLES = """**Examples:**
 
@@ -96,10 +96,9 @@ def teach(
     _report(classifier, model, taught, counted.total() - taught.total(), set(before), seconds)
 
 
-def _opened(context: typer.Context, model: Path, begun: bool) -> Model:
+def _opened(context: typer.Context, model: Path, begun: bool) -> IncrementalClassifier:
     """The model in the file, one with the features of another, or a new one with the options that were given."""
-    from adagauss.cli.classifier import Model
-    from adagauss.estimator import default_method
+    from adagauss.classifier import IncrementalClassifier, default_method
 
     given = context.params
     reading = {"skip_bad": given["skip_bad_images"], "quiet": given["quiet"]}
@@ -110,7 +109,7 @@ def _opened(context: typer.Context, model: Path, begun: bool) -> Model:
     if given["like"] is not None:
         _refuse(context, SETTING, f"a model like {given['like']} has its settings: leave --{{}} out")
         return open_model(given["like"], **reading).empty_like()
-    return Model(
+    return IncrementalClassifier(
         # The default by its name, so that the file tells it.
         given["method"] or (default_method() if given["effort"] == "good" else None),
         given["preset"],
@@ -134,9 +133,9 @@ def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:
 def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
     """Images of each class; errors say what the command line can do about them."""
     from adagauss.data.folders import folders_in, image_files
-    from adagauss.inputs.files import deeper, existing
+    from adagauss.data.inputs import nested_folder_example, resolve_path
 
-    if not existing(folder).is_dir():
+    if not resolve_path(folder).is_dir():
         raise DataError(f"{folder} is a file: give the folder that holds it, or several in one folder")
     if class_name is not None:
         return Counter({class_name: len(image_files(folder))})
@@ -149,7 +148,7 @@ def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]
             "each class into a folder named after it"
         )
     members = {path: image_files(path) for path in folders}
-    if not nested and (inside := deeper(members)):
+    if not nested and (inside := nested_folder_example(members)):
         raise DataError(
             f"{folder}: {inside}. If those are the classes, teach the folder that holds them, one after another if "
             "there are several; if it is one class, whatever the folders in it: --nested"
@@ -157,13 +156,18 @@ def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]
     return Counter({path.name: len(files) for path, files in members.items()})
 
 
-def _images(classifier: Model) -> Counter[object]:
+def _images(classifier: IncrementalClassifier) -> Counter[object]:
     """How many images of each class a model has learned."""
     return Counter({one.label: one.images for one in classifier.summary()})
 
 
 def _report(
-    classifier: Model, model: Path, taught: Counter[object], skipped: int, known: set[object], seconds: float
+    classifier: IncrementalClassifier,
+    model: Path,
+    taught: Counter[object],
+    skipped: int,
+    known: set[object],
+    seconds: float,
 ) -> None:
     what, number = terminal.counted(len(taught), "class", "classes"), terminal.counted(taught.total(), "image")
     left_out = f" ({skipped} skipped)" if skipped else ""

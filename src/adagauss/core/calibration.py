@@ -17,7 +17,7 @@ from adagauss.core import linalg
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import by_rows, oas_shrinkage
-from adagauss.core.state import Groups, Scorer, State, as_state, moves
+from adagauss.core.state import ClassMap, Scorer, State, as_state, column_indices
 from adagauss.core.task import CurrentTask
 from adagauss.errors import ConfigError
 
@@ -126,12 +126,12 @@ class Confusions(State):
     images of C classes take 12·min(n, C²) bytes at the most, where a table takes 4·C².
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"true": "q", "taken": "q", "counts": "q"}
+    dims: ClassVar[Mapping[str, str]] = {"true": "q", "taken": "q", "counts": "q"}
     contents: ClassVar[str] = "how many images of each class were taken for which"
 
     def __init__(self) -> None:
         super().__init__()
-        for name in self.axes:
+        for name in self.dims:
             self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
         self.true: Tensor
         self.taken: Tensor
@@ -182,9 +182,9 @@ class Confusions(State):
             found[true][taken] = count
         return found
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         home = self.counts.device
-        before, after = moves(groups, home)
+        before, after = column_indices(groups, home)
         places = torch.full((max(self.classes, int(before.max()) + 1 if len(before) else 0),), -1, device=home)
         places[before] = after
         true, taken = places[self.true.long()], places[self.taken.long()]
@@ -275,7 +275,7 @@ class MarginScore(nn.Module):
         return margin_score(scores)
 
 
-FADING = 4
+CLASS_COUNT_EXPONENT = 4
 """Evidence found among few classes counts (classes then / classes now)^4: of more classes, more are confused."""
 NEAREST = 3
 """Confusions that a summary names."""
@@ -303,7 +303,7 @@ class CalibrationStats(State):
     of images that the classifier was fitted on (``fitted``) count only while there are no others: they flatter.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {
+    dims: ClassVar[Mapping[str, str]] = {
         "learned": "c",
         "images": "c",
         "fitted": "c",
@@ -478,9 +478,9 @@ class CalibrationStats(State):
             )
         return found
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         smaller = type(self)(len(groups)).to(self.images.device)
-        before, after = moves(groups, self.images.device)
+        before, after = column_indices(groups, self.images.device)
         for name, _, _ in _ROWS:
             joined, rows = smaller.get_buffer(name), self.get_buffer(name)[before]
             if name in ("fitted", "among"):
@@ -510,7 +510,7 @@ class CalibrationStats(State):
         usable = self.images > 0
         left_out = usable & ~self.fitted
         usable = left_out if bool(left_out.any()) else usable
-        return usable * (self.among.double() / max(1, self.classes)) ** FADING
+        return usable * (self.among.double() / max(1, self.classes)) ** CLASS_COUNT_EXPONENT
 
     def _grow(self, classes: int) -> None:
         new = classes - self.classes
@@ -559,7 +559,7 @@ def _check_share(name: str, share: float) -> None:
         raise ConfigError(f"{name} lies between 0 and 1; got {share}")
 
 
-class LeftOut(NamedTuple):
+class HeldOutScores(NamedTuple):
     """Answers to images of the current task by a scorer that was made without them."""
 
     scores: Tensor
@@ -572,10 +572,10 @@ class Fitted(NamedTuple):
     """A scorer and, where the classifier finds them by itself, the answers to images that were left out."""
 
     scorer: Scorer
-    left_out: LeftOut | None = None
+    left_out: HeldOutScores | None = None
 
 
-class Trial(NamedTuple):
+class HoldoutFit(NamedTuple):
     """Memory and scorer after a task, had some of its images not come, and these images: they may judge both."""
 
     memory: ClassGaussians
@@ -583,11 +583,11 @@ class Trial(NamedTuple):
     left: CurrentTask
 
 
-HoldoutFitter = Callable[[], Trial | None]
+HoldoutFitter = Callable[[], HoldoutFit | None]
 """Makes the trial of a task, once however often it is asked; None where no images may be left out."""
 
 
-def no_holdout_fit() -> Trial | None:
+def no_holdout_fit() -> HoldoutFit | None:
     """No images are left out."""
     return None
 
@@ -611,7 +611,7 @@ class Holdout(Part):
     kind = "left_out"
     share: Share = 0.1
     """Share of the images that memory and classifier are first fitted without, in tasks that train no network."""
-    of_training: Share = 0.0
+    train_holdout: Share = 0.0
     """Share of the images that no network is trained on; memory and classifier take them in afterwards. Probabilities
     of methods that train are truthful only if there are some."""
 
@@ -620,14 +620,14 @@ class Holdout(Part):
 
     def seen(self, now: CurrentTask, trains: bool) -> CurrentTask:
         """The part of a task that a network may be trained on."""
-        return self._part(now, self.of_training) if trains else now
+        return self._part(now, self.train_holdout) if trains else now
 
     def tried(self, now: CurrentTask, seen: CurrentTask) -> CurrentTask:
         """The part of a task that memory and classifier are first fitted to; the task itself if that is all of it."""
         return seen if seen is not now else self._part(now, self.share)
 
     def update(
-        self, before: State | None, now: CurrentTask, attempt: HoldoutFitter, fitted: Fitted, memory: ClassGaussians
+        self, before: State | None, now: CurrentTask, holdout_fit: HoldoutFitter, fitted: Fitted, memory: ClassGaussians
     ) -> CalibrationStats:
         """The evidence after a task.
 
@@ -643,7 +643,7 @@ class Holdout(Part):
         evidence.count(now.column_targets, len(now.all_classes))
         if fitted.left_out is not None:
             return _observed(evidence, fitted.left_out)
-        trial = attempt()
+        trial = holdout_fit()
         memory, scorer, asked = (memory, fitted.scorer, _some(now)) if trial is None else trial
         features = asked.prediction_features()
         with torch.no_grad():
@@ -652,7 +652,7 @@ class Holdout(Part):
         evidence.observe(scores, asked.column_targets, typical, left_out=trial is not None)
         return evidence
 
-    def gathered(self, before: State | None, counts: Tensor, left_out: LeftOut) -> CalibrationStats:
+    def gathered(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
         """The evidence after images that were summed elsewhere: how many of each class, and the answers to some."""
         known = as_state(before, CalibrationStats)
         evidence = copy.deepcopy(known) if known is not None else CalibrationStats().to(counts.device)
@@ -665,7 +665,7 @@ class Holdout(Part):
         return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
 
-def _observed(evidence: CalibrationStats, left_out: LeftOut) -> CalibrationStats:
+def _observed(evidence: CalibrationStats, left_out: HeldOutScores) -> CalibrationStats:
     evidence.observe(left_out.scores, left_out.targets, margin_score(left_out.scores))
     return evidence
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from adagauss.backbones import Extractor, Network
 from adagauss.core.config import flatten, plain
 from adagauss.core.learner_state import LearnerState
-from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.state import ClassMap, Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
@@ -23,7 +23,7 @@ MOST_TOLD = 4
 
 
 def remap_classes(
-    method: Method, known: LearnerState, groups: Groups, runtime: Runtime, removed: LabelledImages | None = None
+    method: Method, known: LearnerState, groups: ClassMap, runtime: Runtime, removed: LabelledImages | None = None
 ) -> LearnerState:
     """What is known after classes were forgotten or joined; a joined class is called as the first of its group."""
     classes = known.classes
@@ -184,7 +184,7 @@ def check_features(one: Extractor, other: Extractor) -> None:
             "these learners cannot be merged: their features differ, because each trained its network on its own first "
             "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
             "let the other start with its features and no classes (`adagauss teach NEW FOLDER --like MODEL`, or "
-            "blank() in Python), and teach both; or use features that depend on no task (exact, exact-auto) with the "
+            "blank() in Python), and teach both; or use features that depend on no task (method analytic) with the "
             "same settings and image size"
         )
 

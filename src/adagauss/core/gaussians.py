@@ -8,12 +8,11 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from adagauss.core import linalg, low_rank
-from adagauss.core.low_rank import Factored
+from adagauss.core import linalg
 from adagauss.core.state import State
 from adagauss.errors import ConfigError, DataError
 
-CovarianceKind = Literal["full", "diagonal", "low_rank", "shared", "none"]
+CovarianceKind = Literal["full", "diagonal", "shared", "none"]
 
 
 class Form:
@@ -97,70 +96,36 @@ class Diagonal(Form):
         return (packed >= 0).all(1)
 
 
-class LowRank(Form):
-    """diag(d) + FᵀF: d, then the r rows of F. Variances of features are exact, covariances approximate."""
-
-    def __init__(self, size: int, rank: int) -> None:
-        super().__init__(size)
-        self.rank = rank
-
-    @property
-    def width(self) -> int:
-        return self.size * (1 + self.rank)
-
-    def pack(self, matrices: Tensor) -> Tensor:
-        return self._row(low_rank.of_covariance(matrices, self.rank))
-
-    def scatter(self, centred: Tensor) -> Tensor:
-        return self._row(low_rank.of_rows(centred, self.rank))
-
-    def unpack(self, packed: Tensor) -> Tensor:
-        return low_rank.dense(self.parts(packed))
-
-    def possible(self, packed: Tensor) -> Tensor:
-        return (packed[:, : self.size] >= 0).all(1)
-
-    def times(self, packed: Tensor, amounts: Tensor) -> Tensor:
-        variances, factors = self.parts(packed)
-        roots = amounts.sqrt()
-        return self._row(Factored(variances * amounts.unsqueeze(-1), factors * roots[..., None, None]))
-
-    def plus(self, one: Tensor, other: Tensor, delta: Tensor) -> Tensor:
-        return self._row(low_rank.added(self.parts(one), self.parts(other), delta))
-
-    def total(self, packed: Tensor, weights: Tensor) -> Tensor:
-        variances, factors = self.parts(packed)
-        rows = factors.flatten(0, 1)
-        return torch.diag(weights @ variances) + (weights.repeat_interleave(self.rank).unsqueeze(1) * rows).T @ rows
-
-    def parts(self, packed: Tensor) -> Factored:
-        """d and F of rows."""
-        variances, factors = packed[..., : self.size], packed[..., self.size :]
-        return Factored(variances, torch.unflatten(factors, -1, (self.rank, self.size)))
-
-    def _row(self, matrix: Factored) -> Tensor:
-        return torch.cat([matrix.variances, matrix.factors.flatten(-2)], -1)
-
-
-def form_of(size: int, covariance: CovarianceKind, rank: int) -> Form:
-    """The form that a bank of this kind has; a shared covariance is a full one."""
-    if covariance == "low_rank":
-        return LowRank(size, rank)
-    return {"full": Full, "shared": Full, "diagonal": Diagonal, "none": Form}[covariance](size)
+FORMS: dict[str, type[Form]] = {"full": Full, "shared": Full, "diagonal": Diagonal, "none": Form}
+"""How each kind of covariance is stored; a shared covariance is a full one."""
 
 
 Label = Hashable
 BLOCK_BYTES = 1 << 28
 """Memory for the S × S matrices of the classes that are treated at once."""
-RANK = 8
-"""Factors of a covariance of few factors and a diagonal, unless said otherwise."""
 
 
-class Statistics(State):
-    """The count, the mean and, in some form, the covariance of each class, estimated from a stream of features."""
+Map = Callable[[Tensor], Tensor]
 
-    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
-    kinds: ClassVar[tuple[CovarianceKind, ...]] = ("full", "diagonal", "low_rank", "none")
+TRANSPORT_ROWS = 4096
+"""Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
+
+
+class ClassGaussians(State):
+    """One Gaussian per class, estimated from a stream of features.
+
+    The statistics of a class are the same, up to float64 rounding, whether its features are given in one call, in
+    several calls in any order, or to several banks that are merged. A class of S features takes S + S(S+1)/2 numbers
+    (``full``), 2S (``diagonal``) or S (``none``: means only). `SharedGaussians` stores one covariance of all classes;
+    `new_bank` makes any kind. The statistics are buffers, saved and moved by torch; labels are saved separately.
+
+    >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
+    >>> bank.labels, bank.means.shape, bank.covariances.shape
+    (['cat', 'dog'], torch.Size([2, 4]), torch.Size([2, 4, 4]))
+    """
+
+    dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
+    kinds: ClassVar[tuple[CovarianceKind, ...]] = ("full", "diagonal", "none")
     """Kinds of covariance that this class can hold, the default first."""
     common_rows: ClassVar[int] = 0
     """Covariances that belong to all classes together, and are there before any class."""
@@ -171,14 +136,13 @@ class Statistics(State):
         size: int,
         covariance: CovarianceKind | None = None,
         device: torch.device | str = "cpu",
-        rank: int = RANK,
     ) -> None:
         super().__init__()
         self.size = size
         self.covariance: CovarianceKind = covariance or self.kinds[0]
         if self.covariance not in self.kinds:
             raise ConfigError(f"{type(self).__name__} cannot hold {covariance!r} covariances: use new_bank")
-        self.form = form_of(size, self.covariance, rank)
+        self.form = FORMS[self.covariance](size)
         self.labels: list[Label] = []
         self.register_buffer("counts", torch.zeros(0, dtype=torch.long, device=device))
         self.register_buffer("means", torch.zeros(0, size, dtype=torch.float64, device=device))
@@ -202,14 +166,9 @@ class Statistics(State):
     def __contains__(self, label: object) -> bool:
         return label in self.labels
 
-    @property
-    def rank(self) -> int:
-        """Factors of each covariance, if it is made of few."""
-        return self.form.rank if isinstance(self.form, LowRank) else RANK
-
     def empty_like(self) -> Self:
         """A bank of this kind without classes."""
-        return type(self)(self.size, self.covariance, self.means.device, self.rank)
+        return type(self)(self.size, self.covariance, self.means.device)
 
     def copy(self) -> Self:
         """A copy that can be changed without changing this bank."""
@@ -250,13 +209,13 @@ class Statistics(State):
         if wrong:
             self.require(False, f"what is kept as the covariance of {self.labels[wrong[0]]!r} is not one")
 
-    def merge(self, other: Statistics) -> None:
+    def merge(self, other: ClassGaussians) -> None:
         """Add the statistics of another bank, e.g. of another worker."""
         self._check_kind(other)
         self._merge(other.labels, other.counts, other.means, self.form.times(other.packed, other.freedom))
 
-    def _check_kind(self, other: Statistics) -> None:
-        if (other.size, other.covariance, other.rank) != (self.size, self.covariance, self.rank):
+    def _check_kind(self, other: ClassGaussians) -> None:
+        if (other.size, other.covariance) != (self.size, self.covariance):
             raise ConfigError(
                 f"banks differ: {self.size} features with {self.covariance} covariance here, "
                 f"{other.size} with {other.covariance} there"
@@ -303,8 +262,7 @@ class Statistics(State):
     def from_state(cls, state: dict[str, Tensor], labels: Sequence[Label], covariance: CovarianceKind) -> Self:
         """The bank with this ``state_dict`` and these labels."""
         size = state["means"].shape[1]
-        rank = state["packed"].shape[1] // max(1, size) - 1 if covariance == "low_rank" else RANK
-        bank = cls(size, covariance, state["means"].device, rank)
+        bank = cls(size, covariance, state["means"].device)
         bank.load_state_dict(state)
         bank.labels = list(labels)
         return bank
@@ -352,28 +310,6 @@ class Statistics(State):
         self.means = torch.cat([self.means, means[new]])
         weights = 1 / (counts[new].double() - 1).clamp_min(1)
         self.packed = torch.cat([self.packed, self.form.times(scatters[new], weights)])
-
-
-Map = Callable[[Tensor], Tensor]
-
-TRANSPORT_ROWS = 4096
-"""Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
-
-
-class ClassGaussians(Statistics):
-    """One Gaussian per class, estimated from a stream of features.
-
-    The statistics of a class are the same, up to float64 rounding, whether its features are given in one call, in
-    several calls in any order, or to several banks that are merged. A class of S features takes S + S(S+1)/2 numbers
-    (``full``), 2S (``diagonal``), (2 + r)S (``low_rank``: r factors and a diagonal) or S (``none``: means only). Of
-    ``low_rank``, which is for many classes, only the variances are independent of the order of calls: what goes beyond
-    r factors is dropped as it comes. One covariance of all classes is in `SharedGaussians`; `new_bank` makes any kind.
-    The statistics are buffers, saved and moved by torch; the labels are not, and who saves a bank must save them too.
-
-    >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
-    >>> bank.labels, bank.means.shape, bank.covariances.shape
-    (['cat', 'dog'], torch.Size([2, 4]), torch.Size([2, 4, 4]))
-    """
 
     def factors(self, jitter: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
         """(C, S, S) lower factors of Σ_c + εI, found in float64."""
@@ -531,7 +467,7 @@ class SharedGaussians(ClassGaussians):
     (torch.Size([2, 4]), torch.Size([1, 10]))
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
+    dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
     contents: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
 
@@ -565,7 +501,7 @@ class SharedGaussians(ClassGaussians):
         means = affine(self.means).double()
         return self._like(list(self.labels), self.counts.clone(), means, self.form.pack(moved.unsqueeze(0)))
 
-    def merge(self, other: Statistics) -> None:
+    def merge(self, other: ClassGaussians) -> None:
         self._check_kind(other)
         scatter = self.form.times(other.packed, other.freedom.sum().unsqueeze(0))
         self._merge(other.labels, other.counts, other.means, scatter)
@@ -608,9 +544,6 @@ class SharedGaussians(ClassGaussians):
         return total.unsqueeze(0)
 
 
-def new_bank(
-    size: int, covariance: CovarianceKind, device: torch.device | str = "cpu", rank: int = RANK
-) -> ClassGaussians:
-    """An empty bank of any kind; ``rank`` is the number of factors of ``low_rank``."""
-    kind = SharedGaussians if covariance == "shared" else ClassGaussians
-    return kind(size, covariance, device, rank)
+def new_bank(size: int, covariance: CovarianceKind, device: torch.device | str = "cpu") -> ClassGaussians:
+    """An empty bank of any kind."""
+    return (SharedGaussians if covariance == "shared" else ClassGaussians)(size, covariance, device)

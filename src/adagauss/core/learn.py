@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import IncrementalHead, Network, build_extractor
-from adagauss.core.calibration import ClassSummary, Trial
+from adagauss.core.calibration import ClassSummary, HoldoutFit
 from adagauss.core.class_edits import (
     check_alike,
     check_known,
@@ -30,6 +30,7 @@ from adagauss.core.class_edits import (
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learner_state import UNFIT, LearnerFacts, LearnerState, check_labels, check_size
+from adagauss.core.predictor import PredictionBatch
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import History
@@ -46,6 +47,7 @@ from adagauss.errors import CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
 from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
 
@@ -121,20 +123,20 @@ def learn_task(
     affordable = seen is not now or (not trains and method.classifier.cheap)
 
     @cache
-    def attempt() -> Trial | None:
+    def holdout_fit() -> HoldoutFit | None:
         possible = affordable and not method.classifier.changes_network
         part = method.evidence.tried(now, seen) if possible else now
         if part is now:
             return None
         bank = method.memory.update(old, part, before.states.get("memory")).bank
-        return Trial(bank, method.classifier.fit(bank, part, before.states.get("classifier")), part.others())
+        return HoldoutFit(bank, method.classifier.fit(bank, part, before.states.get("classifier")), part.others())
 
     with report.clock("classifier"):
-        fitted = method.classifier.update(memory, now, before.states.get("classifier"), attempt)
+        fitted = method.classifier.update(memory, now, before.states.get("classifier"), holdout_fit)
         states["classifier"] = fitted.scorer
 
     with report.clock("evidence"):
-        states["evidence"] = method.evidence.update(before.states.get("evidence"), now, attempt, fitted, memory)
+        states["evidence"] = method.evidence.update(before.states.get("evidence"), now, holdout_fit, fitted, memory)
 
     with report.clock("representation"):
         left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
@@ -291,27 +293,27 @@ class Learner:
         """(N, C) scores of features, columns in the order of `classes`."""
         return self.state.scores(features)
 
+    def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
+        """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
+        runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
+        return self.state.predict(self.of_shape(images), runtime)
+
     def predict(self, images: Images) -> list[Label]:
-        """The most likely class of each image."""
-        known = self.state
-        winners = known.scores(known.asked(self.of_shape(images), self.runtime)).argmax(1)
-        return [known.classes[index] for index in winners.tolist()]
+        """Return the most probable class of each image."""
+        found = self.predictions(images)
+        return [found.columns[column] for column in found.scores.argmax(1).tolist()]
 
     def probabilities(self, images: Images) -> Tensor:
         """(N, C) class probabilities, columns in the order of `classes`."""
-        known = self.state
-        scores = known.scores(known.asked(self.of_shape(images), self.runtime))
-        return torch.softmax(scores.double(), dim=1)
+        return torch.softmax(self.predictions(images).scores.double(), dim=1)
 
     def prediction_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
-        """For each image, the classes among which the right one is with this probability, likeliest first."""
-        known = self.state
-        return known.sets(known.asked(self.of_shape(images), self.runtime), coverage)
+        """For each image, the classes that contain the right one with this probability, most probable first."""
+        return self.predictions(images).prediction_sets(coverage)
 
     def ood_score(self, images: Images) -> Tensor:
-        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        known = self.state
-        return known.ood_score(known.asked(self.of_shape(images), self.runtime))
+        """(N,) the share of images of known classes with a higher margin: near 1 for images of no known class."""
+        return self.predictions(images).ood_score()
 
     def summary(self) -> list[ClassSummary]:
         """What is known about the answers for each class."""
@@ -365,7 +367,7 @@ class Learner:
         learner.state.network.extractor.restore_input(facts["input"])
         if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
             with torch.inference_mode():
-                learner.network.extractor.for_prediction(torch.zeros(1, *shape, device=runtime.device))
+                learner.network.extractor.averaged_over_flips(torch.zeros(1, *shape, device=runtime.device))
         learner.scale = said.scale and PixelScale(*said.scale)
         learner.about = facts["about"]
         return learner

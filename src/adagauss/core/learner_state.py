@@ -4,71 +4,26 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError, model_validator
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from adagauss.backbones import BackboneConfig, Extractor, Network, build_extractor
-from adagauss.core import linalg
-from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
+from adagauss.backbones import BackboneConfig, Network, build_extractor
+from adagauss.core.calibration import CalibrationStats, MarginScore
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.predictor import PredictionBatch, Predictor
 from adagauss.core.state import Scorer, State
 from adagauss.core.task import extract_features
 from adagauss.data.images import Images, Label
-from adagauss.errors import AdagaussError, CheckpointError, DataError, NumericalError
+from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
-from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.runtime import Runtime
-
-
-class Answers(NamedTuple):
-    """What is said about some images."""
-
-    scores: Tensor
-    """(N, C): a softmax makes them truthful probabilities."""
-    margin_score: Tensor
-    """(N,): how much each image looks like some known class; `Evidence` says what is usual."""
-
-
-class Predictor(nn.Module):
-    """Images in 0..1 to scores, whose softmax are truthful probabilities: one module to export, serve or measure.
-
-    `answers` also says how typical the images are of what is known.
-    """
-
-    def __init__(
-        self,
-        extractor: Extractor,
-        scorer: Scorer,
-        calibration: Calibration = Calibration(),  # noqa: B008 - immutable
-        typical: MarginScore | None = None,
-    ) -> None:
-        super().__init__()
-        self.extractor = extractor
-        self.scorer = scorer
-        self.calibration = calibration
-        self.typical = typical if typical is not None else MarginScore()
-        # What no score depends on need not be computed: patches of photographs, mostly, or the network for drawings.
-        self.read = scorer.reads(extractor.groups) if self.typical.weight is None else None
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.calibration(self.scorer(self.extractor.for_prediction(images, self.read)))
-
-    def answers(self, images: Tensor) -> Answers:
-        """Scores and typicality."""
-        return self.judge(self.extractor.for_prediction(images, self.read))
-
-    def judge(self, features: Tensor) -> Answers:
-        """The same from features."""
-        scores: Tensor = self.scorer(features)
-        margin_score: Tensor = self.typical(features, scores)
-        return Answers(self.calibration(scores), margin_score)
 
 
 class LearnerState(nn.Module):
@@ -118,14 +73,14 @@ class LearnerState(nn.Module):
 
     @property
     def predictor(self) -> Predictor:
-        """What turns images into scores, whole."""
+        """The module that maps images to scores."""
         return self._predictor
 
     @cached_property
     def _predictor(self) -> Predictor:
-        # What is known never changes, so this is found once; it is no part of what is saved.
-        typical = MarginScore.of(self.memory, self.scorer.power)
-        return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, typical).eval()
+        # The state never changes, so the predictor is built once; it is not saved.
+        margin = MarginScore.of(self.memory, self.scorer.power)
+        return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, margin).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> LearnerState:
         """Torch's way to another device or memory order, on which the predictor is made anew."""
@@ -143,34 +98,18 @@ class LearnerState(nn.Module):
         """(N, S) features."""
         return extract_features(self.network.extractor, images, runtime, prediction=True)
 
-    def asked(self, images: Images, runtime: Runtime) -> Tensor:
-        """As `features`, for answers of this knowledge only: features that no answer depends on may be zeros."""
-        return extract_features(self.network.extractor, images, runtime, prediction=True, read=self.predictor.read)
+    def predict(self, images: Images, runtime: Runtime) -> PredictionBatch:
+        """Predict images; feature groups that no score depends on are not computed."""
+        extractor, read = self.network.extractor, self.predictor.read
+        return self.predict_features(extract_features(extractor, images, runtime, prediction=True, read=read))
+
+    def predict_features(self, features: Tensor) -> PredictionBatch:
+        """Predict from features."""
+        return PredictionBatch.of(self.predictor, features, self.classes, self.evidence)
 
     def scores(self, features: Tensor) -> Tensor:
-        """(N, C) scores of features, columns in the order of `classes`; a softmax makes them truthful probabilities."""
-        with torch.inference_mode():
-            scores = self.evidence.calibration(linalg.by_rows(self.scorer, features))
-        return checked(scores)
-
-    def answers(self, features: Tensor) -> Answers:
-        """Scores, and how typical each image is of what is known."""
-        with torch.inference_mode():
-            blocks = [self.predictor.judge(some) for some in torch.split(features, linalg.ROWS)]
-        return Answers(
-            checked(torch.cat([one.scores for one in blocks])), torch.cat([one.margin_score for one in blocks])
-        )
-
-    def ood_score(self, features: Tensor) -> Tensor:
-        """(N,) the share of known images that look less strange: near 1 for images of no known class."""
-        return self.evidence.ood_score(self.answers(features).margin_score)
-
-    def sets(self, features: Tensor, coverage: float) -> list[list[Label]]:
-        """For each image, the classes among which the right one is with this probability, likeliest first."""
-        scores, classes = self.scores(features), self.classes
-        inside = self.evidence.sets(scores, coverage).sum(1).tolist()
-        order = scores.argsort(1, descending=True).tolist()
-        return [[classes[column] for column in row[:number]] for row, number in zip(order, inside, strict=True)]
+        """(N, C) calibrated scores of features, columns in the order of `classes`."""
+        return self.predict_features(features).scores
 
     @property
     def bytes_per_class(self) -> int:
@@ -196,7 +135,7 @@ class LearnerState(nn.Module):
             raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
         if classes:
             with torch.inference_mode():
-                size = self.network.extractor.prediction_size
+                size = self.network.extractor.size
                 scores = self.scorer(torch.zeros(1, size, device=memory.means.device))
             columns = scores.shape[1]
             if not bool(torch.isfinite(scores).all()):
@@ -210,7 +149,7 @@ class LearnerState(nn.Module):
         for name, state in self.states.items():
             state.check()
             for part in (module for module in state.modules() if isinstance(module, State)):
-                for buffer, letters in part.axes.items():
+                for buffer, letters in part.dims.items():
                     for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
                         if sizes.get(letter, size) != size:
                             raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
@@ -261,6 +200,40 @@ class LearnerState(nn.Module):
         return known.eval()
 
 
+@dataclass(frozen=True)
+class StoredItem:
+    """One item that a learner stores besides its network."""
+
+    place: str
+    size: int
+    """In bytes."""
+    contents: str
+
+
+def stored_items(state: LearnerState) -> list[StoredItem]:
+    """All that is stored besides the network, largest first."""
+    places: list[tuple[str, State]] = [("memory", state.memory)] if len(state.memory) else []
+    for name, part in state.states.items():
+        places += [(name, module) for module in part.modules() if isinstance(module, State)]
+    items = []
+    for place, module in places:
+        buffers = [module.get_buffer(name) for name in module.dims]
+        size = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+        items.append(StoredItem(place, size, module.contents))
+    return sorted((item for item in items if item.size), key=lambda item: -item.size)
+
+
+def single_image_classes(state: LearnerState) -> list[Label]:
+    """Classes of one image, of which a mean or a sum is stored: it equals the feature of that image.
+
+    A mirrored copy of the image does not count as a second one.
+    """
+    if not len(state.memory) and state.scorer.class_sums is None:
+        return []
+    learned = state.evidence.learned.tolist()
+    return [label for label, count in zip(state.classes, learned, strict=True) if count == 1]
+
+
 def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> None:
     """Raise unless the file holds the weights of all outputs that it names, before memory is taken for them."""
     for index, outputs in enumerate(sizes):
@@ -275,17 +248,6 @@ def check_types(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> 
     for name, tensor in wanted.items():
         if name in tensors and tensors[name].dtype != tensor.dtype:
             raise ValueError(f"{name} holds numbers of the type {tensors[name].dtype}, not {tensor.dtype}")
-
-
-def checked(scores: Tensor) -> Tensor:
-    """The scores, if they are numbers."""
-    # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
-    if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
-        raise NumericalError(
-            "the scores of some images are no numbers: the network or the classifier has become useless, or its file "
-            "was tampered with; use a learner that was saved earlier"
-        )
-    return scores
 
 
 Name = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -326,7 +288,7 @@ class LearnerFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     method: dict[str, Any]
-    state: StateFacts
+    state: StateFacts = Field(alias="knowledge")
     shape: tuple[Side, Side, Side]
     mean: tuple[Number, ...]
     std: tuple[Annotated[Number, Field(gt=0)], ...]
@@ -403,16 +365,3 @@ def check_labels(labels: Sequence[Label]) -> None:
             )
         if isinstance(label, float) and not math.isfinite(label):
             raise CheckpointError(f"label {label!r} is no number that a saved learner can hold: rename the class")
-
-
-def constructor_facts(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """The arguments of the classifier's constructor in a file, if there are any: those it has, and no others."""
-    _, facts = load_tensors(path, "learner")
-    try:
-        said = LearnerFacts.of(facts)
-        given = said.about.get("estimator", {})
-        if not isinstance(given, dict) or not given.keys() <= set(names):
-            raise DataError("about.estimator does not hold the arguments of a classifier")
-    except DataError as error:
-        raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from None
-    return {"seed": said.seed, **given}

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from adagauss.errors import DataError, UnsupportedError
 
-Groups = tuple[tuple[int, ...], ...]
+ClassMap = tuple[tuple[int, ...], ...]
 """A change of the classes: for each score column after it, the columns before it that it is made of.
 
 A column in no group belongs to a class that is forgotten; a group of several is several classes that become one.
 """
 
 
-def moves(groups: Groups, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def column_indices(groups: ClassMap, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """The columns that stay, and the column that each becomes or becomes a part of.
 
     >>> moves(((2,), (0, 3)), torch.device("cpu"))
@@ -46,7 +46,7 @@ class State(nn.Module):
     torch.Size([2, 3])
     """
 
-    axes: ClassVar[Mapping[str, str]] = {}
+    dims: ClassVar[Mapping[str, str]] = {}
     """Axes of the saved buffers, a letter each, and none for a single number: equal letters have equal sizes.
 
     ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
@@ -61,7 +61,7 @@ class State(nn.Module):
         This base compares the shapes by `axes` and refuses numbers that are not finite, here and in the states within.
         """
         sizes: dict[str, tuple[int, str]] = {}
-        for name, letters in self.axes.items():
+        for name, letters in self.dims.items():
             buffer = self.get_buffer(name)
             if buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
                 raise DataError(f"{name} of {type(self).__name__} holds NaN or infinite numbers")
@@ -99,7 +99,7 @@ class State(nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         """A state in which classes were forgotten or joined; this one stays as it is."""
         names = "forgotten" if all(len(group) == 1 for group in groups) else "joined"
         raise UnsupportedError(
@@ -121,7 +121,7 @@ class State(nn.Module):
 class SharedState(State):
     """A state of all classes together, such as the importance of weights: upkeep of classes leaves it as it is."""
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         return self
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:

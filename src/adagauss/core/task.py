@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.core.state import Groups
+from adagauss.core.state import ClassMap
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
@@ -53,7 +53,7 @@ def extract_features(
     was_training = extractor.training
     extractor.eval()
     rows = []
-    forward = partial(extractor.for_prediction, read=read) if prediction else extractor
+    forward = partial(extractor.averaged_over_flips, read=read) if prediction else extractor
     bounds = feature_batches(images)
     division = divided_batches(bounds, runtime)
     with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
@@ -66,7 +66,7 @@ def extract_features(
             advance("", step=stop - start)
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
-    found = torch.cat(rows).clone() if rows else _no_features(extractor, prediction).to(runtime.device)
+    found = torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
     return division.all_gather(found)
 
 
@@ -74,10 +74,6 @@ def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding
     """Which process has which image of all batches, each of which is divided."""
     owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
     return Sharding(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
-
-
-def _no_features(extractor: Extractor, prediction: bool) -> Tensor:
-    return torch.empty(0, extractor.prediction_size if prediction else extractor.size)
 
 
 class ImageBatches:
@@ -180,11 +176,6 @@ class CurrentTask:
         """The score column of each image's class."""
         return torch.tensor(self.columns, device=self.runtime.device)[self.targets]
 
-    def of_companion(self) -> CurrentTask:
-        """The same images as the companion of the network sees them."""
-        whole = None if self.whole is None else self.whole.of_companion()
-        return replace(self, network=self.network.of_companion(), previous=None, whole=whole, _features={})
-
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
         """Features of all images under the current (or previous) network, computed once per view.
 
@@ -251,7 +242,7 @@ class CurrentTask:
     def prediction_features(self) -> Tensor:
         """Features of all images as a prediction has them."""
         extractor, holder = self.network.extractor, self.whole or self
-        if (False, "test") in holder._features and not extractor.mirror and extractor.companion is None:
+        if (False, "test") in holder._features and not extractor.mirror:
             return self.features()
         features = extract_features(extractor, self.data.images, self.runtime, prediction=True)
         self._check_finite(features)
@@ -282,17 +273,12 @@ class CurrentTask:
 class ClassEdit:
     """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
 
-    groups: Groups
+    groups: ClassMap
     network: Network
     runtime: Runtime
     tasks: int
     removed: CurrentTask | None = None
     """Images of the classes that are forgotten, if they are given again."""
-
-    def of_companion(self) -> ClassEdit:
-        """The same change for what is made of the features of the network's companion."""
-        removed = None if self.removed is None else self.removed.of_companion()
-        return replace(self, network=self.network.of_companion(), removed=removed)
 
     @property
     def name(self) -> str:

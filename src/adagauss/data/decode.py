@@ -45,11 +45,11 @@ _TURNS = {
 
 
 def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
-    """The image as ``(channels, size, size)``: upright, shorter side resized to ``size``, centre kept.
+    """Decode an image to ``(channels, size, size)``: upright, shorter side resized to ``size``, centre crop.
 
-    Transparent parts are shown on white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
-    that a photograph is the same image however it was stored. Only the first of several frames is read. Instead of a
-    path, an open binary stream will do.
+    Transparent parts become white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
+    that a photograph is the same image however it was stored. Only the first of several frames is read. ``path``
+    may also be an open binary stream.
     """
     with _opened(path, max_pixels) as image:
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
@@ -59,7 +59,7 @@ def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
-    """An opened image in mode L or RGB, turned as its EXIF data say, transparent parts on white."""
+    """Convert an opened image to mode L or RGB, rotated by its EXIF orientation, transparent parts white."""
     image.load()
     turn = _TURNS.get(_orientation(image))
     picture = _in_mode(image, "L" if channels == 1 else "RGB")
@@ -67,13 +67,13 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
 
 
 def fitted(picture: Image.Image, height: int, width: int) -> Pixels:
-    """The largest centred part with these proportions, as ``(channels, height, width)``; for a square, the centre."""
+    """Centre crop with these proportions, resized to ``(channels, height, width)``."""
     across = max(1, min(picture.width, picture.height * width // height))
     down = max(1, min(picture.height, picture.width * height // width))
     left, top = (picture.width - across) // 2, (picture.height - down) // 2
     box = (left, top, left + across, top + down)
     pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
-    # A copy: what Pillow hands out is read-only.
+    # A copy: the array from Pillow is read-only.
     return np.array(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1), order="C")
 
 
@@ -90,7 +90,7 @@ def image_size(path: Path | BinaryIO) -> tuple[int, int]:
 
 
 def pixel_limit(given: int | None = None) -> int:
-    """Largest number of pixels of an image file: as given, or from the environment, or `MAX_PIXELS`."""
+    """Limit for the pixels of an image file: as given, from the environment, or `MAX_PIXELS`."""
     text = os.environ.get(MAX_PIXELS_VARIABLE, "") if given is None else str(given)
     if not text:
         return MAX_PIXELS

@@ -1,4 +1,7 @@
-"""Downloading datasets from their official addresses, with checksums."""
+"""Download datasets from their official addresses with checksums, and unpack untrusted archives safely.
+
+Nothing is written outside the target folder, and no incomplete extraction is left behind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from adagauss.data.dataset import BY_HAND, SOURCES, Download, datasets
+from adagauss.data.dataset import Download, datasets
 from adagauss.errors import AdagaussError, DataError, unknown_name
 from adagauss.utils.progress import BYTES, Advance, Reporter, ignore
 
@@ -34,9 +37,10 @@ def fetch(name: str, root: Path, *, retriever: Retriever | None = None, reporter
     A file with the right checksum that is already there is not downloaded again. Fetching again repairs a dataset that
     was only partly extracted.
     """
-    if name not in SOURCES:
+    info = datasets().get(name)
+    if info is None or info.source is None:
         raise _not_to_be_fetched(name)
-    source = SOURCES[name]
+    source = info.source
     folder = root / source.folder
     place = root / DOWNLOAD_FOLDER if source.extract else folder
     get = retriever or partial(retrieve, reporter=reporter)
@@ -63,9 +67,9 @@ def retrieve(download: Download, file: Path, reporter: Reporter | None = None) -
 
 
 def _not_to_be_fetched(name: str) -> AdagaussError:
-    if name in BY_HAND:
-        return DataError(f"{name} cannot be downloaded from here. {BY_HAND[name]}")
     info = datasets().get(name.partition(":")[0])
+    if info is not None and info.manual:
+        return DataError(f"{name} cannot be downloaded from here. {info.manual}")
     if info is not None and info.takes_path:
         return DataError(
             f"{info.name} is for images of your own, nothing is downloaded: sort them into one folder per class and "
@@ -75,7 +79,7 @@ def _not_to_be_fetched(name: str) -> AdagaussError:
         return DataError(f"{name} needs no download: use it as it is, with --dataset {name}")
     if info is not None and info.name == name:
         return DataError(f"{name} cannot be downloaded from here: put it into {info.folder}/ below the data root")
-    return unknown_name("dataset to fetch", name, SOURCES)
+    return unknown_name("dataset to fetch", name, [info.name for info in datasets().values() if info.fetchable])
 
 
 @contextmanager
@@ -86,7 +90,7 @@ def _folder_of(file: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # The folder for archives is kept: after a failure the user is asked to put one there.
+        # The folder for archives is kept: after a failure the error tells the user to put one there.
         for folder in made if file.parent.name != DOWNLOAD_FOLDER else ():
             with suppress(OSError):  # a folder that is not empty is kept
                 folder.rmdir()

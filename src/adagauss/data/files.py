@@ -1,4 +1,4 @@
-"""Images in files: decoded once into memory if they fit, otherwise at every use."""
+"""Images in files: decoded once into memory if they fit, else at every use."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,13 @@ class FileImages:
     """Images in files, as squares of ``size`` pixels (see `decode_image` for modes and cropping).
 
     If all of them fit into ``cache_bytes`` they are decoded once, kept in memory and, if ``cache_dir`` is writable,
-    stored there, so that the next start is fast. Otherwise every batch is decoded when requested. ``workers`` threads
-    decode (Pillow releases the GIL; processes were hardly faster and would have to import the caller's program again);
-    their number never changes the result.
+    stored there, so that the next start is fast. If they do not fit, every batch is decoded when requested. ``workers``
+    threads decode (Pillow releases the GIL; processes were hardly faster and would import the caller's program again);
+    their number does not change the result.
 
     Files that cannot be decoded raise a `DataError`, or are skipped with ``skip_bad_images``: `kept` then holds which
-    of ``paths`` remain, `load_files` selects the labels accordingly, and one warning is logged. ``skip_option`` is how
-    the user asks for that, named in the error. For images that are decoded at every use, only the headers are checked
+    of ``paths`` remain, `load_files` selects the labels accordingly, and one warning is logged. ``skip_option`` is the
+    option for that, named in the error. For images that are decoded at every use, only the headers are checked
     beforehand, unless bad ones are to be skipped: then all are decoded once. An image of more than
     ``max_pixels`` pixels is refused (None: see `adagauss.data.decode.pixel_limit`).
     """
@@ -97,9 +96,9 @@ class FileImages:
 
     def _load_all(self, cache: PixelCache | None, reporter: Reporter) -> Indices:
         stored = cache.load() if cache else None
-        if stored is not None and (self._skip or len(stored.kept) == len(self.paths)):
-            self._pixels = torch.from_numpy(stored.pixels)
-            return self._recalled(stored.kept)
+        if stored is not None and (self._skip or len(stored[1]) == len(self.paths)):
+            self._pixels = torch.from_numpy(stored[0])
+            return self._recalled(stored[1])
         with reporter.progress("decoding images", len(self.paths)) as advance:
             pixels, bad = self._decode(self.paths, advance)
         kept = self._usable(bad)
@@ -226,14 +225,6 @@ def user_cache() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-@dataclass(frozen=True)
-class StoredPixels:
-    """Decoded images and their positions among the given files."""
-
-    pixels: Pixels
-    kept: Indices
-
-
 class PixelCache:
     """Decoded images in a file that is named by their source; its digest is checked at every read.
 
@@ -253,8 +244,8 @@ class PixelCache:
         self.pixels_file = folder / f"{self._name}.pixels.safetensors"
         self.kept_file = folder / f"{self._name}.kept.safetensors"
 
-    def load(self) -> StoredPixels | None:
-        """The pixels stored for these files, mapped from disk; None if there is no valid cache."""
+    def load(self) -> tuple[Pixels, Indices] | None:
+        """Stored pixels, mapped from disk, and the positions of their files; None without a valid cache."""
         tensors = self._read(self.pixels_file, "pixels")
         kept = self._sound(tensors)
         if kept is None or "pixels" not in tensors:
@@ -263,7 +254,7 @@ class PixelCache:
         pixels = tensors["pixels"]
         if pixels.dtype != torch.uint8 or tuple(pixels.shape) != (len(kept), *self._shape):
             return None
-        return StoredPixels(pixels.numpy(), kept)
+        return pixels.numpy(), kept
 
     def load_kept(self) -> Indices | None:
         """Which of the files can be decoded, if this is stored."""
@@ -328,7 +319,7 @@ _TASK = 16
 def map_collecting_errors(
     work: Callable[[int], object], count: int, workers: int, advance: Advance = ignore
 ) -> dict[int, str]:
-    """Do the work for every index below ``count``; returns the reason of each failure by index."""
+    """Call ``work`` for every index below ``count`` in threads; returns the error messages by index."""
 
     def attempt(indices: range) -> dict[int, str]:
         found = {index: _reason(work, index) for index in indices}
@@ -336,20 +327,15 @@ def map_collecting_errors(
 
     # Several indices per submitted task: submitting one costs as much as decoding a small image.
     tasks = [range(first, min(first + _TASK, count)) for first in range(0, count, _TASK)]
-    if workers == 1:
-        return _collected(tasks, map(attempt, tasks), advance)
-    pool = ThreadPoolExecutor(workers)
-    try:
-        return _collected(tasks, pool.map(attempt, tasks), advance)
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupted run must not wait for what is still queued
-
-
-def _collected(tasks: Iterable[range], found: Iterable[dict[int, str]], advance: Advance) -> dict[int, str]:
     failed: dict[int, str] = {}
-    for indices, reasons in zip(tasks, found, strict=True):
-        failed |= reasons
-        advance(step=len(indices))
+    pool = ThreadPoolExecutor(workers) if workers > 1 else None
+    try:
+        for indices, reasons in zip(tasks, (pool.map if pool else map)(attempt, tasks), strict=True):
+            failed |= reasons
+            advance(step=len(indices))
+    finally:
+        if pool:
+            pool.shutdown(cancel_futures=True)  # an interrupted run must not wait for queued tasks
     return failed
 
 

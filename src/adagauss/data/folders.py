@@ -1,4 +1,4 @@
-"""Build a dataset from lists of image files: shared by all readers of image folders."""
+"""Image folders: find image files in sorted order, split them, and build a dataset from lists of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, how_to_get
+from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, dataset_error
 from adagauss.data.files import load_files, root_cache, switched_on, user_cache
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
@@ -97,22 +97,23 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".
 
 
 def require(path: Path, dataset: str) -> Path:
-    """The path itself, or a `DataError` that says what is missing and how to get the dataset."""
+    """Return the path, or raise a `DataError` that names the missing file and how to get the dataset."""
     if not path.exists():
-        raise DataError(f"{dataset}: {path.name} is missing, expected at {path}. {how_to_get(dataset)}")
+        raise dataset_error(dataset, f"{path.name} is missing, expected at {path}")
     kind = file_kind_error(path.stat().st_mode)
     if kind not in (None, "a folder"):
-        raise DataError(f"{dataset}: {path} is {kind}, neither a file nor a folder. {how_to_get(dataset)}")
+        raise dataset_error(dataset, f"{path} is {kind}, neither a file nor a folder")
     return path
 
 
 def require_files(paths: Sequence[Path], dataset: str) -> None:
-    """Raise if files that a dataset's own list names are missing: it was only partly extracted."""
+    """Raise if files that a dataset lists are missing: it was only partly extracted."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
-        raise DataError(
-            f"{dataset}: {len(missing)} of {len(paths)} listed images are missing, the first expected at "
-            f"{missing[0]}: the dataset seems to be only partly extracted. {how_to_get(dataset)}"
+        raise dataset_error(
+            dataset,
+            f"{len(missing)} of {len(paths)} listed images are missing, the first expected at "
+            f"{missing[0]}: the dataset seems to be only partly extracted",
         )
 
 
@@ -121,7 +122,7 @@ def text_of(path: Path, dataset: str) -> str:
     try:
         return require(path, dataset).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{dataset}: {path} cannot be read ({error}). {how_to_get(dataset)}") from error
+        raise dataset_error(dataset, f"{path} cannot be read ({error})") from error
 
 
 def table(path: Path, dataset: str) -> list[tuple[str, str]]:
@@ -129,7 +130,7 @@ def table(path: Path, dataset: str) -> list[tuple[str, str]]:
     lines = text_of(path, dataset).splitlines()
     rows = [line.split(maxsplit=1) for line in lines if line.strip()]
     if not rows or any(len(row) != 2 for row in rows):
-        raise DataError(f"{dataset}: {path} is empty or damaged. {how_to_get(dataset)}")
+        raise dataset_error(dataset, f"{path} is empty or damaged")
     return [(row[0], row[1].strip()) for row in rows]
 
 
@@ -159,6 +160,23 @@ def seeded_split(count: int, test_share: float, seed: int) -> tuple[list[int], l
     shuffled = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     held_out = min(max(1, round(count * test_share)), count - 1)
     return sorted(shuffled[held_out:]), sorted(shuffled[:held_out])
+
+
+def split_by_class(
+    dataset: str, folders: Sequence[Path], test_share: float, seeds: Sequence[int]
+) -> tuple[FileList, FileList]:
+    """Split the images of each class folder into training and test, with one seed per class.
+
+    The split is the same on every machine, and that of a class does not depend on the other classes.
+    """
+    train, test = FileList(), FileList()
+    for target, (folder, seed) in enumerate(zip(folders, seeds, strict=True)):
+        images = images_below(folder, dataset)
+        if len(images) < 2:
+            raise DataError(f"{dataset}: class folder {folder} holds one image, too few to train and test on")
+        for files, indices in zip((train, test), seeded_split(len(images), test_share, seed), strict=True):
+            files.add([images[index] for index in indices], target)
+    return train, test
 
 
 def holds_class_folders(folder: Path) -> bool:

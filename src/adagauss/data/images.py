@@ -126,7 +126,7 @@ class LabelledImages:
 
     @classmethod
     def from_labels(cls, images: Images, labels: Sequence[Label]) -> LabelledImages:
-        """From one label per image; classes are sorted if possible, otherwise in order of first appearance."""
+        """From one label per image; classes are sorted if possible, else in order of first appearance."""
         plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
         check_labels_exact(plain)
         classes = list(dict.fromkeys(plain))
@@ -167,8 +167,8 @@ def check_labels_exact(labels: Iterable[object]) -> None:
             large = label
     if floats and large is not None:
         raise DataError(
-            f"label {large} is too large beside labels that are not whole numbers: beyond 2**53 several whole numbers "
-            "are one float. Use whole numbers or text for all labels"
+            f"label {large} is too large among labels that are not whole numbers: beyond 2**53 several whole "
+            "numbers are one float. Use whole numbers or text for all labels"
         )
 
 
@@ -251,7 +251,7 @@ def pixel_scale(images: Images, most: int = SAMPLED) -> PixelScale:
 
 
 def pixel_scale_warning(before: PixelScale, now: PixelScale) -> str | None:
-    """A warning if images seem to have another pixel scale than those of earlier tasks; otherwise None.
+    """A warning if images seem to have another pixel scale than those of earlier tasks; else None.
 
     >>> pixel_scale_warning(PixelScale(0, 255), PixelScale(0, 240)) is None
     True

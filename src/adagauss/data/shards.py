@@ -18,9 +18,8 @@ from torch import Tensor
 
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
+from adagauss.data.inputs import OPAQUE, resolve_path
 from adagauss.errors import DataError
-from adagauss.inputs.arrays import OPAQUE
-from adagauss.inputs.files import existing
 from adagauss.utils.files import open_regular
 from adagauss.utils.registry import import_extra
 
@@ -326,7 +325,7 @@ class Shard:
 
 def find_shards(paths: Iterable[Path | str]) -> list[Shard]:
     """The shards that are given: files, folders that hold such files, and folders of class folders."""
-    found = list(dict.fromkeys(shard for path in paths for shard in _below(existing(Path(path)).absolute())))
+    found = list(dict.fromkeys(shard for path in paths for shard in _below(resolve_path(Path(path)).absolute())))
     if not found:
         raise DataError("no shards were given")
     return found

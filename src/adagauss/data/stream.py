@@ -1,4 +1,4 @@
-"""The stream of tasks: which classes are taught when."""
+"""The stream of tasks: class orders, and how classes are divided into tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StreamConfig(Config):
     first: PositiveInt | None = None
     """Number of classes in the first task; the rest is divided equally over the others. None: all tasks are equal."""
     sizes: tuple[PositiveInt, ...] | None = None
-    """Number of classes of each task, if they follow no rule; ``tasks`` and ``first`` are then ignored."""
+    """Number of classes of each task, if they are irregular; ``tasks`` and ``first`` are then ignored."""
     classes: PositiveInt | None = None
     """Use only this many classes, the first ones in the class order."""
     class_order: str | NonNegativeInt | tuple[NonNegativeInt | str, ...] | None = None
@@ -128,7 +128,7 @@ def class_order(order: str | int | Sequence[int | str], classes: Sequence[Label]
     - ``"icarl"``: NumPy's legacy permutation with seed 1993, the usual order for CIFAR-100;
     - ``"seeded"`` and ``"per-run"``: the same permutation with ``seed``; a number is short for it. A stream takes the
       seed from its configuration for ``seeded``, and from the run for ``per-run``;
-    - a list of classes, by name, or by position where no class is called so.
+    - a list of classes, by name, or by position if no class has that name.
 
     >>> class_order("icarl", range(100))[:5]
     [68, 56, 78, 8, 23]

@@ -1,4 +1,4 @@
-"""Several processes that learn together and end with what one process would have learned."""
+"""Distributed training with the same results as a single process."""
 
 from adagauss.distributed.processes import Processes, Sharding
 

@@ -22,7 +22,7 @@ def batch_norms(module: nn.Module) -> list[Norm]:
 
 @contextmanager
 def shared_batch_norm(module: nn.Module, processes: Processes) -> Iterator[None]:
-    """Let the batch norms of a module see the batches of all processes meanwhile, if these are to."""
+    """Let the batch norms of a module use the batches of all processes, unless they are ``local``."""
     norms = [] if processes.alone or processes.batch_norm == "local" else batch_norms(module)
     for norm in norms:
         # In the instance, so that the module keeps its class, its name in files and its parameters.
@@ -57,7 +57,7 @@ def merged_moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Normalised(torch.autograd.Function):
-    """γ·x̂ + β with x̂ = (x − μ)/√(σ² + ε), μ and σ² over the inputs of all processes; beside it μ, σ² and their number.
+    """γ·x̂ + β with x̂ = (x − μ)/√(σ² + ε), μ and σ² over the inputs of all processes; also returns μ, σ² and the count.
 
     Torch's fused kernels do the work on the own inputs, and small sums travel: (μ_p, σ_p², n_p) forward, and backward
     Σ∂y and Σ∂y·x̂, for ∂x = γ/√(σ² + ε) · (∂y − mean ∂y − x̂ · mean(∂y·x̂)).
@@ -106,7 +106,7 @@ class _Normalised(torch.autograd.Function):
 
 
 def _normalised(norm: Norm, processes: Processes, inputs: Tensor) -> Tensor:
-    """What a batch norm gives for the inputs of this process; its statistics run along as usual."""
+    """Apply a batch norm to the inputs of this process and update its running statistics."""
     if not norm.training:
         usual: Tensor = type(norm).forward(norm, inputs)
         return usual

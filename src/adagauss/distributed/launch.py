@@ -1,4 +1,4 @@
-"""Starting processes that learn together: by themselves, or where torchrun or Slurm has started them already."""
+"""Start processes for distributed training, or join those that torchrun or Slurm started."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 Work = Callable[..., object]
-"""What every process does: a function of a module, given `Processes` first. It returns nothing; it writes files."""
+"""A module-level function that every process runs, with `Processes` as first argument; its result is ignored."""
 
 GRACE = 2.0
-"""Seconds that a process which has lost another leaves it to be named as the cause."""
+"""Seconds that a process waits after losing another, so that the other is reported as the cause."""
 BETWEEN_LOOKS = 1.0
-"""Seconds between two looks whether the process that started others is still there."""
+"""Seconds between checks whether the parent process is alive."""
 LOST = ("gloo", "connection", "timed out", "timeout", "nccl", "socket")
-"""Words in torch's errors about another process that does not answer."""
+"""Words in torch's errors about a lost process."""
 KEPT = "all have stopped; what was saved until then is kept"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How many processes learn together, and how batch norm is to see their batches."""
+    """How many processes train together, and how batch norm uses their batches."""
 
     devices: int = 1
-    """Processes on each machine, each with a device of its own: a GPU, or some cores."""
+    """Processes on each machine, each with its own device: a GPU, or some cores."""
     nodes: int = 1
     """Machines; with more than one, torchrun or Slurm must start the processes."""
     batch_norm: BatchNorm = "global"
@@ -54,7 +54,7 @@ class Layout:
         return self.devices * self.nodes > 1
 
     def check(self, config: RuntimeConfig) -> None:
-        """Refuse, before anything is started, what these machines or whoever started this process cannot do."""
+        """Raise if this machine or the launcher cannot provide the requested processes."""
         if min(self.devices, self.nodes) < 1:
             raise ConfigError(f"devices and nodes are at least 1; got {self.devices} and {self.nodes}")
         if self.batch_norm not in ("global", "local"):
@@ -62,20 +62,22 @@ class Layout:
         if not self.several:
             if torch.distributed.is_torchelastic_launched() and (number := os.environ.get("WORLD_SIZE")) != "1":
                 raise ConfigError(
-                    f"torchrun started {number} processes, which would all do the same: ask for as many devices"
+                    f"torchrun started {number} processes for one device: request as many devices as processes"
                 )
             return
         if config.compile:
-            raise ConfigError("compiled networks cannot be trained by several processes: leave out compile, or devices")
+            raise ConfigError("several processes cannot train a compiled network: set compile=false or devices=1")
         kind, _, index = config.device.partition(":")
         if index:
-            raise ConfigError(f"device {config.device!r} is one device, and {self.devices} are wanted: say {kind!r}")
+            raise ConfigError(
+                f"device {config.device!r} is one device, but {self.devices} were requested: set device={kind}"
+            )
         device = Runtime(config).device.type
         there = torch.cuda.device_count() if device == "cuda" else usable_cores()
         if self.devices > there:
             name = "CUDA devices" if device == "cuda" else "CPU cores"
             raise ConfigError(
-                f"{self.devices} devices were asked for, and this machine has {there} {name}: ask for fewer"
+                f"{self.devices} devices were requested, but this machine has {there} {name}: request fewer"
             )
         Runtime(config).check()
         self._check_surroundings()
@@ -85,7 +87,7 @@ class Layout:
         if started is not None and started != (self.devices, self.devices * self.nodes):
             raise ConfigError(
                 f"{started[0]} processes were started on this machine, {started[1]} in all, but {self.devices} devices "
-                f"on {self.nodes} machines asked for: make them agree, e.g. torchrun --nproc-per-node {self.devices}"
+                f"on {self.nodes} machines requested: use equal numbers, e.g. torchrun --nproc-per-node {self.devices}"
             )
         if started is None and self.nodes > 1:
             raise ConfigError(
@@ -103,7 +105,7 @@ def usable_cores() -> int:
 
 
 def processes_here() -> tuple[int, int] | None:
-    """How many processes torchrun or Slurm has started, here and in all; None if neither started this one."""
+    """Number of processes that torchrun or Slurm started on this machine and in total; None without a launcher."""
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
@@ -116,15 +118,15 @@ def processes_here() -> tuple[int, int] | None:
 
 
 def first_here() -> bool:
-    """Whether this process is to speak: it is the first of those that torchrun or Slurm started, or none were."""
+    """Whether this process reports: the first that torchrun or Slurm started, or the only one."""
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))) == 0 or processes_here() is None
 
 
 def launch(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
-    """Let every process do ``work(processes, *arguments)``; returns whether this one was one of them.
+    """Run ``work(processes, *arguments)`` in every process; returns whether this process was one of them.
 
-    Where torchrun or Slurm started this process, it takes part itself. Otherwise it starts the others, waits for them
-    and raises the error of the first that fails, once all have ended.
+    Under torchrun or Slurm this process is one of them. Without a launcher it starts the processes, waits for all and
+    raises the error of the first that failed.
     """
     if processes_here() is not None:
         fabric = _fabric(layout, config, "popen")
@@ -148,7 +150,7 @@ def launch(work: Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn torch's errors about another process that does not answer into a sentence."""
+    """Raise torch's errors about a lost process as a `ProcessError`."""
     try:
         yield
     except AdagaussError:
@@ -156,7 +158,7 @@ def explained() -> Iterator[None]:
     except RuntimeError as error:
         if not any(word in str(error).lower() for word in LOST):
             raise
-        raise ProcessError(f"another process has ended or does not answer, so {KEPT}") from error
+        raise ProcessError(f"another process ended or does not respond, so {KEPT}") from error
 
 
 def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
@@ -174,7 +176,7 @@ def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
 
 
 class _Part:
-    """What a process does that was started here; one object, since Fabric looks into collections that it passes on."""
+    """The function of a started process; one object, because Fabric traverses collections that it passes on."""
 
     def __init__(self, work: Work, batch_norm: BatchNorm, folder: Path, arguments: tuple[Any, ...]) -> None:
         self.work, self.batch_norm, self.folder, self.arguments = work, batch_norm, folder, arguments
@@ -187,38 +189,38 @@ class _Part:
                 self.work(Processes(fabric, self.batch_norm), *self.arguments)
         except AdagaussError as error:
             if isinstance(error, ProcessError):
-                time.sleep(GRACE)  # the process that was lost is the cause, and is to be named first
+                time.sleep(GRACE)  # the lost process is the cause and must be reported first
             said = json.dumps([type(error).__name__, str(error)])
             (self.folder / str(fabric.global_rank)).write_text(said, encoding="utf-8")
             sys.exit(2)
 
 
 def _end_with(parent: int) -> None:
-    """End this process after the one that started it: torch's own signal for that is lost where SIGINT is ignored."""
+    """Exit after the parent process: torch's own signal for that is lost where SIGINT is ignored."""
     while os.getppid() == parent:
         time.sleep(BETWEEN_LOOKS)
     os._exit(1)
 
 
 def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Exception) -> NoReturn:
-    """Raise what process ``rank`` said before it ended, or say how it ended."""
+    """Raise the error that process ``rank`` reported, or describe how it ended."""
     said = folder / str(rank)
     if said.exists():
         kind, sentence = json.loads(said.read_text(encoding="utf-8"))
         raise getattr(errors, kind, AdagaussError)(sentence) from None
     if signal is not None:
         why = "; the system may have run out of memory" if signal == "SIGKILL" else ""
-        raise ProcessError(f"process {rank} of {number} was ended by {signal}{why}: {KEPT}") from None
+        raise ProcessError(f"process {rank} of {number} was terminated by {signal}{why}: {KEPT}") from None
     if isinstance(error, ProcessRaisedException):
         raise RuntimeError(f"process {rank} of {number}: {str(error).strip().splitlines()[-1]}") from error
     raise ProcessError(
-        f"process {rank} of {number} ended before it could begin: a script that starts processes must do its work "
+        f"process {rank} of {number} ended before it started: a script that starts processes must run its code "
         "under `if __name__ == '__main__':`, in a file"
     ) from None
 
 
 def _end(children: set[Any]) -> None:
-    """End processes that are left over after Ctrl-C or an error."""
+    """Terminate processes that remain after Ctrl-C or an error."""
     for child in children:
         child.terminate()
     for child in children:
@@ -229,7 +231,7 @@ def _end(children: set[Any]) -> None:
 
 @contextmanager
 def _own_surroundings() -> Iterator[None]:
-    """Processes of one machine talk through its loopback interface, and leave no trace in this one's environment."""
+    """Use the loopback interface for processes of one machine, and restore the environment afterwards."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     wanted = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": loopback}
     # Torch remarks once per process that looking for unused parameters takes time; it is needed.

@@ -1,4 +1,4 @@
-"""The processes that learn together, as one of them sees them; a single process by default."""
+"""The processes of distributed training and what they exchange; a single process by default."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Saved = tuple[dict[str, Tensor], dict[str, Any]]
 class Processes:
     """This process and those that run the same program with it.
 
-    All of them do the same and know the same. What is divided among them: the images of every training batch, the
-    images whose features are wanted, and sums over images. Methods that communicate must be called in every process.
+    All of them have the same state. They share the images of every training batch, feature extraction, and sums over
+    images. Methods that communicate must be called in every process.
 
     Args:
         fabric: a launched Fabric with a data-parallel strategy; None is a single process.
@@ -59,11 +59,11 @@ class Processes:
 
     @property
     def device(self) -> torch.device:
-        """Where what is sent must be."""
+        """Device of tensors that are sent."""
         return torch.device("cpu") if self.fabric is None else self.fabric.device
 
     def divide(self, number: int) -> Sharding:
-        """A batch of so many rows, of which every process has its share."""
+        """Shard a batch of ``number`` rows over the processes."""
         return Sharding.turns(number, self)
 
     def sum_(self, tensor: Tensor) -> Tensor:
@@ -77,14 +77,14 @@ class Processes:
         return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
 
     def broadcast(self, value: Callable[[], Any]) -> Any:
-        """What the first process finds; plain data, which the others do not compute."""
+        """The result of ``value`` in the first process, JSON-ready data, in all processes."""
         if self.alone:
             return value()
         content = json.dumps(value()).encode() if self.first else b""
         return json.loads(bytes_from_first(content, self.first, self.device))
 
     def saved(self, found: Saved | None) -> Saved | None:
-        """What the first process has read, if anything, in all processes."""
+        """Broadcast a checkpoint that the first process has read, if any."""
         if self.alone:
             return found
         layout = None
@@ -104,7 +104,7 @@ class Processes:
 
     @contextmanager
     def file(self, path: Path) -> Iterator[Path]:
-        """A file of the first process, readable in all: other machines need not have its disk."""
+        """A file of the first process, copied to processes that may not share its disk."""
         if self.alone:
             yield path
             return
@@ -118,7 +118,7 @@ class Processes:
             yield copied
 
     def sync(self, tensors: Iterable[Tensor]) -> None:
-        """Give all processes the numbers of the first: different processors round differently."""
+        """Broadcast tensors from the first process: different processors round differently."""
         if self.alone:
             return
         for tensor in tensors:
@@ -127,9 +127,9 @@ class Processes:
             tensor.detach().copy_(sent)
 
     def sync_module(self, module: nn.Module) -> None:
-        """`equalise` a module whose buffers may have other sizes here: where one process rounds up, a class is another.
+        """`sync` a module whose buffers may have different sizes in this process, because of rounding.
 
-        Sizes are adopted by loading, so that those of a `Learned` may differ.
+        Sizes are adopted by loading the state dict.
         """
         if self.alone:
             return
@@ -141,7 +141,7 @@ class Processes:
         self.sync(module.state_dict().values())
 
     def check_in_sync(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
-        """Raise in every process unless all of them find the same ``facts`` about ``of``."""
+        """Raise in every process unless ``facts`` about ``of`` are the same in all."""
         if self.alone:
             return
         said = json.dumps([socket.gethostname(), dict(facts())]).encode()
@@ -157,10 +157,10 @@ class Processes:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Every process knows how large a batch is and which process holds each of its rows; it has only its own.
+    """Which process holds which rows of a batch; each process has only its own rows.
 
     >>> from adagauss.distributed.processes import Processes
-    >>> Division.turns(5, Processes()).rows
+    >>> Sharding.turns(5, Processes()).rows
     tensor([0, 1, 2, 3, 4])
     """
 
@@ -170,7 +170,7 @@ class Sharding:
 
     @classmethod
     def turns(cls, number: int, processes: Processes) -> Sharding:
-        """Processes take turns: their shares differ by one row at the most."""
+        """Assign rows round-robin: shares differ by at most one row."""
         return cls(torch.arange(number) % processes.world, processes)
 
     def __len__(self) -> int:
@@ -182,9 +182,9 @@ class Sharding:
         return torch.nonzero(self.owners == self.processes.rank).flatten()
 
     def all_gather(self, own: Tensor) -> Tensor:
-        """All rows in the order of the batch, from the ``own`` of each process.
+        """All rows in the order of the batch, from the ``own`` rows of each process.
 
-        Gradients are right for a loss that every process computes alike from all rows, see `SharedRows`.
+        Gradients are correct for a loss that every process computes from all rows, see `SharedRows`.
         """
         if self.processes.alone:
             return own
@@ -194,7 +194,7 @@ class Sharding:
         return rows.index_select(0, place.to(rows.device))
 
     def chosen(self, own: Tensor, positions: Tensor) -> tuple[Tensor, Sharding]:
-        """Some rows of the batch, as they are held: those of this process among them, and who holds each."""
+        """Select rows of the batch: those of this process, and the sharding of the selection."""
         place = torch.full((len(self),), -1)
         place[self.rows] = torch.arange(len(self.rows))
         mine = place[positions]
@@ -202,9 +202,9 @@ class Sharding:
 
 
 def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
-    """The rows of all processes, one process after another; ``counts`` says how many each of them has.
+    """Gather the rows of all processes, in order of rank; ``counts`` are their numbers of rows.
 
-    They travel as bytes, since not every backend knows every type of number.
+    Rows are sent as bytes, because not every backend supports every dtype.
     """
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     if not padded.numel():
@@ -218,10 +218,10 @@ def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 class SharedRows(torch.autograd.Function):
-    """`all_rows`, for losses that every process computes alike from the rows of all.
+    """`all_rows` for losses that every process computes from the rows of all.
 
     Each of the W processes then has the same gradient, so the sum over all of them, which is the gradient of a
-    process's own rows, is W times its own slice: nothing need be sent. Data-parallel training divides by W again.
+    process's own rows, is W times its own slice: nothing is sent. Data-parallel training divides by W again.
     """
 
     @staticmethod
@@ -239,7 +239,7 @@ class SharedRows(torch.autograd.Function):
 
 
 def bytes_from_first(content: bytes, first: bool, device: torch.device) -> bytes:
-    """What the first process gives, in all processes."""
+    """Broadcast bytes from the first process."""
     length = torch.tensor([len(content)], device=device)
     dist.broadcast(length, 0)
     sent = torch.empty(int(length), dtype=torch.uint8, device=device)
@@ -250,7 +250,7 @@ def bytes_from_first(content: bytes, first: bool, device: torch.device) -> bytes
 
 
 def bytes_of_all(content: bytes, world: int, device: torch.device) -> list[bytes]:
-    """What each process gives, in all processes."""
+    """Gather bytes from all processes."""
     lengths = all_rows(torch.tensor([len(content)], device=device), [1] * world).tolist()
     own = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device) if content else torch.empty(0).byte()
     rows = all_rows(own.to(device), lengths)

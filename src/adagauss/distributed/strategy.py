@@ -11,7 +11,7 @@ from typing import Any
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
-PATIENCE = timedelta(minutes=30)
+HEARTBEAT_TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others before it gives up: one of them may write a large file meanwhile."""
 
 
@@ -40,4 +40,4 @@ def data_parallel(start: Any) -> QuietDDP:
     known = inspect.signature(DistributedDataParallel).parameters
     buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     settings: dict[str, Any] = {"find_unused_parameters": True, buffers: False}
-    return QuietDDP(start_method=start, timeout=PATIENCE, **settings)
+    return QuietDDP(start_method=start, timeout=HEARTBEAT_TIMEOUT, **settings)

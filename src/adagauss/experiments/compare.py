@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.published import published
-from adagauss.experiments.run import Results, RunResult, protocol_title
+from adagauss.experiments.run import Results, Run, protocol_title
 from adagauss.methods import method_info
 
 PAPER_COLUMN = "paper A_last / A_inc"
@@ -37,7 +37,7 @@ class Spread:
         return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
 
 
-def summarise(results: Sequence[RunResult]) -> dict[str, Spread]:
+def summarise(results: Sequence[Run]) -> dict[str, Spread]:
     """The metrics of a comparison table for the runs of one method, by title."""
     return {
         metric.title: Spread.of([result.metrics[metric.name] for result in results], metric.percent)
@@ -67,13 +67,13 @@ def comparison_rows(results: Results, as_published: bool = False) -> list[dict[s
                 "inference, images/s": f"{statistics.fmean(run.cost.images_per_second for run in runs):.0f}",
                 "bytes per class": f"{one.cost.bytes_per_class:,}",
                 "other state, MiB": f"{one.cost.other_state_bytes / 2**20:.1f}",
-                "config": one.config,
+                "config": one.digest,
             }
         )
     return rows
 
 
-def _rank(runs: Sequence[RunResult]) -> float:
+def _rank(runs: Sequence[Run]) -> float:
     """Smaller is better, by the first metric."""
     first = COMPARED[0]
     value = statistics.fmean(run.metrics[first.name] for run in runs)

@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
-from adagauss.core.config import Config, Layer, plain
+from adagauss.core.config import Config, Layer, import_parts, plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.protocols import Protocol
-from adagauss.methods import Method, method_info, resolve_method
+from adagauss.methods import Method, method_info, resolve_method, stored_method_name
 from adagauss.methods.traits import dataset_layers
 from adagauss.utils.runtime import RuntimeConfig
 
@@ -37,6 +37,16 @@ class RunConfig(Config):
     """
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _import_method(cls, data: Any) -> Any:
+        """Import the modules of the method and of its custom parts, which a stored configuration names."""
+        if not isinstance(data, Mapping) or not isinstance(name := data.get("method_name"), str):
+            return data
+        if isinstance(data.get("method"), Mapping):
+            import_parts(data["method"])
+        return {**data, "method_name": stored_method_name(name)}
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -79,7 +89,7 @@ def make_config(
     ]
     resolved = resolve_method(method, preset, settings, layers, epochs)
     config = RunConfig(
-        method_name=method,
+        method_name=stored_method_name(method),
         preset=chosen,
         stream=stream,
         method=resolved.config,

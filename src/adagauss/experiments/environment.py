@@ -19,11 +19,10 @@ from adagauss.data.dataset import Dataset
 from adagauss.data.fingerprint import fingerprints
 from adagauss.distributed.processes import Processes
 from adagauss.errors import CheckpointError
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import DATA, ENVIRONMENT, RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
-ENVIRONMENT, DATA = "environment.json", "data.json"
 COMMAND, COMMIT = "command", "commit"
 """Kept with the environment of a run, and not compared when it is resumed: the digest of the source says more."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
@@ -74,16 +73,16 @@ def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[st
     return found
 
 
-def code_name(begun: Mapping[str, object]) -> str:
+def code_name(started: Mapping[str, object]) -> str:
     """Version, commit and digest of the code that began a run, from its environment; a release has no commit.
 
     >>> code_name({"adagauss": "0.2.0", "commit": "0123456789ab", "source": "abcdef0123"})
     '0.2.0, commit 0123456789ab, source abcdef0123'
     """
-    version, source = begun.get("adagauss"), begun.get("source")
+    version, source = started.get("adagauss"), started.get("source")
     if not version or not source:
         return "of unknown version"
-    return f"{version}, " + (f"commit {begun[COMMIT]}, " if begun.get(COMMIT) else "") + f"source {source}"
+    return f"{version}, " + (f"commit {started[COMMIT]}, " if started.get(COMMIT) else "") + f"source {source}"
 
 
 def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""Protocols by name: the paper's benchmarks, each also at a scale for two CPU cores, and some with few classes."""
+"""Protocols by name and scale: the paper's benchmarks; reduced for a CPU; with few classes per task."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FEW: Settings = {
     "representation.later.batch_size": 64,
     "classifier.expansion_size": 1024,  # 16 times the features of the network, as 8192 are of ResNet-18's
 }
-"""The minutes of the CPU scale spent otherwise: fewer classes, but every task is learned properly."""
+"""The time of the CPU scale for fewer classes: every task is trained longer."""
 FEW_PRESETS: Mapping[str, Settings] = {"reference": {"representation.terms.distillation.weight": 2.0}}
 """The λ = 10 of the published code is for 200 epochs: it leaves a network that learns for ten almost where it was."""
 
@@ -205,21 +205,42 @@ def _make() -> dict[str, Protocol]:
             add(prefix, tasks=tasks, **_fine_grained(prefix, batch, slow=prefix == "cub" and tasks == 20))
         for tasks in (5, 10):
             add(prefix, tasks=tasks, half=classes // 2, **_fine_grained(prefix, batch, slow=False))
-    few = [one.with_few_classes() for one in found if not one.needs_weights]
-    return {protocol.name: protocol for one in found for protocol in (one, one.at_cpu_scale())} | {
-        protocol.name: protocol for protocol in few
-    }
+    return {one.name: one for one in found}
 
 
 PROTOCOLS = _make()
 
 
-def protocol(name: str) -> Protocol:
-    """A protocol by name; an unknown one raises with the nearest known one.
+SCALES = ("paper", "cpu", "few")
 
-    >>> protocol("cifar100-10").stream.tasks
-    10
+
+def protocol(name: str, scale: str | None = None) -> Protocol:
+    """A protocol by name and scale; the names ``NAME-cpu`` and ``NAME-few`` include the scale.
+
+    >>> protocol("cifar100-10").stream.tasks, protocol("cifar100-10", "cpu").name
+    (10, 'cifar100-10-cpu')
     """
+    base, _, suffix = name.rpartition("-")
+    if suffix in SCALES[1:] and base in PROTOCOLS:
+        if scale not in (None, suffix):
+            raise ConfigError(f"{name} has the scale {suffix}; leave out --scale {scale}, or use {base}")
+        name, scale = base, suffix
+    if scale not in (None, *SCALES):
+        raise unknown_name("scale", scale or "", SCALES)
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
+    chosen = PROTOCOLS[name]
+    if scale == "cpu":
+        return chosen.at_cpu_scale()
+    if scale == "few":
+        if chosen.needs_weights:
+            raise ConfigError(f"{name} starts from pretrained weights and has no scale few; use --scale cpu")
+        return chosen.with_few_classes()
+    return chosen
+
+
+def all_scales() -> list[Protocol]:
+    """Every protocol at every scale that it has."""
+    named = PROTOCOLS.values()
+    full = [one for chosen in named for one in (chosen, chosen.at_cpu_scale())]
+    return [*full, *(one.with_few_classes() for one in named if not one.needs_weights)]

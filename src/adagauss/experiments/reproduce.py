@@ -39,12 +39,11 @@ from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.experiments.cells import Cell as RunSpec
-from adagauss.experiments.cells import Outcome as RunOutcome
 from adagauss.experiments.compare import FORMATS, Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.environment import ENVIRONMENT, code_name
-from adagauss.experiments.grid import recipe_of
+from adagauss.experiments.environment import code_name
+from adagauss.experiments.grid import Outcome as RunOutcome
+from adagauss.experiments.grid import RunSpec, recipe_of, run_specs
 from adagauss.experiments.paper import (
     BEYOND,
     SCALES,
@@ -57,9 +56,8 @@ from adagauss.experiments.paper import (
     Value,
 )
 from adagauss.experiments.published import paper_row
-from adagauss.experiments.run import METRICS_FILE, InUseError, RunFolder, RunResult, stored_config
+from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder, stored_config
 from adagauss.experiments.runner import make_stream
-from adagauss.experiments.scheduling import run_cells
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
@@ -205,7 +203,7 @@ def distinct_runs(planned: Sequence[PlannedRow]) -> list[RunSpec]:
     return [spec for *_, spec in sorted(runs.values(), key=lambda entry: entry[:3])]
 
 
-def finished_run(spec: RunSpec, config: ReproductionConfig) -> RunResult | Problem:
+def finished_run(spec: RunSpec, config: ReproductionConfig) -> Run | Problem:
     """The numbers of a run, if it is finished."""
     folder, file = RunFolder(spec.folder), spec.folder / METRICS_FILE
     try:
@@ -220,9 +218,9 @@ def finished_run(spec: RunSpec, config: ReproductionConfig) -> RunResult | Probl
 
 
 @lru_cache(maxsize=1024)
-def _read_result(folder: Path, written: int) -> RunResult:
+def _read_result(folder: Path, written: int) -> Run:
     """Many items use a run; it is read again only after it was written again."""
-    return RunFolder(folder).result()
+    return Run.open(folder)
 
 
 def failure_reason(config: ReproductionConfig, name: str) -> str | None:
@@ -297,7 +295,7 @@ def _seconds_per_image(runs: Iterable[RunSpec], config: ReproductionConfig) -> C
     spent: dict[tuple[str, str], tuple[float, float]] = {}
     for spec in runs:
         result = finished_run(spec, config)
-        if isinstance(result, RunResult):
+        if isinstance(result, Run):
             key = spec.config.method.backbone.name, spec.config.stream.dataset
             seconds, images = spent.get(key, (0.0, 0.0))
             spent[key] = seconds + sum(result.cost.seconds.values()), images + training_images(spec.config)
@@ -374,7 +372,7 @@ def run_missing(
             config.failure(spec.name).unlink(missing_ok=True)
 
     if missing:
-        run_cells(
+        run_specs(
             missing,
             config.runs,
             then=note,
@@ -879,7 +877,7 @@ def write_page(items: Sequence[Item], config: ReproductionConfig, path: Path) ->
     """
     planned = plan(items, config)
     runs = distinct_runs(planned)
-    done = [run for spec in runs if isinstance(run := finished_run(spec, config), RunResult)]
+    done = [run for spec in runs if isinstance(run := finished_run(spec, config), Run)]
     found = results(planned, config)
     sections = [_section(item, [one for one in found if one.item is item], config, path.parent) for item in items]
     template = Environment(

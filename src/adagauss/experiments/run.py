@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import yaml
 from filelock import FileLock, Timeout
@@ -19,14 +25,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.learn import Learner
 from adagauss.data.dataset import short_name
+from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean
+from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean, summary
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from adagauss.utils.files import IrregularFileError, YamlError, read_text, read_yaml, write_atomically
 from adagauss.utils.progress import Advance, Reporter
 
+Counts = npt.NDArray[np.int64]
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Matrix = tuple[tuple[float, ...], ...]
 
 
@@ -81,34 +91,6 @@ class ProtocolFacts(Stored):
         return f"{short_name(self.dataset)}, {tasks}{small}"
 
 
-class Details(Stored):
-    """The data behind the metrics, for figures; accuracies are fractions."""
-
-    accuracy: tuple[float, ...]
-    """After each task over all seen classes; tasks have equal weight."""
-    pooled_accuracy: tuple[float, ...]
-    """The same; images have equal weight."""
-    accuracy_matrix: Matrix
-    task_aware_matrix: Matrix
-    prediction_share: tuple[float, ...]
-    confusion: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, evaluations: Sequence[Evaluation]) -> Details:
-        """From the evaluations after each task."""
-        matrix = accuracy_matrix(evaluations)
-        return cls.model_validate(
-            {
-                "accuracy": [mean(row) for row in matrix],
-                "pooled_accuracy": [evaluation.accuracy() for evaluation in evaluations],
-                "accuracy_matrix": matrix,
-                "task_aware_matrix": accuracy_matrix(evaluations, task_aware=True),
-                "prediction_share": evaluations[-1].prediction_share(),
-                "confusion": evaluations[-1].confusion().tolist(),
-            }
-        )
-
-
 class TaskFacts(Stored):
     """The time one task took, and what is stored after it."""
 
@@ -147,36 +129,6 @@ class Cost(Stored):
         )
 
 
-class RunResult(Stored):
-    """The numbers of a finished run."""
-
-    version: Literal[2] = 2
-    method: str
-    preset: str | None
-    seed: int
-    config: str
-    """Digest of the configuration without the seed."""
-    protocol: ProtocolFacts
-    metrics: dict[str, float]
-    """Values keyed by the names in `adagauss.experiments.metrics.METRICS`."""
-    details: Details
-    cost: Cost
-
-    @property
-    def title(self) -> str:
-        """A one-line description of the run."""
-        return f"{self.method}, seed {self.seed}: {self.protocol.title}"
-
-
-Results = Mapping[str, Sequence[RunResult]]
-"""Runs of several seeds by method."""
-
-
-def protocol_title(results: Results) -> str:
-    """The protocol that all runs share."""
-    return next(iter(results.values()))[0].protocol.title
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         problem = error.errors()[0]
@@ -186,6 +138,7 @@ def _reason(error: Exception) -> str:
 
 SNAPSHOT_SECONDS = 30.0
 METRICS_FILE = "metrics.json"
+ENVIRONMENT, DATA = "environment.json", "data.json"
 ORIGINS = "origins.json"
 """File next to the configuration: the layer that each setting of the method comes from."""
 
@@ -279,7 +232,7 @@ class RunFolder:
         save_json(self.path / name, data)
 
     def read_json_or_nothing(self, name: str) -> dict[str, Any]:
-        """The content of a JSON file beside the results; nothing if it is missing or damaged."""
+        """The content of a JSON file; empty if it is missing or damaged."""
         try:
             content = json.loads(read_text(self.path / name))
         except (OSError, ValueError, RecursionError, IrregularFileError) as error:
@@ -334,15 +287,6 @@ class RunFolder:
             evaluation.check()
             return evaluation, TaskFacts.model_validate(about)
 
-    def write_result(self, result: RunResult) -> None:
-        self.require_present()
-        result.write(self.path / METRICS_FILE)
-
-    def result(self) -> RunResult:
-        """The numbers of the finished run."""
-        remedy = f"`adagauss run --out {self.path} --resume` finishes the run and writes it again"
-        return RunResult.read(self.path / METRICS_FILE, remedy)
-
     def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
         """Store the real statistics of all seen classes after a task, and features for a figure, which may be none."""
         tensors = {**real.state_dict(), "sample": sample, "targets": targets}
@@ -361,7 +305,7 @@ class RunFolder:
 
 @contextmanager
 def _consistent(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with content that does not fit together into a sentence."""
+    """Raise a `CheckpointError` for content that is inconsistent."""
     try:
         yield
     except (AdagaussError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -371,7 +315,7 @@ def _consistent(path: Path) -> Iterator[None]:
         ) from error
 
 
-class Watching(Reporter):
+class FolderGuardReporter(Reporter):
     """Reports to another reporter, and stops the run at the next step of anything if its folder is gone."""
 
     def __init__(self, reporter: Reporter, folder: RunFolder) -> None:
@@ -446,8 +390,297 @@ def stored_config(folder: RunFolder) -> RunConfig:
     try:
         return RunConfig.of(folder.config)
     except ConfigError as error:
-        begun = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
+        started = folder.read_json_or_nothing("environment.json").get("adagauss", "another version")
         raise CheckpointError(
-            f"{folder.path} was started with adagauss {begun}; this is {version('adagauss')}, which has other settings "
-            f"({error}): continue with that release, or start a new run in another folder"
+            f"{folder.path} was started with adagauss {started}; this is {version('adagauss')}, which has other "
+            f"settings ({error}): continue with that release, or start a new run in another folder"
         ) from None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run with at least one finished task, read from its folder when a property is first used.
+
+    Example: ``Run.open("runs/cifar").metrics["a_last"]``.
+    """
+
+    path: Path
+    done: int
+    """Number of finished tasks that the properties cover."""
+    tables: Mapping[str, Tensor] = field(default_factory=dict)
+    """Measured quantities by name, such as ``real.distances``."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Reason for each quantity that could not be measured."""
+
+    @classmethod
+    def open(cls, path: Path | str, tasks: int | None = None) -> Run:
+        """Open a run folder; with ``tasks``, only the first tasks of it.
+
+        Raises:
+            CheckpointError: if the folder holds no run, or no finished task.
+        """
+        folder = RunFolder(path)
+        folder.last_checkpoint()
+        done = folder.finished_tasks()
+        return cls(folder.path, done if tasks is None else min(done, tasks))
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        config: RunConfig,
+        evaluations: Sequence[Evaluation],
+        facts: Sequence[TaskFacts],
+        labels: Sequence[Label],
+        environment: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Run:
+        """A run whose content is known, so that its files are not read."""
+        run = cls(path, len(evaluations), **fields)
+        known = {"config": config, "labels": tuple(labels), "environment": environment or {}}
+        vars(run).update(known, evaluations=tuple(evaluations), facts=tuple(facts))
+        return run
+
+    def with_tables(self, tables: Mapping[str, Tensor], missing: Mapping[str, str] | None = None) -> Run:
+        """The same run with measured quantities; what was read stays in memory."""
+        run = replace(self, tables=tables, missing=missing or {})
+        vars(run).update({key: value for key, value in vars(self).items() if key not in _FIELDS})
+        return run
+
+    @property
+    def folder(self) -> RunFolder:
+        """The files of the run."""
+        return RunFolder(self.path)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The resolved configuration."""
+        return stored_config(self.folder)
+
+    @cached_property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Predictions after each finished task."""
+        evaluations = tuple(evaluation for evaluation, _ in self._tasks)
+        last = evaluations[-1].sizes
+        for index, evaluation in enumerate(evaluations):
+            if evaluation.sizes != last[: index + 1]:
+                raise CheckpointError(
+                    f"{self.path}: the evaluations of its tasks are from different runs (task {index + 1} has "
+                    f"{list(evaluation.sizes)} classes, the last one {list(last)}). Run it again in another folder."
+                )
+        return evaluations
+
+    @cached_property
+    def facts(self) -> tuple[TaskFacts, ...]:
+        """Times, losses and sizes of each finished task."""
+        return tuple(facts for _, facts in self._tasks)
+
+    @cached_property
+    def _tasks(self) -> list[tuple[Evaluation, TaskFacts]]:
+        return [self.folder.evaluation(index) for index in range(self.done)]
+
+    @cached_property
+    def labels(self) -> tuple[Label, ...]:
+        """Classes in the order of learning: from the metrics of a finished run, else from its newest learner."""
+        count = sum(self.sizes)
+        protocol = self.folder.read_json_or_nothing(METRICS_FILE).get("protocol")
+        tasks = protocol.get("classes") if isinstance(protocol, dict) else None
+        if isinstance(tasks, list) and all(isinstance(task, list) for task in tasks):
+            labels = tuple(label for task in tasks for label in task)
+            if len(labels) == count and all(isinstance(label, str | int | float) for label in labels):
+                return labels
+        learner = self.learner()
+        if learner is not None and len(learner.classes) == count:
+            return tuple(learner.classes)
+        return tuple(f"class {number + 1}" for number in range(count))
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.config.method_name
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.config.seed
+
+    @property
+    def digest(self) -> str:
+        """Digest of the configuration without the seed."""
+        return self.config.digest()
+
+    @property
+    def planned_tasks(self) -> int:
+        """Number of tasks of the stream."""
+        stream = self.config.stream
+        return len(stream.sizes) if stream.sizes else stream.tasks
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task of the stream is finished."""
+        return self.done >= self.planned_tasks
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of classes of each finished task."""
+        return self.evaluations[-1].sizes
+
+    @property
+    def task_of_class(self) -> Counts:
+        """The task of each class, from 0."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Every metric by name, over the finished tasks."""
+        return summary(self.evaluations)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Row t: accuracy on tasks 1..t after task t."""
+        return tuple(map(tuple, accuracy_matrix(self.evaluations)))
+
+    @cached_property
+    def task_aware_matrix(self) -> Matrix:
+        """The same with predictions restricted to the classes of the image's task."""
+        return tuple(map(tuple, accuracy_matrix(self.evaluations, task_aware=True)))
+
+    @cached_property
+    def curve(self) -> tuple[float, ...]:
+        """Accuracy on all seen classes after each task; tasks have equal weight."""
+        return tuple(mean(row) for row in self.matrix)
+
+    @cached_property
+    def confusion(self) -> Counts:
+        """Counts after the last finished task; rows are true classes, in the order of ``labels``."""
+        counts: Counts = self.evaluations[-1].confusion().numpy()
+        return counts
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Times over the finished tasks; speed and size after the last one."""
+        return Cost.of(self.facts)
+
+    @cached_property
+    def protocol(self) -> ProtocolFacts:
+        """The tasks, their classes and their scale."""
+        starts = np.cumsum([0, *self.sizes])
+        return ProtocolFacts(
+            dataset=self.config.stream.dataset,
+            scale=self.config.scale,
+            tasks=self.sizes,
+            classes=tuple(self.labels[start:end] for start, end in pairwise(starts)),
+            test_images=len(self.evaluations[-1].true),
+        )
+
+    @property
+    def title(self) -> str:
+        """A one-line description of the run."""
+        return f"{self.method}, seed {self.seed}: {self.protocol.title}"
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        """Versions and machine; empty if they were not stored."""
+        return self._texts(ENVIRONMENT)
+
+    @cached_property
+    def data(self) -> Mapping[str, str]:
+        """Fingerprints of the data; empty if they were not stored."""
+        return self._texts(DATA)
+
+    def _texts(self, name: str) -> dict[str, str]:
+        return {str(key): str(value) for key, value in self.folder.read_json_or_nothing(name).items()}
+
+    @property
+    def has_learner(self) -> bool:
+        """Whether the folder holds the learner after the last finished task."""
+        return self.folder.checkpoint(self.done - 1).exists()
+
+    def learner(self) -> Learner | None:
+        """The learner after the last finished task; None if its file is missing or damaged."""
+        try:
+            return Learner.load(self.folder.checkpoint(self.done - 1))
+        except AdagaussError:
+            return None
+
+    def has(self, needs: Iterable[str]) -> bool:
+        """Whether none of these quantities is missing."""
+        return not set(needs) & self.missing.keys()
+
+    def table(self, name: str) -> Numbers:
+        """Measured numbers by name; NaN where there are none."""
+        found: Numbers = self.tables[name].double().numpy()
+        return found
+
+    def by_task(self, values: Numbers) -> Numbers:
+        """The mean over the classes of each task; classes are in the first axis."""
+        task = self.task_of_class
+        return np.stack([values[task == one].mean(0) for one in range(len(self.sizes))])
+
+    def stored_metrics(self) -> dict[str, Any]:
+        """The content of ``metrics.json``."""
+        last = self.evaluations[-1]
+        return {
+            "version": 2,
+            "method": self.method,
+            "preset": self.config.preset,
+            "seed": self.seed,
+            "config": self.digest,
+            "protocol": self.protocol.model_dump(),
+            "metrics": self.metrics,
+            "details": {
+                "accuracy": self.curve,
+                "pooled_accuracy": [evaluation.accuracy() for evaluation in self.evaluations],
+                "accuracy_matrix": self.matrix,
+                "task_aware_matrix": self.task_aware_matrix,
+                "prediction_share": last.prediction_share(),
+                "confusion": last.confusion().tolist(),
+            },
+            "cost": self.cost.model_dump(),
+        }
+
+
+_FIELDS = frozenset(one.name for one in dataclasses.fields(Run))
+
+Results = Mapping[str, Sequence[Run]]
+"""Runs of several seeds by method."""
+
+
+@dataclass(frozen=True)
+class SkippedRun:
+    """A folder that cannot be read as a run, and the reason."""
+
+    path: Path
+    reason: str
+
+
+def open_runs(
+    paths: Sequence[Path], progress: Callable[[str], object] = lambda _: None
+) -> tuple[list[Run], list[SkippedRun]]:
+    """Read runs with their evaluations; ``progress`` is called with the name of each folder."""
+    runs: list[Run] = []
+    skipped: list[SkippedRun] = []
+    for path in paths:
+        try:
+            run = Run.open(path)
+            run.config, run.evaluations  # noqa: B018  (read now, so that damage is a reason to skip)
+            runs.append(run)
+        except AdagaussError as error:
+            skipped.append(SkippedRun(path, str(error)))
+        progress(path.name)
+    return runs, skipped
+
+
+def run_folders(paths: Sequence[Path]) -> list[Path]:
+    """Each of these folders once; a folder of run folders, such as ``compare`` writes, stands for those."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        inner = [] if RunFolder(path).exists() else sorted(one.parent for one in path.glob("*/config.yaml"))
+        for one in inner or [path]:
+            found.setdefault(one.resolve(), one)
+    return list(found.values())
+
+
+def protocol_title(results: Results) -> str:
+    """The protocol that all runs share."""
+    return next(iter(results.values()))[0].protocol.title

@@ -24,18 +24,15 @@ from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.environment import begin, check_resumed
 from adagauss.experiments.logs import RunLog
-from adagauss.experiments.metrics import Evaluation, mean, summary, task_aware_predictions
+from adagauss.experiments.metrics import Evaluation, mean, task_aware_predictions
 from adagauss.experiments.run import (
     METRICS_FILE,
     ORIGINS,
-    Cost,
-    Details,
     FileSnapshots,
-    ProtocolFacts,
+    FolderGuardReporter,
+    Run,
     RunFolder,
-    RunResult,
     TaskFacts,
-    Watching,
     real_statistics,
     sample_rows,
     stored_config,
@@ -60,8 +57,8 @@ def run(
     trackers: Sequence[str] = (),
     until: int | None = None,
     processes: Processes | None = None,
-) -> RunResult:
-    """Learn the stream task by task and evaluate after each; returns the metrics, which the folder also stores.
+) -> Run:
+    """Learn the stream task by task and evaluate after each; returns the run, which the folder stores.
 
     Args:
         config: everything that the numbers depend on.
@@ -70,7 +67,7 @@ def run(
         reporter: shows progress.
         options: how the dataset is read.
         dataset: the dataset, if it has been read already.
-        trackers: who follows the log beside the file ``log.csv``; names of `adagauss.experiments.logs`.
+        trackers: experiment trackers in addition to ``log.csv``; names of `adagauss.experiments.logs`.
         until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
         processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """
@@ -84,7 +81,7 @@ def run(
     processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
-    runtime = Runtime(config.runtime, config.seed, Watching(reporter, folder), snapshots, log, processes)
+    runtime = Runtime(config.runtime, config.seed, FolderGuardReporter(reporter, folder), snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)
     with folder.lock() if processes.first else nullcontext():
@@ -92,9 +89,9 @@ def run(
             _begin(folder, config, dataset, runtime, resume, reporter)
         count = len(stream) if until is None else min(until, len(stream))
         if processes.broadcast(lambda: _removed(folder, len(stream))):
-            return _concluded(folder, config, stream, count, processes)
+            return _conclude(folder, config, stream, count, processes)
         done = processes.broadcast(lambda: _go_on_after(folder, reporter))
-        testing = _Testing(stream, still=not _joint(config) and config.method.still)
+        testing = _Testing(stream, still=not _joint(config) and config.method.is_frozen)
         learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
@@ -116,7 +113,7 @@ def run(
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
-        return _concluded(folder, config, stream, count, processes)
+        return _conclude(folder, config, stream, count, processes)
 
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
@@ -135,7 +132,7 @@ def _load(path: Path, runtime: Runtime) -> Learner:
 
 
 def _joint(config: RunConfig) -> bool:
-    """Whether each task is learned anew with the images of all before it."""
+    """Whether each task is trained from scratch on the images of all tasks so far."""
     return method_info(config.method_name).joint
 
 
@@ -173,12 +170,12 @@ def _begin(
 
 
 def _removed(folder: RunFolder, tasks: int) -> bool:
-    """Whether somebody removed the last learner of a finished run, of which nothing is left to learn."""
+    """Whether the last learner of a finished run was removed; nothing is left to learn."""
     return folder.finished_tasks() == tasks and not folder.checkpoint(tasks - 1).exists()
 
 
 def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
-    """Whether a run was begun here; raises where it is another one, or is not to be resumed."""
+    """Whether a run was started here; raise if it is a different one, or must not be resumed."""
     if not folder.exists() or (not resume and folder.untouched()):
         return False
     if not resume:
@@ -267,40 +264,25 @@ def _evaluate(
     return mean(evaluation.accuracy_per_task())
 
 
-def _concluded(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> RunResult:
-    """The numbers of the run, which the first process finds and the others read."""
-    result = _conclude(folder, config, stream, count) if processes.first else None
-    with processes.file(folder.path / METRICS_FILE) as metrics:
-        return result or RunResult.read(metrics, "run it again")
+def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> Run:
+    """Store the metrics if every task is finished, and return the run."""
 
+    def store() -> None:
+        if count == len(stream):
+            evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
+            run = Run.of(folder.path, config, evaluations, facts, stream.seen(count - 1))
+            folder.write_json(METRICS_FILE, run.stored_metrics())
 
-def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int) -> RunResult:
-    evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
-    seen = stream.task_classes[:count]
-    result = RunResult(
-        method=config.method_name,
-        preset=config.preset,
-        seed=config.seed,
-        config=config.digest(),
-        protocol=ProtocolFacts(
-            dataset=config.stream.dataset,
-            scale=config.scale,
-            tasks=tuple(len(classes) for classes in seen),
-            classes=tuple(tuple(classes) for classes in seen),
-            test_images=len(evaluations[-1].true),
-        ),
-        metrics=summary(evaluations),
-        details=Details.of(evaluations),
-        cost=Cost.of(facts),
-    )
-    if count == len(stream):
-        folder.write_result(result)
-    return result
+    processes.broadcast(store)
+    return Run(folder.path, count)
 
 
 @dataclass(frozen=True)
 class ValidationSplit:
-    """How many tasks are rehearsed, and which share of their training images judges."""
+    """Validation on held-out training images of the first tasks.
+
+    Test images and later tasks are not in it, so settings chosen with it do not depend on them.
+    """
 
     stream: StreamConfig
     """The whole stream."""
@@ -310,7 +292,9 @@ class ValidationSplit:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise ConfigError(f"--held-out is the share of training images that judge, within 0..1; got {self.share}")
+            raise ConfigError(
+                f"--held-out is the share of training images for validation, between 0 and 1; got {self.share}"
+            )
 
     def of(self, config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Dataset]:
         """The configuration of a run of the first tasks, and their data."""
@@ -330,7 +314,10 @@ class ValidationSplit:
         for target, label in enumerate(images.classes):
             rows = torch.nonzero(images.targets == target).flatten()
             if len(rows) < 2:
-                raise DataError(f"class {label} has {len(rows)} training image(s): one to learn and one to judge it by")
+                raise DataError(
+                    f"class {label} has {len(rows)} training image(s): at least 2 are needed, "
+                    "one for training and one for validation"
+                )
             count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
             judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
         return Dataset(

@@ -14,12 +14,11 @@ from typing import Any
 from adagauss.core.config import plain
 from adagauss.data.dataset import Dataset, ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
-from adagauss.experiments.cells import Cell, Outcome
 from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.grid import Outcome, RunSpec, run_specs
 from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import ValidationSplit
-from adagauss.experiments.scheduling import run_cells
 from adagauss.utils.files import YamlError, parse_yaml
 from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
@@ -43,7 +42,7 @@ class Range:
     def parse(cls, text: str) -> Range:
         """From ``key=low..high``, ``key=low..high:log`` or ``key=a,b,c``; two whole numbers are a range of such.
 
-        >>> Range.parse("classifier.tied=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
+        >>> Range.parse("classifier.pooled_shrinkage=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
         (1.0, True)
         >>> Range.parse("a=16..256").low, Range.parse("a=sgd,[1, 2],null").choices
         (16, ('"sgd"', '[1, 2]', 'null'))
@@ -58,7 +57,7 @@ class Range:
         try:
             choices = parse_yaml(f"[{value}]")
             if not isinstance(choices, list) or len(choices) < 2:
-                raise ConfigError(f"--range {text}: one value is no choice; give LOW..HIGH or A,B,C, or --set it")
+                raise ConfigError(f"--range {text}: one value is not a range; give LOW..HIGH or A,B,C, or use --set")
             written = tuple(json.dumps(choice) for choice in choices)
         except (YamlError, TypeError) as error:
             raise _wrong(text) from error
@@ -124,17 +123,17 @@ QUESTION, REASON = "question", "reason"
 FREE_TRIALS = 5
 """Trials before any is stopped early: a median of fewer says little."""
 MOST_FAULTS = 8
-"""Trials that may end through the fault of a machine before no new ones are begun."""
+"""Trials that may fail because of a machine before the search stops."""
 COMPLETE, PRUNED, UNFINISHED, FAILED = "complete", "stopped early", "unfinished", "failed"
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched: a method with some settings fixed and some free, and who judges."""
+    """The search space: a method with fixed settings, ranges of others, and the validation split."""
 
     method: str
     ranges: tuple[Range, ...]
-    rehearsal: ValidationSplit
+    split: ValidationSplit
     preset: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
@@ -145,11 +144,11 @@ class Search:
         """The configuration with these settings."""
         made = make_config(
             self.method,
-            self.rehearsal.stream,
+            self.split.stream,
             preset=self.preset,
             settings={**self.settings, **drawn},
             epochs=self.epochs,
-            seed=self.rehearsal.seed,
+            seed=self.split.seed,
             runtime=self.runtime,
             diagnostics="none",
             protocol=self.protocol,
@@ -161,7 +160,7 @@ class Search:
     def check(self) -> None:
         """Raise if a range names an unknown setting, or a value that it cannot take."""
         if not self.ranges:
-            raise ConfigError("give at least one setting to search, e.g. --range classifier.tied=0..1.0")
+            raise ConfigError("give at least one setting to search, e.g. --range classifier.pooled_shrinkage=0..1.0")
         for one in self.ranges:
             if sum(other.key == one.key for other in self.ranges) > 1 or one.key in self.settings:
                 raise ConfigError(f"{one.key} is given twice: give either one --range or one --set for it")
@@ -171,9 +170,9 @@ class Search:
     def question(self) -> dict[str, Any]:
         """Plain data that two searches share only if their trials can be compared."""
         first = self.config({one.key: one.ends()[0] for one in self.ranges[:1]})
-        judged = [self.rehearsal.tasks, self.rehearsal.share, self.rehearsal.seed]
-        asked = {"ranges": [str(one) for one in self.ranges], "judged": judged, "config": plain(first)}
-        return dict(json.loads(json.dumps(asked)))
+        held_out = [self.split.tasks, self.split.share, self.split.seed]
+        found = {"ranges": [str(one) for one in self.ranges], "judged": held_out, "config": plain(first)}
+        return dict(json.loads(json.dumps(found)))
 
 
 @dataclass(frozen=True)
@@ -218,11 +217,11 @@ def tune(
     optuna = import_extra("optuna", "tune", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     search.check()
-    search.rehearsal.of(search.config({}), dataset)
+    search.split.of(search.config({}), dataset)
     with RunFolder(out).lock():
         study = _Study(optuna, search, out, trials, prune)
-        run_cells(
-            study.cells(),
+        run_specs(
+            study.specs(),
             out,
             dataset,
             then=study.told,
@@ -263,24 +262,24 @@ class _Study:
             self._study.set_user_attr(QUESTION, question)
         elif before != question:
             raise CheckpointError(
-                f"{out} holds a search with other settings, ranges or judges, and its trials do not compare with "
-                "these: repeat that command to continue it, or choose another --out"
+                f"{out} holds a search with other settings, ranges or validation images, and its "
+                "trials do not compare with these: repeat that command to continue it, or choose another --out"
             )
 
-    def cells(self) -> Iterator[Cell]:
-        """Trials that were begun and not ended, then new ones; each cell is one task of a trial."""
+    def specs(self) -> Iterator[RunSpec]:
+        """Unfinished trials, then new ones; each spec is one task of a trial."""
         for frozen in self._study.get_trials(states=(self._state.RUNNING,)):
-            if (cell := self._cell(self._optuna.trial.Trial(self._study, frozen._trial_id))) is not None:
-                yield cell
+            if (spec := self._spec(self._optuna.trial.Trial(self._study, frozen._trial_id))) is not None:
+                yield spec
         while len(self._study.get_trials(deepcopy=False)) < self._wanted and len(self._faults) < MOST_FAULTS:
             number = len(self._study.get_trials(deepcopy=False))
             # Seeded for each trial, so that a search that is resumed does not draw again what it drew first.
-            seed = derive_seed(self._search.rehearsal.seed, "trial", number) % 2**32
+            seed = derive_seed(self._search.split.seed, "trial", number) % 2**32
             self._study.sampler = self._optuna.samplers.TPESampler(seed=seed)
-            if (cell := self._cell(self._study.ask(self._space))) is not None:
-                yield cell
+            if (spec := self._spec(self._study.ask(self._space))) is not None:
+                yield spec
 
-    def _cell(self, trial: Any) -> Cell | None:
+    def _spec(self, trial: Any) -> RunSpec | None:
         """The next task of a trial; None if there is nothing to run."""
         done = len(self._frozen(trial.number).intermediate_values)
         try:
@@ -290,11 +289,11 @@ class _Study:
             return None
         folder = self._out / f"trial-{trial.number:04d}"
         name = f"trial {trial.number}"
-        return Cell(name, config, folder, rehearsal=self._search.rehearsal, until=done + 1)
+        return RunSpec(name, config, folder, split=self._search.split, until=done + 1)
 
-    def told(self, cell: Cell, outcome: Outcome) -> Cell | None:
+    def told(self, spec: RunSpec, outcome: Outcome) -> RunSpec | None:
         """Note what a task has shown; returns the next task of the trial, if it is worth it."""
-        number = int(cell.folder.name.rpartition("-")[2])
+        number = int(spec.folder.name.rpartition("-")[2])
         if outcome.result is None:
             assert outcome.failure is not None
             self._failure = outcome.failure
@@ -303,16 +302,16 @@ class _Study:
             else:  # a machine that is gone, full or has other data says nothing about settings
                 self._faults[number] = outcome.failure
             return None
-        accuracy = outcome.result.details.accuracy[-1]
+        accuracy = outcome.result.curve[-1]
         trial = self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
-        reached = cell.until or 0
+        reached = spec.until or 0
         trial.report(accuracy, reached)
-        if reached >= self._search.rehearsal.tasks:
+        if reached >= self._search.split.tasks:
             self._study.tell(number, accuracy)
         elif self._prune and self._trails(accuracy, reached):
             self._study.tell(number, state=self._state.PRUNED)
         else:
-            return replace(cell, until=reached + 1)
+            return replace(spec, until=reached + 1)
         return None
 
     def _trails(self, accuracy: float, reached: int) -> bool:
@@ -336,7 +335,7 @@ class _Study:
         return {one.key: one.setting(params[one.key]) for one in self._search.ranges}
 
     def outcome(self) -> Tuned:
-        """All trials, those that were judged whole first, the best first."""
+        """All trials: complete ones first, the best first."""
         names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED, self._state.RUNNING: UNFINISHED}
         found = []
         for one in self._study.get_trials():

@@ -8,6 +8,16 @@ from adagauss.methods.base import (
     methods,
     register_method,
     resolve_method,
+    stored_method_name,
 )
 
-__all__ = ["Method", "MethodInfo", "make_method", "method_info", "methods", "register_method", "resolve_method"]
+__all__ = [
+    "Method",
+    "MethodInfo",
+    "make_method",
+    "method_info",
+    "methods",
+    "register_method",
+    "resolve_method",
+    "stored_method_name",
+]

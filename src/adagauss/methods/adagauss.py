@@ -11,32 +11,21 @@ Algorithm 1 of the paper, and the part that implements each line:
         for every new class c: μ_c, Σ_c of the features of its images   memory
         predict argmax_c N(F_t(x); μ_c, Σ_c)                            classifier
 
+Variants, which change only these lines:
 
-AFFINE AdaGauss with the adapter in closed form.
+``adagauss-affine``: the adapter in closed form
+    P, b = ridge regression of F_t(x) on F_{t−1}(x) over task t                         drift
+    μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P for every old class c                             drift
+    (A Gaussian stays a Gaussian under an affine map: nothing is sampled or trained. The map takes milliseconds, the
+    published adapter a hundred epochs.)
 
-    train F_t on task t with L_CE + α·L_AC + λ·L_PKD                      representation (see adagauss)
-    P, b = ridge regression of F_t(x) on F_{t−1}(x) over task t           drift
-    μ_c ← μ_c P + b and Σ_c ← PᵀΣ_c P for every old class c               drift
-    store the new classes, predict by the Bayes rule                      memory, classifier (see adagauss)
+``adagauss-linear``: a linear classifier instead of the Bayes rule
+    train Linear(S, C) with cross-entropy on draws of N(μ_c, Σ_c), classes balanced     classifier
+    predict its largest output                                                          classifier
 
-A Gaussian stays a Gaussian under an affine map, so nothing is sampled or trained: the map takes milliseconds, the
-published adapter a hundred epochs.
-
-
-LINEAR AdaGauss with a linear classifier in place of the Bayes rule.
-
-all lines of AdaGauss' Algorithm 1 except the last                               see adagauss
-train Linear(S, C) with cross-entropy on draws of N(μ_c, Σ_c), classes balanced  classifier
-predict its largest output                                                       classifier
-
-
-PLUS AdaGauss+: AdaGauss with the drift and the classifier that were better in our own runs (docs/reproduction.md).
-
-all lines of AdaGauss' Algorithm 1 except:
-the adapter is the ridge regression z ↦ zP + b in closed form                       drift
-old Gaussians move exactly, μP + b and PᵀΣP + R: nothing is sampled                 drift
-    R, the covariance of the regression's residuals, is the variance that it loses  drift
-Bayes with covariances shrunk half-way to their mean Σ̄ over classes, (Σ_c + Σ̄)/2    classifier
+``adagauss+``: the drift and classifier that were best in our runs (docs/reproduction.md)
+    the affine adapter, with Σ_c ← PᵀΣ_c P + R, R the covariance of the residuals       drift
+    Bayes with covariances shrunk half-way to their mean Σ̄ over classes, (Σ_c + Σ̄)/2    classifier
 """
 
 from __future__ import annotations
@@ -55,7 +44,7 @@ PAPER: dict[str, Any] = {
     # Losses are sums over batch and dimensions in the text's equations.
     "representation.terms.distillation.reduction": "sum",
     "drift.reduction": "sum",
-    "drift.least_steps": 0,
+    "drift.min_steps": 0,
 }
 """The paper's text. The composition below already follows it, except for the reduction of the squared errors."""
 
@@ -66,7 +55,7 @@ REFERENCE: dict[str, Any] = {
     "drift.recipe.milestones": (30, 60, 90),
     "representation.terms.distillation.reduction": "mean",  # the text: sums
     "drift.reduction": "mean",
-    "drift.least_steps": 0,  # small tasks, such as those of CUB, get the few steps that their epochs give
+    "drift.min_steps": 0,  # small tasks, such as those of CUB, get the few steps that their epochs give
     "representation.label_augmentation": {"kind": "rotations", "when": "first"},  # not in the text
     "augmentation.policy": "trivial",  # the text: crops and flips only
     "classifier.shrinkage": 3.0,  # the text: covariances are not altered
@@ -83,7 +72,7 @@ REFERENCE: dict[str, Any] = {
 }
 """The published code."""
 
-PRACTICAL: dict[str, Any] = {**REFERENCE, "drift.least_steps": 500, "drift.fallback": True}
+PRACTICAL: dict[str, Any] = {**REFERENCE, "drift.min_steps": 500, "drift.fallback": True}
 """The published code with enough steps of the adapter, and the affine map in place of one that has failed."""
 
 
@@ -160,4 +149,6 @@ def adagauss_linear() -> Method:
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""
     # Law of total covariance: Cov F_t = Cov E[F_t | F_{t−1}] + E Cov[F_t | F_{t−1}], and ψ gives only the first term.
-    return adagauss().with_changes(drift=AffineMap(residual_covariance=1.0), classifier=Bayes(tied=0.5, log_det=True))
+    return adagauss().with_changes(
+        drift=AffineMap(residual_covariance=1.0), classifier=Bayes(pooled_shrinkage=0.5, log_det=True)
+    )

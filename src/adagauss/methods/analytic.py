@@ -1,41 +1,40 @@
-"""Exact: features that stand still and a ridge regression of everything seen; nothing is trained and nothing drifts.
+"""Methods without training: fixed features, and a linear classifier in closed form from running sums.
 
-    once: a dictionary of whitened patches of photographs that belong to no task  backbone (patches)
-    every task, with x the pooled answers of the dictionary to an image and to its mirror image, their mean:
-        A ← A + xxᵀ,  C ← [C, Σx of each new class]                               classifier (sums)
-        λ from arriving images, each left out in turn                             classifier (strength)
-        W = (A + λ·mean(diag A)·I)⁻¹C, A and C about the means                    classifier (one factorisation)
+``analytic-patches``: ridge regression on a dictionary of image patches
+    once: a dictionary of whitened patches of photographs that belong to no task          backbone (patches)
+    every task, with x the pooled responses of the dictionary, averaged over the image and its mirror image:
+        A ← A + xxᵀ,  C ← [C, Σx of each new class]                                       classifier (sums)
+        λ by leave-one-out on the new images                                              classifier (selection)
+        W = (A + λ·mean(diag A)·I)⁻¹C, with A and C centred                               classifier
     predict argmax_c (xW)_c
 
-The preset ``large`` has 16,000 features of patches of three sizes, for which the sums take 1 GB; the composition has
-4,000, for 64 MB.
-Given λ, W depends neither on the order of the classes nor on their division into tasks. The preset ``first-task`` draws
-the patches from the first task's images instead: a point better on CIFAR-100, where that has ten classes.
-
-
-Exact-auto: patches and a pretrained network, both standing still, weighed by images left out in turn.
-
-    once: a dictionary of whitened patches of photographs; the pretrained network as it is      backbone (still)
-    every task, with x the features of both kinds, each scaled to weigh alike:
-        A ← A + xxᵀ,  C ← [C, Σx of each new class]                                             classifier (sums)
-        rule, λ and the weight d of each kind from arriving images, each left out in turn       classifier (choice)
-        ridge: W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², or discriminant analysis of x·d      classifier
+``analytic``: patches and a pretrained network, both fixed
+    every task, with x the features of both kinds, each scaled to the same weight:
+        A ← A + xxᵀ,  C ← [C, Σx of each new class]                                       classifier (sums)
+        rule, λ and the weight d of each kind by leave-one-out on the new images          classifier (selection)
+        ridge: W = argmin Σ‖xW − y‖² + ρ Σ_i (W_i / d_i)², or LDA of x·d                  classifier
     predict argmax_c (xW)_c
 
-Mirror images (``backbone.mirror``) would double the time. Neither kind of features is best
-everywhere: patches win on traffic signs and digits, pretrained ones on photographs of things. A weight is a penalty, so
-both can be weighed anew in each task from the same sums.
+``analytic-pretrained``: a fixed pretrained network
+    every task, with f its features:
+        Σffᵀ, Σf and the number of images of each class                                   classifier (sums)
+        ridge regressions and LDAs; the best by leave-one-out on the new images           classifier (selection)
+    predict argmax_c fW_c + b_c
 
+``ranpac``: RanPAC (NeurIPS 2023), ridge regression on random features of a pretrained network
+    every task, with φ = ReLU(f·B), f of a frozen pretrained network, B Gaussian and fixed:
+        G ← G + φφᵀ,  c_y ← c_y + φ                                                       classifier (sums)
+        λ by leave-one-out on the new images                                              classifier (selection)
+    predict argmax_y φᵀ(G + λI)⁻¹c_y
 
-Exact learning on a pretrained network that is never trained: a linear classifier from running sums.
-
-    every task, with f the features of a fixed pretrained network:
-        Σff^T, Σf and the number of images of each class                        classifier (sums)
-        ridge regressions and discriminant analyses with one covariance         classifier (candidates)
-        the best on arriving images, each left out in turn                      classifier (choice)
-    predict argmax_c fW_c + b_c                                                 classifier
-
-One covariance serves all classes: S²/2 + C·S numbers are kept instead of C·S².
+With the same regularisation, W does not depend on the order of the classes or on their grouping into tasks. One
+covariance serves all classes: S²/2 + C·S numbers are stored instead of C·S². The preset ``large`` of
+``analytic-patches`` has 16,000 features of patches of three sizes and 1 GB of sums; the default has 4,000 and 64 MB.
+Neither kind of features is best everywhere: patches win on traffic signs and digits, pretrained ones on photographs of
+things. Weights are penalties, so ``analytic`` selects them again in each task from the same sums. Its mirror images
+(``backbone.mirror``) would double the time. RanPAC's adaptation of the network in the first session (PETL) is left out:
+this is the paper's frozen variant. Its λ is relative to the mean diagonal of G, selected by leave-one-out over all
+tasks; the paper uses a fifth of the last task's images.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ from adagauss.parts.representation import Representation
 UNTRAINED = tuple(
     f"backbone.{name}" for name in ("name", "features", "weights", "input_size", "train_blocks", "batch_norm", "stem")
 )
-"""Settings of a network that is trained; protocols that set them do not speak to methods that train none."""
+"""Settings of a trained network: those of protocols do not apply to methods that train none."""
 
 
 @register_method(
-    "exact",
-    title="Exact, patches",
-    family="exact",
+    "analytic-patches",
+    title="Analytic, patches",
+    family="analytic",
     stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
     paper="this library; after Coates, Lee and Ng, 2011",
     presets={
@@ -67,13 +66,12 @@ UNTRAINED = tuple(
             "backbone.options.filters": 2000,
             "backbone.options.scales": 3,
             "classifier.strengths": (30.0, 100.0, 300.0),
-            "classifier.judged": 500,
+            "classifier.loo_images": 500,
         },
-        "first-task": {"backbone.options.dictionary_from": "first_task"},
     },
     fixed=UNTRAINED,
 )
-def exact() -> Method:
+def analytic_patches() -> Method:
     """A patch dictionary and a ridge regression from running sums."""
     return Method(
         backbone=BackboneConfig(name="patches", features=None, mirror=True, options=PatchSettings(filters=500)),
@@ -85,30 +83,30 @@ def exact() -> Method:
 
 
 def untrained() -> Representation:
-    """Nothing is trained, in no task."""
+    """No task is trained."""
     return Representation(first=None, later=None)
 
 
 WEIGHTS = ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.3, 1.0))
-"""Of patches and of the pretrained network."""
+"""Weights of patches and of the pretrained network to select from."""
 STRENGTHS, SHRINKAGES = (100.0, 1000.0), (0.3, 0.85)
 """Few, since each is tried with every weight: these were among the best on held-out images of four datasets."""
 
 
 @register_method(
-    "exact-auto",
-    title="Exact, patches and pretrained network",
-    family="exact",
+    "analytic",
+    title="Analytic, patches and pretrained network",
+    family="analytic",
     stores="a dictionary of patches, the autocorrelation of all features, and one vector for each class",
     paper="this library",
     fixed=UNTRAINED,
 )
-def exact_auto() -> Method:
+def analytic() -> Method:
     """Both kinds of features, or patches alone where no pretrained network is installed."""
     installed = backbone_info("efficientnet_lite0").available
     options = FrozenOptions() if installed else FrozenOptions(pretrained=None)
     return Method(
-        backbone=BackboneConfig(name="still", features=None, options=options),
+        backbone=BackboneConfig(name="frozen", features=None, options=options),
         representation=untrained(),
         memory=NoMemory(),
         drift=NoDrift(),
@@ -117,14 +115,14 @@ def exact_auto() -> Method:
 
 
 @register_method(
-    "exact-pretrained",
-    title="Exact, pretrained network",
-    family="exact",
+    "analytic-pretrained",
+    title="Analytic, pretrained network",
+    family="analytic",
     stores="the autocorrelation of all features, and one vector for each class",
     paper="this library; streaming discriminant analysis and ridge regression",
     fixed=UNTRAINED,
 )
-def exact_pretrained() -> Method:
+def analytic_pretrained() -> Method:
     """A frozen pretrained network and the best linear classifier that sums can give."""
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
@@ -132,4 +130,23 @@ def exact_pretrained() -> Method:
         memory=NoMemory(),
         drift=NoDrift(),
         classifier=ExactBest(),
+    )
+
+
+@register_method(
+    "ranpac",
+    title="RanPAC, without adapters",
+    family="analytic",
+    stores="autocorrelation of all random features, and one vector of that size for each class",
+    paper="McDonnell et al., NeurIPS 2023, arXiv 2307.02251",
+    fixed=UNTRAINED,
+)
+def ranpac() -> Method:
+    """Random projections of a frozen pretrained network."""
+    return Method(
+        backbone=BackboneConfig(name="efficientnet_lite0", features=None),
+        representation=untrained(),
+        memory=NoMemory(),
+        drift=NoDrift(),
+        classifier=ExactRidge(random_features=10_000),
     )

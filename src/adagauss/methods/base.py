@@ -11,14 +11,24 @@ from pydantic import Field, model_validator
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.calibration import Holdout
-from adagauss.core.config import Config, Layer, Part, Requirement, Resolved, check_requirements, part_of, resolve
+from adagauss.core.config import (
+    Config,
+    Layer,
+    Part,
+    Requirement,
+    Resolved,
+    check_requirements,
+    import_parts,
+    part_of,
+    resolve,
+)
 from adagauss.data.augment import Augmentation
-from adagauss.errors import unknown_name
+from adagauss.errors import ConfigError, unknown_name
 from adagauss.parts.classifiers import Classifier
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import Memory
 from adagauss.parts.representation import NoReparameterisation, Representation, Term
-from adagauss.utils.registry import Registry
+from adagauss.utils.registry import Registry, import_custom
 
 COMPOSITION, USER = "method", "settings"
 """Names of the layers with the values of the composition and of the user."""
@@ -67,23 +77,19 @@ class Method(Config):
         return self.representation.first is not None
 
     @property
-    def still(self) -> bool:
+    def is_frozen(self) -> bool:
         """Whether features never change after the first task."""
         return Requirement.FROZEN_FEATURES in self.representation.provides | self.given()
 
     def given(self) -> frozenset[Requirement]:
         """What the network provides."""
-        rectified = self.backbone.features is None and backbone_info(self.backbone.name).non_negative
-        still = (
-            self.backbone.train_blocks == "none"
-            and self.backbone.features is None
-            and isinstance(self.representation.reparameterisation, NoReparameterisation)
-        )
-        found = {
-            Requirement.NON_NEGATIVE: rectified,
-            Requirement.FROZEN_FEATURES: still,
-        }
-        return frozenset(need for need, is_there in found.items() if is_there)
+        if self.backbone.features is not None:
+            return frozenset()
+        given = {Requirement.NON_NEGATIVE} if backbone_info(self.backbone.name).non_negative else set()
+        every_weight_learns = isinstance(self.representation.reparameterisation, NoReparameterisation)
+        if self.backbone.train_blocks == "none" and every_weight_learns:
+            given.add(Requirement.FROZEN_FEATURES)
+        return frozenset(given)
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,9 @@ class MethodInfo:
         chosen = preset or self.default_preset
         if chosen is None:
             return []
+        if (settings := REMOVED_PRESETS.get(self.name, {}).get(chosen)) is not None:
+            instead = f"give its settings with --set: {settings}" if settings else "leave the preset out"
+            raise ConfigError(f"the preset {chosen!r} of {self.name} was removed in version 0.3; {instead}")
         if chosen not in self.presets:
             raise unknown_name(f"preset of {self.name}", chosen, self.presets)
         return [Layer(f"preset {chosen}", self.presets[chosen])]
@@ -120,7 +129,65 @@ class MethodInfo:
         return Layer("authors", {key: value for settings in own for key, value in settings.items()})
 
 
-_METHODS: Registry[MethodInfo] = Registry("method", "adagauss.methods")
+MODULES = {
+    "acil": "acil",
+    "adagauss": "adagauss",
+    "adagauss+": "adagauss",
+    "adagauss-affine": "adagauss",
+    "adagauss-linear": "adagauss",
+    "adc": "lwf",
+    "analytic": "analytic",
+    "analytic-patches": "analytic",
+    "analytic-pretrained": "analytic",
+    "dpcr": "dpcr",
+    "dsal": "acil",
+    "efc": "efc",
+    "efc++": "efc",
+    "ewc": "ewc",
+    "fecam": "fecam",
+    "fetril": "fetril",
+    "finetune": "baselines",
+    "frozen": "baselines",
+    "il2a": "il2a",
+    "joint": "baselines",
+    "ldc": "lwf",
+    "lwf": "lwf",
+    "pass": "pass_",
+    "ranpac": "analytic",
+    "sdc": "lwf",
+    "ssre": "ssre",
+}
+"""The module of this package that defines each method, so that finding one imports no other."""
+
+OLD_NAMES = {"exact": "analytic-patches", "exact-auto": "analytic", "exact-pretrained": "analytic-pretrained"}
+"""Names of version 0.2.0 that are still accepted."""
+
+REMOVED = {
+    "adagauss-still": "AdaGauss+ with a second network of fixed patches; use adagauss+, or analytic for fixed features",
+    "circle": "LDA on random reservoirs, reconstructed from an abstract; use analytic-patches",
+}
+"""Methods of version 0.2.0: what each was, and what to use now."""
+
+_EWC = "representation.terms.ewc"
+REMOVED_PRESETS = {
+    "dpcr": {"signed": "backbone.features=64 classifier.gamma=0.1 classifier.relative=true"},
+    "ewc": {
+        "facil": f"{_EWC}.weight=5000 {_EWC}.gradients=batch {_EWC}.labels=predicted {_EWC}.over=seen",
+        "pycil": f"{_EWC}.weight=1000 {_EWC}.gradients=batch {_EWC}.labels=true {_EWC}.over=seen "
+        f"{_EWC}.old_share=null {_EWC}.limit=1e-4",
+    },
+    "analytic-patches": {"first-task": "backbone.options.dictionary_from=first_task"},
+    "ldc": {"adam": "drift.kind=ldc_trained"},
+    "lwf": {
+        "facil": "",
+        "pycil": "representation.train_old_heads=true representation.terms.distillation.weight=3",
+    },
+}
+"""Presets of version 0.2.0 and the settings that take their place; an empty text: the method without a preset."""
+
+_METHODS: Registry[MethodInfo] = Registry(
+    "method", "adagauss.methods", {name: f"adagauss.methods.{module}" for name, module in MODULES.items()}
+)
 
 
 def register_method(
@@ -154,8 +221,23 @@ def methods() -> dict[str, MethodInfo]:
 
 
 def method_info(name: str) -> MethodInfo:
-    """One registered method; an unknown name raises with the nearest known one."""
-    return _METHODS.find(name)
+    """One registered method; an unknown name raises with the nearest known one.
+
+    ``module:name`` is a method of another module, which is imported.
+    """
+    if name in REMOVED:
+        raise ConfigError(f"the method {name!r} was removed in version 0.3: {REMOVED[name]}")
+    import_custom([name])
+    return _METHODS.find_custom(OLD_NAMES.get(name, name))
+
+
+def stored_method_name(name: str) -> str:
+    """The name of a method as files store it: today's name, with the module if it is not of this package.
+
+    >>> stored_method_name("exact-auto")
+    'analytic'
+    """
+    return _METHODS.stored_name(method_info(name).name)
 
 
 def make_method(
@@ -167,7 +249,7 @@ def make_method(
 ) -> Method:
     """A method with its settings resolved; see `resolve_method`.
 
-    >>> make_method("adagauss", settings={"classifier.tied": 0.5}).classifier.tied
+    >>> make_method("adagauss", settings={"classifier.pooled_shrinkage": 0.5}).classifier.pooled_shrinkage
     0.5
     """
     return resolve_method(name, preset, settings, layers, epochs).config
@@ -183,7 +265,7 @@ def resolve_method(
     """A method and where each of its settings comes from: composition ← preset ← layers ← the user's settings.
 
     Args:
-        name: a registered method.
+        name: a registered method, or ``module:name`` for one that another module registers.
         preset: one of its presets; None takes the default.
         settings: the user's settings by dotted key; an unknown key is an error.
         layers: layers between the preset and the user's settings, such as `adagauss.methods.traits.dataset_layers`.
@@ -191,6 +273,7 @@ def resolve_method(
             the paper. It is applied last, so that it also reaches parts that the user has exchanged.
     """
     info = method_info(name)
+    import_parts(settings or {})
     fixed = dict.fromkeys(info.fixed)
     between = [layer if layer.strict else layer.without(fixed) for layer in layers]
     stack = [*info.preset_layers(preset), *between, Layer(USER, settings or {})]

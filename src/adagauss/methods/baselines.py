@@ -1,15 +1,15 @@
-"""Plain fine-tuning: the lower bound. Cross-entropy over all seen classes, nothing against forgetting.
+"""Baselines: fine-tuning, frozen features with nearest means, and joint training.
 
-Frozen features and nearest mean: the network of the first task, and one mean per class.
+``finetune``, the lower bound: cross-entropy over all seen classes, nothing against forgetting.
 
-    task 1: train F with L_CE                        representation (later=None freezes it)
-    every task: μ_c, the mean of the class's features  memory
-    predict argmin_c ‖F(x) − μ_c‖                    classifier
+``frozen``: the network of the first task, and one mean per class
+    task 1: train F with L_CE                            representation (later=None freezes it)
+    every task: μ_c, the mean of the class's features    memory
+    predict argmin_c ‖F(x) − μ_c‖                        classifier
+A method that learns new features should be better; one that keeps the old features should not be worse.
 
-A baseline: a method that learns new features should be better, one that keeps the old features should not be worse.
-
-
-Joint training: the upper bound. It trains on all seen classes at once, which an incremental learner may not do."""
+``joint``, the upper bound: it trains on all seen classes at once, which an incremental learner may not do.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """DPCR (ICML 2025): second moments follow the extractor by two projections, and give a ridge regression.
 
     for task t = 1 … T:
-        train F_t on task t as LwF does                                            representation (see lwf_base)
+        train F_t on task t as LwF does                                            representation (see lwf)
         if t > 1:
             P = (X_oᵀX_o + εI)⁻¹X_oᵀX_n, X_o and X_n old and new features of t     drift (task map)
             for every old class c: W_c = P·U_cU_cᵀ, U_c spanning its features,
@@ -12,8 +12,8 @@
 
 Φ_c = (n_c − 1)Σ_c + n_c·μ_cμ_cᵀ, so the Gaussians of the memory hold it. Here n_c are true counts, rank and ε are
 relative to the features' scale, and all moments come from the plain images; the published code has a fixed n_c, an
-absolute ε, and uses augmented images of the newest classes in W. The preset ``signed`` is for features behind a
-bottleneck, whose scale is not that for which γ = 200 was chosen.
+absolute ε, and uses augmented images of the newest classes in W. γ = 200 is for
+features without a bottleneck; behind one, use ``classifier.gamma=0.1`` with ``classifier.relative=true``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import NonNegativeFloat, NonNegativeInt
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from adagauss.classifiers.ridge import Ridge
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import ridge
-from adagauss.core.task import CurrentTask
+from adagauss.core.linalg import mean_diagonal, ridge, solve_ridge
+from adagauss.core.task import CurrentTask, FitContext
 from adagauss.methods.base import Method, register_method
 from adagauss.methods.lwf import lwf_with
+from adagauss.parts.classifiers import LinearClassifier, LinearScorer, MemoryClassifier
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
 
@@ -80,12 +81,44 @@ class DualProjection(Drift):
         return memory.with_statistics(means, maps.mT @ memory.covariances @ maps)
 
 
+def ridge_from_statistics(memory: ClassGaussians, gamma: float, relative: bool = False) -> Tensor:
+    """(S, C) weights W = (Σ_c Φ_c + γI)⁻¹[n_1μ_1 … n_Cμ_C], the regression of one-hot labels on all features ever seen.
+
+    Φ_c = Σ_i f_i f_iᵀ is the uncentred second moment of class c; with ``relative``, γ is in units of the mean diagonal
+    of ΣΦ_c, so that one value suits any number, size and scale of features.
+    """
+    gram = memory.second_moment
+    right = (memory.counts.double().unsqueeze(1) * memory.means).T
+    return solve_ridge(gram, right, gamma * float(mean_diagonal(gram)) if relative else gamma)
+
+
+class Ridge(LinearClassifier, MemoryClassifier):
+    """argmax_c f·w_c, with unit columns w_c if ``normalize_columns``, and no bias."""
+
+    kind = "ridge"
+    gamma: PositiveFloat = 200.0
+    relative: bool = False
+    """Whether γ is in units of the features' mean square, summed over images (then 0.01 to 0.1 is usual)."""
+    normalize_columns: bool = True
+    """Unit columns: a class then has no advantage from more images or larger features."""
+
+    @property
+    def requires(self) -> frozenset[Requirement]:
+        return frozenset({Requirement.MEANS, Requirement.SPREAD})
+
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
+        weight = ridge_from_statistics(memory, self.gamma, self.relative).T
+        if self.normalize_columns:
+            weight = F.normalize(weight, dim=1)
+        weight = weight.float().contiguous()
+        return LinearScorer(weight, weight.new_zeros(len(memory)))
+
+
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"classifier.gamma": 2000.0, "representation.later.learning_rate": 0.001},
     "imagenet": {"classifier.gamma": 2000.0, "representation.terms.distillation.weight": 5.0},
     "cub": {"representation.terms.distillation.weight": 20.0},
 }
-SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "classifier.relative": True}
 
 
 @register_method(
@@ -94,7 +127,6 @@ SIGNED: dict[str, Any] = {"backbone.features": 64, "classifier.gamma": 0.1, "cla
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="He et al., ICML 2025, arXiv 2503.05423",
-    presets={"signed": SIGNED},
     datasets=DATASETS,
 )
 def dpcr() -> Method:

@@ -14,17 +14,12 @@ Settings are those for CIFAR-100, where the published code pads whole images bef
 window is cropped). On ImageNet-Subset later tasks train the backbone at 1e-5 in the published code, and at 1e-4 like
 the outputs here.
 
+EFC++ (2025) has two phases, first the backbone, then the outputs; it changes these lines:
 
-EFCPP EFC++ (2025): EFC in two phases: first the backbone is trained, then the outputs are balanced.
-
-    for task t = 1 … T:
-        t = 1: as EFC                                                             representation
-        t > 1: L_CE(new classes) + Δᵀ(λE + ηI)Δ; old outputs stay as they are     representation
-        t > 1: μ_c ← μ_c + EFM-weighted mean drift, for every old class c         drift
-        for every new class c: μ_c, Σ_c, n_c of its augmented images              memory
-        t > 1: all outputs trained on task t and n_c draws of every old class     classifier
-        predict the largest of all outputs                                        classifier
-        E = mean of Wᵀ(diag p − ppᵀ)W over task t, W re-balanced                  representation (finish)
+    t > 1: L_CE(new classes) + Δᵀ(λE + ηI)Δ; old outputs are fixed                      representation
+    for every new class c: μ_c, Σ_c, n_c of its augmented images                        memory
+    t > 1: all outputs trained on task t and n_c draws of every old class               classifier
+    E = mean of Wᵀ(diag p − ppᵀ)W over task t, W re-balanced                            representation (finish)
 
 The re-balanced outputs are stored in the network: the next task starts from them.
 """
@@ -101,7 +96,7 @@ class FeatureMatrix(Term):
 class MeasuredMatrix(SharedState):
     """E as it was measured at the end of a task, over all outputs there were then."""
 
-    axes: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
+    dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
     contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
 
     def __init__(self, matrix: Tensor | None = None) -> None:

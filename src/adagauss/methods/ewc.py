@@ -1,4 +1,4 @@
-"""EWC, elastic weight consolidation (PNAS 2017): weights that matter for old tasks are kept near their old values.
+"""EWC, elastic weight consolidation (PNAS 2017): weights that matter for old tasks stay near their old values.
 
     keep one head per task, the old ones fixed                                 representation (heads)
     for task t = 1 … T:
@@ -7,15 +7,15 @@
         F ← ½F + ½·diagonal Fisher information of task t                       ewc (after the task)
     predict the largest output of all heads                                    classifier
 
-λ depends on how F is measured. The composition squares the gradient of every image; the presets ``facil`` and ``pycil``
-square the gradients of batches of 128, which are much smaller, with λ = 5000 and 1000. Only the extractor is penalised:
+λ depends on how F is measured. This method squares the gradient of every image. FACIL and PyCIL square the gradients of
+batches of 128, which are much smaller, with λ = 5000 and 1000 (``gradients="batch"``). Only the extractor is penalised:
 PyCIL also penalises the old outputs, which are fixed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -175,7 +175,7 @@ class ElasticWeights(Term):
 class Importance(SharedState):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
-    axes: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
+    dims: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
     contents: ClassVar[str] = "how much each weight of the network matters, over all classes together"
 
     def check(self) -> None:
@@ -226,34 +226,12 @@ class _Elastic(LiveTerm):
         return Importance(share * before.fisher + (1 - share) * fisher, classes)
 
 
-FACIL: dict[str, Any] = {
-    "representation.terms.ewc.weight": 5000.0,
-    "representation.terms.ewc.gradients": "batch",
-    "representation.terms.ewc.labels": "predicted",
-    "representation.terms.ewc.over": "seen",
-}
-
-PYCIL: dict[str, Any] = {
-    "representation.terms.ewc.weight": 1000.0,
-    "representation.terms.ewc.gradients": "batch",
-    "representation.terms.ewc.labels": "true",
-    "representation.terms.ewc.over": "seen",
-    "representation.terms.ewc.old_share": None,
-    "representation.terms.ewc.limit": 1e-4,
-    "representation.first": Recipe(batch_size=128, milestones=(0.3, 0.6, 0.85)).model_dump(),
-    "representation.later": Recipe(
-        epochs=180, batch_size=128, weight_decay=2e-4, milestones=(70 / 180, 120 / 180, 150 / 180)
-    ).model_dump(),
-}
-
-
 @register_method(
     "ewc",
     title="EWC",
     family="regularisation",
     stores="the importance of each weight of the extractor",
     paper="Kirkpatrick et al., PNAS 2017, arXiv 1612.00796",
-    presets={"facil": FACIL, "pycil": PYCIL},
 )
 def ewc() -> Method:
     """A quadratic penalty weighted by the diagonal Fisher information."""

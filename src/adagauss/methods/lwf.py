@@ -1,66 +1,39 @@
-"""LwF, learning without forgetting (ECCV 2016): the old network's outputs on the new images must not change.
+"""LwF and drift compensation on top of it: SDC, LDC and ADC.
 
+LwF, learning without forgetting (ECCV 2016): the old network's outputs on the new images must not change.
     keep one head per task, the old ones fixed                                 representation (heads)
     for task t = 1 … T:
         train F_t and head t with CE over the new classes                      cross-entropy
             + λ · Σ_c −softmax(o_{t−1}/T)_c log softmax(o_t/T)_c, c old        distillation (from t = 2)
     predict the largest output of all heads                                    classifier
+This is the variant with linear heads, the old ones fixed (FACIL); PyCIL trains all heads.
 
-This is the variant with linear heads, the old ones fixed (FACIL); the preset ``pycil`` trains all heads.
-
-
-The base of SDC, LDC, ADC and DPCR: LwF, by default with nearest means; they differ in the drift.
-
-    first task:   cross-entropy                                                    representation
-    later tasks:  cross-entropy over the new classes + 10·L_KD(old outputs)        representation
-    store the mean of each new class                                               memory
-    predict the nearest mean among unit vectors                                    classifier
-
+The base of SDC, LDC, ADC and DPCR, with settings for CIFAR-100; these methods differ in the drift:
+    for task t = 1 … T:
+        train F_t on task t with CE over the new classes + 10·L_KD(old outputs)     representation
+        if t > 1: move the mean μ_c of every old class c (below)                    drift
+        for every new class c: μ_c of the features of its images                    memory
+        predict the nearest μ_c among unit vectors                                  classifier
 The outputs are scaled cosines during training, and are not used for prediction; those of old classes are fixed.
-Settings are those for CIFAR-100.
 
+SDC (CVPR 2020), semantic drift compensation:
+    w_ci = exp(−‖F_{t−1}(x_i) − μ_c‖² / 2σ²) over the task's images
+    μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)) / Σ_i w_ci
+The paper trains its embedding with a triplet loss; later work, and this method, use LwF. Its σ is for features that are
+unit vectors, so the kernel measures distances between unit vectors here too. ``drift.sigma=null`` takes σ from the
+median distance.
 
-SDC (CVPR 2020), semantic drift compensation, with the training that later papers compare it with.
+LDC (ECCV 2024), learnable drift compensation:
+    W = argmin Σ_i ‖F_{t−1}(x_i) W − F_t(x_i)‖² on task t
+    μ_c ← μ_c W
+W is computed in closed form, shrunk slightly toward the identity. ``drift.kind=ldc_trained`` fits it like the authors,
+with 20 epochs of Adam from a random initialisation.
 
-    for task t = 1 … T:
-        train F_t on task t as LwF does                                        representation (see lwf_base)
-        if t > 1, for every old class c:
-            w_ci = exp(−‖F_{t−1}(x_i) − μ_c‖² / 2σ²) over the task's images    drift
-            μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)) / Σ_i w_ci          drift
-        for every new class c: μ_c of the features of its images               memory
-        predict the nearest μ_c among unit vectors                             classifier
-
-The paper trains its embedding with a triplet loss; later work, and this method, use LwF. Its σ is meant for features
-that are unit vectors, so distances in the kernel are between unit vectors here too. ``drift.sigma=null`` takes σ from
-the median distance.
-
-
-LDC (ECCV 2024), learnable drift compensation: one linear map moves all old means.
-
-    for task t = 1 … T:
-        train F_t on task t as LwF does                                   representation (see lwf_base)
-        if t > 1:
-            W = argmin Σ_i ‖F_{t−1}(x_i) W − F_t(x_i)‖² on task t         drift
-            μ_c ← μ_c W for every old class c                             drift
-        for every new class c: μ_c of the features of its images          memory
-        predict the nearest μ_c among unit vectors                        classifier
-
-W is computed in closed form, shrunk slightly toward the identity; the preset ``adam`` fits it like the authors, with 20
-epochs of Adam from a random initialisation.
-
-
-ADC (CVPR 2024), adversarial drift compensation: adversarial images of old classes show how the classes have moved.
-
-    for task t = 1 … T:
-        train F_t on task t as LwF does                                        representation (see lwf_base)
-        if t > 1, for every old class c:
-            X = the 100 images of task t whose F_{t−1}(x) is nearest to μ_c     drift
-            3 times: X ← X − α·∇/‖∇‖ of ‖F_{t−1}(X) − μ_c‖²                     drift (attack)
-            keep those of X that F_{t−1} puts nearest to μ_c                    drift
-            μ_c ← μ_c + mean(F_t(X) − F_{t−1}(X))                               drift
-        for every new class c: μ_c of the features of its images               memory
-        predict the nearest μ_c among unit vectors                             classifier
-
+ADC (CVPR 2024), adversarial drift compensation:
+    X = the 100 images of task t whose F_{t−1}(x) is nearest to μ_c
+    3 times: X ← X − α·∇/‖∇‖ of ‖F_{t−1}(X) − μ_c‖²
+    keep those of X that F_{t−1} puts nearest to μ_c
+    μ_c ← μ_c + mean(F_t(X) − F_{t−1}(X))
 Candidates are the plain images (authors: augmented images), and pixels are clipped to 0..1 (authors: to the smallest
 and largest standardised pixel of the task).
 """
@@ -174,7 +147,7 @@ class TrainedLDC(Drift):
         )
     )
 
-    least_steps: NonNegativeInt = 500
+    min_steps: NonNegativeInt = 500
     """Steps of the training at the least: a small task is passed over several times per epoch."""
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
@@ -182,7 +155,7 @@ class TrainedLDC(Drift):
         size = old.shape[1]
         with now.runtime.seeded(now.name, "linear map initialisation"):
             layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
-        batches = ViewBatches(old, new, self.views, self.adam, self.least_steps)
+        batches = ViewBatches(old, new, self.views, self.adam, self.min_steps)
         train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
         return _transported(memory, layer.weight.detach().T.double())
 
@@ -247,24 +220,12 @@ class ADC(Drift):
         return memory.with_statistics(memory.means + division.all_gather(torch.cat(drifts)), None)
 
 
-PYCIL: dict[str, Any] = {
-    "representation.train_old_heads": True,
-    "representation.terms.distillation.weight": 3.0,
-    "representation.first": Recipe(batch_size=128, milestones=(0.3, 0.6, 0.8)).model_dump(),
-    "representation.later": Recipe(
-        epochs=250, batch_size=128, weight_decay=2e-4, milestones=(0.24, 0.48, 0.72, 0.88)
-    ).model_dump(),
-}
-
-
 @register_method(
     "lwf",
     title="LwF",
     family="regularisation",
     stores="the previous network's outputs for new images, while a task is trained",
     paper="Li & Hoiem, ECCV 2016, arXiv 1606.09282",
-    presets={"facil": {}, "pycil": PYCIL},
-    default_preset="facil",
 )
 def lwf() -> Method:
     """Distillation of old outputs at temperature 2."""
@@ -336,7 +297,6 @@ def sdc() -> Method:
     family="drift compensation",
     stores="mean of each class",
     paper="Gomez-Villa et al., ECCV 2024, arXiv 2407.08536",
-    presets={"adam": {"drift.kind": "ldc_trained"}},
     datasets=DATASETS,
 )
 def ldc() -> Method:

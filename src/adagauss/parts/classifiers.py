@@ -8,15 +8,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from adagauss.backbones import Network
-from adagauss.core import linalg, low_rank
+from adagauss.core import linalg
 from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
-from adagauss.core.gaussians import ClassGaussians, LowRank
-from adagauss.core.state import Groups, Scorer, State
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.state import ClassMap, Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
 from adagauss.errors import UnsupportedError
@@ -44,7 +44,11 @@ class Classifier(Part):
         raise TypeError(f"{type(self).__name__} must define fit")
 
     def update(
-        self, memory: ClassGaussians, now: CurrentTask, before: State | None, attempt: HoldoutFitter = no_holdout_fit
+        self,
+        memory: ClassGaussians,
+        now: CurrentTask,
+        before: State | None,
+        holdout_fit: HoldoutFitter = no_holdout_fit,
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
@@ -111,7 +115,7 @@ class Placed(Scorer):
 class BayesScorer(Placed):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
-    axes: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
     contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
@@ -134,7 +138,7 @@ class SharedBayesScorer(Placed):
     With one covariance of all classes, what is quadratic in x is common to all: one product, as of a linear head.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
     contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
 
     def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
@@ -159,33 +163,6 @@ class SharedBayesScorer(Placed):
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.addmm(self.bias, self.placed(features).to(self.centre) - self.centre, self.weight.T)
-
-
-class LowRankBayesScorer(Placed):
-    """−½(x − μ_c)ᵀ(diag(d_c) + F_cᵀF_c)⁻¹(x − μ_c) + b_c by Woodbury's identity (see `low_rank`)."""
-
-    axes: ClassVar[Mapping[str, str]] = {
-        "centre": "s",
-        "precisions": "cs",
-        "lines": "cs",
-        "constants": "c",
-        "projections": "crs",
-        "offsets": "cr",
-        "bias": "c",
-    }
-    contents: ClassVar[str] = "the mean and few directions of the inverse covariance of each class"
-
-    def __init__(
-        self, whitening: low_rank.FactoredWhitening, bias: Tensor, tukey: float | None, normalize: bool
-    ) -> None:
-        super().__init__(tukey, normalize)
-        for name, buffer in whitening._replace(log_det=bias)._asdict().items():
-            self.register_buffer("bias" if name == "log_det" else name, buffer)
-        self.bias: Tensor
-
-    def forward(self, features: Tensor) -> Tensor:
-        whitening = low_rank.FactoredWhitening(*(self.get_buffer(name) for name in self.axes))
-        return -0.5 * low_rank.squared_distances(self.placed(features), whitening) + self.bias
 
 
 def placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:
@@ -221,7 +198,7 @@ class NearestMeanScorer(Scorer):
     matrix product serves any number of points.
     """
 
-    axes: ClassVar[Mapping[str, str]] = {"means": "cs"}
+    dims: ClassVar[Mapping[str, str]] = {"means": "cs"}
     contents: ClassVar[str] = "the mean of each class again, as the classifier uses it"
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
@@ -248,9 +225,8 @@ class Bayes(MemoryClassifier):
     """
 
     kind = "bayes"
-    covariance: Literal["full", "diagonal", "low_rank", "shared", "none"] = "full"
-    """Of each class: whole, its diagonal, as few factors and a diagonal (``memory.covariance=low_rank``), or none; or
-    one of all classes, the mean weighted by images, with which the rule is linear."""
+    covariance: Literal["full", "diagonal", "shared", "none"] = "full"
+    """Full, diagonal or none for each class; or one shared by all classes, with which the rule is linear."""
     log_det: bool = True
     priors: bool = False
     """Weight classes by their number of training images; off: all classes have equal weight."""
@@ -258,7 +234,7 @@ class Bayes(MemoryClassifier):
     """γ of Σ + γ·mean(diag Σ)·I."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·V·(1 − I), V the mean off-diagonal entry."""
-    tied: Annotated[float, Field(ge=0, le=1)] = 0.0
+    pooled_shrinkage: Annotated[float, Field(ge=0, le=1)] = 0.0
     """τ: fraction of the mean covariance of all classes in each (regularised discriminant analysis)."""
     correlation: bool = False
     """Replace each covariance by its correlation matrix."""
@@ -267,18 +243,9 @@ class Bayes(MemoryClassifier):
     tukey: PositiveFloat | None = None
     """λ: points and means enter as x^λ; set ``memory.tukey`` to the same value, for covariances of x^λ."""
 
-    @model_validator(mode="after")
-    def _within_the_form(self) -> Bayes:
-        if self.covariance == "low_rank" and (self.tied or self.off_diagonal_shrinkage):
-            raise ValueError(
-                "covariances of few factors and a diagonal cannot be shrunk to their mean or in the off-diagonal, "
-                "which would need S × S numbers again: leave out tied and off_diagonal_shrinkage; shrinkage works"
-            )
-        return self
-
     @property
     def requires(self) -> frozenset[Requirement]:
-        kinds = {"none": set(), "shared": {Requirement.SPREAD}, "low_rank": {Requirement.FACTORS}}
+        kinds = {"none": set(), "shared": {Requirement.SPREAD}}
         needs = {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.COVARIANCES})
         return frozenset(needs | ({Requirement.NON_NEGATIVE} if self.tukey is not None else set()))
 
@@ -286,10 +253,6 @@ class Bayes(MemoryClassifier):
         nothing, empty = torch.zeros(0), torch.zeros(0, 0)
         if self.covariance == "shared":
             return SharedBayesScorer(nothing, empty, nothing, self.tukey, self.normalize)
-        if self.covariance == "low_rank":
-            factors = torch.zeros(0, 0, 0)
-            unknown = low_rank.FactoredWhitening(nothing, empty, empty, nothing, factors, empty, nothing)
-            return LowRankBayesScorer(unknown, nothing, self.tukey, self.normalize)
         whitening = linalg.Whitening(torch.zeros(0, 0, 0), empty, nothing)
         return BayesScorer(whitening, nothing, self.tukey, self.normalize)
 
@@ -303,10 +266,6 @@ class Bayes(MemoryClassifier):
             scorer = SharedBayesScorer.of(means, self.altered(memory.pooled), dtype, self.tukey, self.normalize)
             scorer.bias += self._log_priors(memory, scorer.bias)
             return scorer
-        if self.covariance == "low_rank":
-            factored = low_rank.whiten(means, self.factored(memory), dtype)
-            bias = self._bias(memory, factored.log_det)
-            return LowRankBayesScorer(factored, bias, self.tukey, self.normalize)
         whitening = self._whitened(memory, means, dtype)
         return BayesScorer(whitening, self._bias(memory, whitening.log_det), self.tukey, self.normalize)
 
@@ -318,7 +277,7 @@ class Bayes(MemoryClassifier):
             means.new_empty(classes, size, dtype=dtype),
             means.new_empty(classes, dtype=dtype),
         )
-        mean = memory.mean_covariance if self.tied and self.covariance != "none" else None
+        mean = memory.mean_covariance if self.pooled_shrinkage and self.covariance != "none" else None
         start = 0
         for some in memory.blocks():
             rows = slice(start, start + len(some))
@@ -342,11 +301,9 @@ class Bayes(MemoryClassifier):
             return torch.eye(memory.size, dtype=torch.float64, device=memory.means.device).expand(len(memory), -1, -1)
         if self.covariance == "shared":
             return self.altered(memory.pooled).unsqueeze(0)
-        if self.covariance == "low_rank":
-            return low_rank.dense(low_rank.floored(self.factored(memory)))
         matrices = memory.covariances
-        if self.tied:
-            matrices = linalg.shrink_to_mean(matrices, self.tied, mean)
+        if self.pooled_shrinkage:
+            matrices = linalg.shrink_to_mean(matrices, self.pooled_shrinkage, mean)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
         return self.altered(matrices)
@@ -359,19 +316,11 @@ class Bayes(MemoryClassifier):
             matrices = linalg.shrink_off_diagonal(matrices, self.off_diagonal_shrinkage)
         return linalg.correlation(matrices) if self.correlation else matrices
 
-    def factored(self, memory: ClassGaussians) -> low_rank.Factored:
-        """The same of covariances of few factors and a diagonal, which stay so."""
-        assert isinstance(memory.form, LowRank), "refused when a method is made (Need.FACTORS)"
-        matrix = memory.form.parts(memory.packed)
-        if self.shrinkage:
-            matrix = low_rank.shrink_to_identity(matrix, self.shrinkage)
-        return low_rank.correlation(matrix) if self.correlation else matrix
-
 
 class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
-    axes: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
+    dims: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
     contents: ClassVar[str] = "the weights of each class"
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
@@ -386,7 +335,7 @@ class LinearScorer(Scorer):
         points = F.normalize(features, dim=1) if self.normalize else features
         return F.linear(points.to(self.weight), self.weight, self.bias)
 
-    def remap_classes(self, groups: Groups) -> Self:
+    def remap_classes(self, groups: ClassMap) -> Self:
         if any(len(group) > 1 for group in groups):
             raise UnsupportedError(
                 "classes cannot be joined: this method has trained one output for each, and two do not add up to one; "

@@ -71,11 +71,11 @@ class ViewBatches:
     times if all epochs together would have fewer than ``least_steps`` batches: a small task is no easier to learn.
     """
 
-    def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe, least_steps: int = 0) -> None:
+    def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe, min_steps: int = 0) -> None:
         self.old = old.view(views, -1, old.shape[1])
         self.new = new.view(views, -1, new.shape[1])
         self.bounds = batch_bounds(self.old.shape[1], recipe.batch_size, recipe.drop_last)
-        self.passes = max(1, math.ceil(least_steps / (recipe.epochs * len(self.bounds))))
+        self.passes = max(1, math.ceil(min_steps / (recipe.epochs * len(self.bounds))))
 
     def __len__(self) -> int:
         return self.passes * len(self.bounds)
@@ -235,7 +235,7 @@ class Adapter(Drift):
     """New means: those of the mapped samples, or the mapped old means."""
     residual_covariance: NonNegativeFloat = 0.0
     """How much of the covariance of ψ's residuals is added to each transported covariance (1: all of it)."""
-    least_steps: NonNegativeInt = 500
+    min_steps: NonNegativeInt = 500
     """Steps that ψ is trained for at the least: a small task is passed over several times per epoch."""
     fallback: bool = False
     """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse, or if
@@ -279,7 +279,7 @@ class Adapter(Drift):
         with now.runtime.seeded(now.name, "adapter initialisation"):
             network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
         objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
-        batches = ViewBatches(old, new, max(1, self.views), self.recipe, self.least_steps)
+        batches = ViewBatches(old, new, max(1, self.views), self.recipe, self.min_steps)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
         return network
 
@@ -297,6 +297,6 @@ class Adapter(Drift):
         return (
             f"{now.name}: the adapter has hardly learned how the features moved (relative error {fit.trained:.2f} on "
             f"current images; an affine map has {fit.affine:.2f}, no map {fit.none:.2f}), so old classes may be lost: "
-            "raise drift.least_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
+            "raise drift.min_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
             "drift.kind=affine"
         )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 
 from adagauss.core.config import Part, Requirement
-from adagauss.core.gaussians import RANK, ClassGaussians, new_bank
+from adagauss.core.gaussians import ClassGaussians, new_bank
 from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
-from adagauss.core.state import Groups, State
+from adagauss.core.state import ClassMap, State
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.distributed.statistics import add_shared
@@ -60,7 +60,7 @@ class Memory(Part):
         larger.merge(other)
         return larger
 
-    def remap_classes(self, bank: ClassGaussians, groups: Groups) -> ClassGaussians:
+    def remap_classes(self, bank: ClassGaussians, groups: ClassMap) -> ClassGaussians:
         """A new bank after classes were forgotten or joined: by the law of total covariance, as if always one."""
         if not len(bank):
             return bank
@@ -113,10 +113,8 @@ class GaussianMemory(MeanMemory):
 
     kind = "gaussians"
 
-    covariance: Literal["full", "diagonal", "low_rank", "shared"] = "full"
-    """Of each class: all of it, its diagonal, or ``rank`` factors and a diagonal; or one of all classes."""
-    rank: PositiveInt = RANK
-    """r of ``low_rank``: S·(r + 2) numbers per class."""
+    covariance: Literal["full", "diagonal", "shared"] = "full"
+    """Of each class: the full matrix or its diagonal; or one matrix of all classes."""
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I, applied when a class is stored."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
@@ -126,12 +124,22 @@ class GaussianMemory(MeanMemory):
     shrink_after_drift: bool = True
     """Shrink again whenever drift has changed the covariances, as in the published code: traces then grow."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_low_rank(cls, data: Any) -> Any:
+        """Accept settings of version 0.2.0, except low-rank covariances."""
+        if not isinstance(data, Mapping):
+            return data
+        if data.get("covariance") == "low_rank":
+            raise ValueError("low-rank covariances were removed in version 0.3: set memory.covariance=shared")
+        return {key: value for key, value in data.items() if key != "rank"}
+
     @model_validator(mode="after")
     def _stored_as_measured(self) -> GaussianMemory:
         changed = self.shrinkage or self.off_diagonal_shrinkage or self.tukey is not None
-        if self.covariance in ("low_rank", "shared") and changed:
+        if self.covariance == "shared" and changed:
             raise ValueError(
-                f"covariances of the kind {self.covariance!r} are stored as they are measured: leave out shrinkage, "
+                "a shared covariance is stored without shrinkage: leave out shrinkage, "
                 "off_diagonal_shrinkage and tukey here (a Bayes classifier can shrink them, classifier.shrinkage)"
             )
         return self
@@ -142,16 +150,11 @@ class GaussianMemory(MeanMemory):
 
     @property
     def provides(self) -> frozenset[Requirement]:
-        kinds = {
-            "shared": {Requirement.SPREAD},
-            "low_rank": {Requirement.SPREAD, Requirement.COVARIANCES, Requirement.FACTORS},
-        }
-        return frozenset(
-            {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.SPREAD, Requirement.COVARIANCES})
-        )
+        of_classes = set() if self.covariance == "shared" else {Requirement.COVARIANCES}
+        return frozenset({Requirement.MEANS, Requirement.SPREAD} | of_classes)
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
-        return new_bank(size, self.covariance, device, self.rank)
+        return new_bank(size, self.covariance, device)
 
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
         if self.covariance == "shared" and (len(known) or bool((data.counts() > 1).any())):

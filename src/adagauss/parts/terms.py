@@ -208,7 +208,7 @@ class PrototypeReplay(Term):
 class Radius(SharedState):
     """r, one number."""
 
-    axes: ClassVar[Mapping[str, str]] = {"radius": ""}
+    dims: ClassVar[Mapping[str, str]] = {"radius": ""}
     contents: ClassVar[str] = "the mean deviation of the features of the first task, one number"
 
     def check(self) -> None:

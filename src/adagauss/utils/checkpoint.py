@@ -163,7 +163,7 @@ def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
 
 
 def _unsigned(header: bytes) -> bytes:
-    """The header as it was when the digest was computed."""
+    """The header with zeros in place of the digest."""
     return header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :]
 
 
@@ -296,7 +296,7 @@ def header_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> byt
 
 
 def parse_header(header: bytes, size: int) -> tuple[dict[str, str], list[Entry]]:
-    """Metadata and tensors, which must cover exactly the ``size`` bytes after the header; otherwise a `ValueError`."""
+    """Metadata and tensors, which must cover exactly the ``size`` bytes after the header; else a `ValueError`."""
     content = json.loads(header)
     metadata = {str(key): str(value) for key, value in content.pop("__metadata__", {}).items()}
     # An empty tensor may have the same position as the next one.

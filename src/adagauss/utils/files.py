@@ -1,4 +1,8 @@
-"""Open regular files only: reading a pipe may block forever, and a device may have no end."""
+"""Safe files: read regular files only, replace files atomically, and read untrusted YAML within limits.
+
+Reading a pipe may block forever, and a device may have no end. A file is replaced completely or not at all, even if the
+machine stops. A few lines of YAML can take gigabytes of memory or hours without limits.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +44,14 @@ class IrregularFileError(DataError):
 
 
 def file_kind_error(mode: int) -> str | None:
-    """What kind of non-regular file an ``st_mode`` describes; None for a regular file."""
+    """Name the kind of a non-regular file from its ``st_mode``; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     return next((word for test, word in _KINDS if test(mode)), "something else")
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading; anything that is not a regular file is refused, without waiting for it."""
+    """Open a regular file for reading; any other kind is refused without waiting for it."""
     _require_regular(path, path.stat().st_mode)  # opening a device may already have side effects
     # Non-blocking, in case the path has become a pipe since the check; the opened file is checked again.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -66,7 +70,7 @@ def _require_regular(path: Path, mode: int) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of an ordinary file: a pipe in its place is refused, not waited for."""
+    """Read a text file in UTF-8; a pipe is refused without waiting for it."""
     with open_regular(path) as file:
         return file.read().decode("utf-8")
 
@@ -79,7 +83,7 @@ TEMPORARY = re.compile(r"\.adagauss-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file by these bytes; after a crash or on a full disk the old file is still complete."""
+    """Replace a file with these bytes; after a crash or on a full disk the old file is complete."""
 
     def write(file: BufferedWriter) -> None:
         file.write(data)
@@ -88,10 +92,10 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
-    """Replace a file by what ``write`` puts into it, with permissions ``mode`` less the umask.
+    """Replace a file with the output of ``write``, with permissions ``mode`` less the umask.
 
-    The file is written beside the target under a temporary name, forced to disk, and renamed; then the folder is forced
-    to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
+    The file is written next to the target under a temporary name, forced to disk, and renamed; then the folder is
+    forced to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
     """
     temporary = path.with_name(_temporary_name())
     try:
@@ -115,7 +119,7 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, m
 
 
 def move_atomically(source: Path, target: Path) -> None:
-    """Put a complete file, already forced to disk, in the place of another of the same folder tree."""
+    """Replace a file with a complete one on the same file system that is already forced to disk."""
     try:
         source.replace(target)
     except OSError as error:
@@ -126,7 +130,7 @@ def move_atomically(source: Path, target: Path) -> None:
 
 
 def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
-    """Remove files of a folder, so that they do not come back after a power cut; missing ones are passed over."""
+    """Remove files of a folder and force the removal to disk; missing files are skipped."""
     for path in paths:
         path.unlink(missing_ok=True)
     _sync_folder(folder)
@@ -215,7 +219,7 @@ def parse_yaml(text: str) -> Any:
     {'tied': 0.5, 'kinds': ['a', 'b']}
     """
     if len(text) > MAX_BYTES:
-        raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, which no settings are")
+        raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, the limit for settings")
     try:
         return yaml.load(text, Loader=_BoundedLoader)  # a safe loader: it makes plain values only
     except YamlError:
@@ -238,7 +242,7 @@ def read_yaml(path: Path) -> Any:
         return parse_yaml(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         if len(content) > MAX_BYTES:  # a character may be cut at the limit
-            raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, which no settings are") from error
+            raise YamlError(f"it is longer than {MAX_BYTES // 1024} KiB, the limit for settings") from error
         raise YamlError("it is not text in UTF-8") from error
 
 
@@ -257,7 +261,7 @@ class _BoundedLoader(yaml.SafeLoader):
         before = self._nodes
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise YamlError(f"it is nested more than {MAX_DEPTH} levels deep, which no settings are")
+            raise YamlError(f"it is nested more than {MAX_DEPTH} levels deep, the limit for settings")
         node = super().compose_node(parent, index)
         self._depth -= 1
         if node is None:
@@ -266,7 +270,7 @@ class _BoundedLoader(yaml.SafeLoader):
             raise YamlError("a value refers to itself")
         self._nodes += self._sizes[id(node)] if is_alias else 1
         if self._nodes > MAX_NODES:
-            raise YamlError(f"it stands for more than {MAX_NODES} values, which no settings do")
+            raise YamlError(f"it stands for more than {MAX_NODES} values, the limit for settings")
         self._sizes.setdefault(id(node), self._nodes - before)
         if isinstance(node, ScalarNode) and node.tag != TEXT and len(node.value) > MAX_NUMBER:
             raise YamlError(f"a number of more than {MAX_NUMBER} characters; put text into quotation marks")

@@ -1,4 +1,4 @@
-"""Progress through one reporter: silent in a library, bars on a terminal or in a notebook, lines in a pipe."""
+"""Progress reporters (silent, bars, or lines in a pipe) and text that is safe to show on a terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TableRow:
 
 
 class Show(Protocol):
-    """Shows the jobs as they are now, the most interesting first, below a line about all of them."""
+    """Shows the current state of jobs, the most interesting first, below a summary."""
 
     def __call__(self, summary: str, rows: Sequence[TableRow]) -> None: ...
 
@@ -75,7 +75,7 @@ def ignore(note: str = "", step: float = 1.0) -> None:
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars if the console is a terminal, or a notebook that can redraw them (ipywidgets); otherwise lines."""
+    """Bars if the console is a terminal, or a notebook that can redraw them (ipywidgets); else lines."""
     redraws = importlib.util.find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
     return BarReporter(console) if redraws else LineReporter(console)
 
@@ -244,25 +244,25 @@ HARMLESS_FORMATS = frozenset("\u200c\u200d")
 
 
 def escape_control_chars(name: object) -> str:
-    r"""Text in which whatever is no character to read is written as an escape.
+    r"""Escape every character that is not printable.
 
-    Control characters and escape sequences, line ends, marks that turn the direction of text, and bytes that are no
-    UTF-8 (a file name holds them as surrogates) would otherwise move the cursor, colour the rest of a terminal, or
-    end the program with an encoding error.
+    Control characters and escape sequences, line ends, marks that change the direction of text, and bytes that are not
+    UTF-8 (a file name holds them as surrogates) could move the cursor, colour the rest of a terminal, or end the
+    program with an encoding error.
 
-    >>> visible("robin"), visible("a\x1b[31mb\n"), visible("caf\udce9"), visible("\u202egpj.exe")
-    ('robin', 'a\\x1b[31mb\\n', 'caf\\xe9', '\\u202egpj.exe')
+    >>> [escape_control_chars(name) for name in ("robin", "a\x1b[31mb\n", "caf\udce9", "\u202egpj.exe")]
+    ['robin', 'a\\x1b[31mb\\n', 'caf\\xe9', '\\u202egpj.exe']
     """
     return "".join(map(_escaped, str(name)))
 
 
 def clipped(name: object, width: int, *, keep_end: bool = False) -> str:
-    """The visible name in at most ``width`` columns of a terminal; of a path the end is what tells it from others.
+    """Escape and truncate a name to ``width`` columns of a terminal; ``keep_end`` keeps the end, as for paths.
 
     >>> clipped("Black-footed Albatross", 10), clipped("photos/birds/7.jpg", 10, keep_end=True)
     ('Black-foo…', '…rds/7.jpg')
     """
-    # A name of megabytes is cut before it is looked at, letter by letter; some letters take no column.
+    # Cut a name of megabytes before the loop over letters; some letters take no column.
     text = str(name)
     shown = escape_control_chars(text[-4 * width :] if keep_end else text[: 4 * width])
     if len(text) <= 4 * width and columns(shown) <= width:
@@ -278,7 +278,7 @@ def clipped(name: object, width: int, *, keep_end: bool = False) -> str:
 
 
 def columns(text: str) -> int:
-    """The columns a terminal needs for a text: two for a wide letter, none for one that is put onto another.
+    """Width of a text in terminal columns: two for a wide letter, none for a combining mark.
 
     >>> columns("wren"), columns("鳥"), columns("e\u0301")
     (4, 2, 1)
@@ -293,7 +293,7 @@ def _columns_of(letter: str) -> int:
 
 
 def _escaped(letter: str) -> str:
-    if 0xDC80 <= ord(letter) <= 0xDCFF:  # a byte of a file name that is no UTF-8
+    if 0xDC80 <= ord(letter) <= 0xDCFF:  # a byte of a file name that is not UTF-8
         return f"\\x{ord(letter) - 0xDC00:02x}"
     hidden = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Cn", "Zl", "Zp") and letter not in HARMLESS_FORMATS
     return letter.encode("unicode_escape").decode("ascii") if hidden else letter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,22 @@ def import_submodules(package: str) -> None:
     module = import_module(package)
     for found in pkgutil.iter_modules(module.__path__):
         import_module(f"{package}.{found.name}")
+
+
+def import_custom(names: Iterable[object]) -> None:
+    """Import the module of each name of the form ``module:name``, which registers the object of that name."""
+    for name in names:
+        module = name.rpartition(":")[0] if isinstance(name, str) else ""
+        if not module:
+            continue
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or module.partition(".")[0] != error.name.partition(".")[0]:
+                raise
+            raise ConfigError(
+                f"{name!r} is defined in the module {module!r}, which cannot be found: put its folder on PYTHONPATH"
+            ) from error
 
 
 def import_extra(module: str, extra: str, who: str) -> Any:
@@ -46,8 +62,9 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Objects of one sort by name.
 
-    With a ``package``, all its modules are imported when a name is not found or all names are requested, so that a new
-    method or dataset needs only one new file.
+    With ``modules``, a name is looked up by importing the one module that defines it. With a ``package``, all its
+    modules are imported if a name is still not found or if all names are requested, so that a new method or dataset
+    needs only one new file.
 
     >>> shapes: Registry[int] = Registry("shape")
     >>> shapes.register("triangle", 3, by=len)
@@ -55,11 +72,13 @@ class Registry(Generic[T]):
     3
     """
 
-    def __init__(self, sort: str, package: str | None = None) -> None:
+    def __init__(self, sort: str, package: str | None = None, modules: Mapping[str, str] | None = None) -> None:
         self._sort = sort
         self._package = package
+        self._modules = modules or {}
         self._things: dict[str, T] = {}
         self._sources: dict[str, str] = {}
+        self._homes: dict[str, str] = {}
 
     def register(self, name: str, thing: T, *, by: Callable[..., Any]) -> None:
         """Register an object under a name; ``by`` is the function or class that defines it.
@@ -72,13 +91,16 @@ class Registry(Generic[T]):
             raise ConfigError(f"{source} cannot be the {self._sort} {name!r}: {holder} has this name; choose another")
         self._things[name] = thing
         self._sources[name] = source
+        self._homes[name] = by.__module__
 
     def remove(self, name: str) -> None:
         """Remove an object."""
-        del self._things[name], self._sources[name]
+        del self._things[name], self._sources[name], self._homes[name]
 
     def find(self, name: object) -> T:
         """The object of that name; an unknown name raises with the nearest known one."""
+        if isinstance(name, str) and name not in self._things and name in self._modules:
+            import_module(self._modules[name])
         thing = self._things.get(name) if isinstance(name, str) else None
         if thing is None:
             known = self.all()
@@ -86,6 +108,24 @@ class Registry(Generic[T]):
                 raise unknown_name(self._sort, name, known)
             thing = known[name]
         return thing
+
+    def find_custom(self, name: object) -> T:
+        """As `find`; ``module:name`` is an object that code outside this package has registered."""
+        module, _, local = name.rpartition(":") if isinstance(name, str) else ("", "", name)
+        if module and local not in self._things:
+            raise ConfigError(
+                f"the module {module!r}, which defines the {self._sort} {local!r}, is not imported: import it first"
+            )
+        return self.find(local)
+
+    def stored_name(self, name: str) -> str:
+        """The name to store in a file: ``module:name`` if code outside this package has registered it.
+
+        Code of a script or notebook cannot be imported again, so its names stay as they are.
+        """
+        module = self._homes.get(name, "")
+        inside = module.partition(".")[0] in ("", "adagauss", "__main__")
+        return name if inside else f"{module}:{name}"
 
     def all(self) -> dict[str, T]:
         """All objects, sorted by name."""

@@ -54,10 +54,10 @@ class Snapshots(Protocol):
 
 
 class Tracker(Protocol):
-    """Keeps the losses of a training while it goes on."""
+    """Records the losses of a training."""
 
     def epoch(self, stage: str, epoch: int, losses: Mapping[str, float]) -> None:
-        """The mean of each loss in an epoch, counted from 0; an epoch that is repeated is told again."""
+        """The mean of each loss in an epoch, counted from 0; a repeated epoch is reported again."""
 
 
 def derive_seed(*parts: object) -> int:
@@ -93,7 +93,7 @@ def reduced_precision_works() -> bool:
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes of main memory that a program can still get, as the system says; None where it does not."""
+    """Available bytes of main memory; None if the system does not report them."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
         # Linux counts what it can take back from caches, which free pages do not.
@@ -158,19 +158,14 @@ class Runtime:
 
         self.check()
         accelerator = "cuda" if self.device.type == "cuda" else "cpu"
-        index = self.device.index or 0
-        devices: Any = [index] if accelerator == "cuda" else 1
-        if self.processes.alone:
-            return Fabric(accelerator=accelerator, devices=devices, precision=self.config.precision)
-        # Named outright: Fabric would take the surroundings of several processes for its own.
-        strategy, plugins = SingleDeviceStrategy(self.device), LightningEnvironment()
-        return Fabric(
-            accelerator=accelerator,
-            strategy=strategy,
-            devices=devices,
-            precision=self.config.precision,
-            plugins=plugins,
-        )
+        settings: dict[str, Any] = {
+            "accelerator": accelerator,
+            "devices": [self.device.index or 0] if accelerator == "cuda" else 1,
+            "precision": self.config.precision,
+        }
+        if not self.processes.alone:  # Fabric would take the environment of the other processes for its own
+            settings |= {"strategy": SingleDeviceStrategy(self.device), "plugins": LightningEnvironment()}
+        return Fabric(**settings)
 
     def fabric_for(self, divided: bool) -> Fabric:
         """Fabric for a training whose batches processes share out, or for one that each does by itself."""
@@ -184,7 +179,7 @@ class Runtime:
 
     @property
     def free_memory(self) -> int | None:
-        """Bytes that the device can still give out; None where it does not say."""
+        """Free bytes of the device; None if it does not report them."""
         if self.device.type == "cuda":
             return int(torch.cuda.mem_get_info(self.device)[0])
         return available_memory() if self.device.type == "cpu" else None
@@ -209,7 +204,7 @@ class Runtime:
 
     @contextmanager
     def seeded(self, *parts: object) -> Iterator[None]:
-        """Torch's own generator, seeded for one purpose and afterwards as it was before.
+        """Seed torch's global generator for one purpose, and restore its state afterwards.
 
         Initial weights and dropout draw from it. Other threads that do the same wait, so keep what is done here short;
         everything else draws from `generator`.

@@ -51,7 +51,7 @@ class Following:
         }
 
     def _updated(self, visit: Visit) -> Tensor:
-        """μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), as `adagauss.drift.efc.EFC`, over the plain images of the task."""
+        """μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), as `methods.efc.EFC`, over the plain images of the task."""
         old, new = visit.now.features(previous=True).double(), visit.now.features().double()
         weights = metric_weights(self._moved_means, old, self._matrix, EFC().sigma)
         return self._moved_means + weights @ (new - old)

@@ -11,7 +11,6 @@ from adagauss.analysis.measured.real import drawn_classes, in_plane, plane_of, p
 from adagauss.analysis.visits import task_mean
 from adagauss.backbones import Network
 from adagauss.backbones.extractor import folded
-from adagauss.core.config import Requirement
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import by_rows
 from adagauss.data.stream import TaskStream
@@ -35,7 +34,7 @@ class Still:
 def measure_frozen(folder: RunFolder, config: RunConfig, stream: TaskStream, reporter: Reporter) -> Tables:
     """``frozen.accuracy`` (1,) over all finished tasks, and ``frozen.plane_*`` as of the last network."""
     classifier = config.method.classifier
-    if not isinstance(classifier, MemoryClassifier) or Requirement.COMPANION in classifier.requires:
+    if not isinstance(classifier, MemoryClassifier):
         raise UnsupportedError(f"the classifier {classifier.kind} does not follow from Gaussians alone")
     runtime = Runtime(config.runtime, config.seed, reporter)
     last = folder.finished_tasks() - 1

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from adagauss.analysis.measured.quantities import Quantity
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.experiments.environment import DATA
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import DATA, RunFolder
 from adagauss.utils.checkpoint import load_tensors, save_tensors, stored_digest
 
 VERSION = 2

@@ -16,8 +16,8 @@ from adagauss.data.images import Label
 from adagauss.data.stream import TaskStream
 from adagauss.errors import CheckpointError, NumericalError, UnsupportedError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.environment import ENVIRONMENT, check_data
-from adagauss.experiments.run import RunFolder, stored_config
+from adagauss.experiments.environment import check_data
+from adagauss.experiments.run import ENVIRONMENT, RunFolder, stored_config
 from adagauss.experiments.runner import make_stream
 from adagauss.utils.checkpoint import load_tensors
 from adagauss.utils.progress import Reporter

@@ -145,7 +145,7 @@ def alternately_mirrored(number: int) -> Changes:
 
 
 def prediction_features(extractor: Extractor, images: Images, runtime: Runtime) -> Tensor:
-    """Features as a prediction has them, without those of a companion."""
+    """Features as a prediction has them."""
     return extract_features(extractor, images, runtime, prediction=True)[:, : extractor.size]
 
 

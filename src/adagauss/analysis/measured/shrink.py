@@ -7,7 +7,6 @@ import torch
 from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.real import prediction_features
 from adagauss.analysis.visits import Followed, Update, followed, task_mean, visits
-from adagauss.core.config import Requirement
 from adagauss.core.linalg import by_rows
 from adagauss.core.task import CurrentTask
 from adagauss.data.stream import TaskStream
@@ -35,11 +34,7 @@ def measure_shrink(folder: RunFolder, config: RunConfig, stream: TaskStream, rep
     memory, classifier = config.method.memory, config.method.classifier
     if not isinstance(memory, GaussianMemory):
         raise UnsupportedError("only memories of Gaussians can be shrunk")
-    if (
-        not isinstance(classifier, MemoryClassifier)
-        or not classifier.cheap
-        or Requirement.COMPANION in classifier.requires
-    ):
+    if not isinstance(classifier, MemoryClassifier) or not classifier.cheap:
         raise UnsupportedError(f"the classifier {classifier.kind} does not follow from the memory alone")
     runtime = Runtime(config.runtime, config.seed)
     count = folder.finished_tasks()

@@ -16,7 +16,6 @@ from adagauss.analysis.measured.quantities import (
 )
 from adagauss.analysis.visits import task_mean
 from adagauss.core import linalg
-from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import FitContext
 from adagauss.parts.classifiers import Classifier, MemoryClassifier, SampledLinear
@@ -47,11 +46,7 @@ def accuracies(
 ) -> Tensor:
     """(6,) accuracy of the run's classifier with each of `BANKS`; NaN if it does not follow from the memory alone."""
     found = torch.full((len(BANKS),), torch.nan, dtype=torch.float64)
-    if (
-        not isinstance(classifier, MemoryClassifier)
-        or not classifier.cheap
-        or Requirement.COMPANION in classifier.requires
-    ):
+    if not isinstance(classifier, MemoryClassifier) or not classifier.cheap:
         return found
     for place, name in enumerate(BANKS):
         if name in banks:

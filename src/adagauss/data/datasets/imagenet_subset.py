@@ -38,6 +38,10 @@ SEED_1993 = tuple(_SEED_1993.split())
 """The first hundred wnids of a permutation of the thousand with seed 1993, sorted."""
 
 _IMAGES = "about 129,000 training, 5,000 test"
+_MANUAL = (
+    "ImageNet (ILSVRC2012) is available at https://www.image-net.org after registration; sort its images "
+    "into imagenet/train/<wnid>/ and imagenet/val/<wnid>/ below the data root."
+)
 _LICENCE = "ImageNet terms of access: research and education, not commercial"
 
 
@@ -48,6 +52,7 @@ _LICENCE = "ImageNet terms of access: research and education, not commercial"
     images=_IMAGES,
     licence=_LICENCE,
     folder=FOLDER,
+    manual=_MANUAL,
     markers=("train", "val"),
     traits=(Trait.PHOTOGRAPHS,),
 )
@@ -63,6 +68,7 @@ def read_first_100(options: ReadOptions) -> Dataset:
     images=_IMAGES,
     licence=_LICENCE,
     folder=FOLDER,
+    manual=_MANUAL,
     markers=("train", "val"),
     traits=(Trait.PHOTOGRAPHS,),
 )

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, how_to_get, register_dataset
+from adagauss.data.dataset import Dataset, Download, ReadOptions, Source, Trait, dataset_error, register_dataset
 from adagauss.data.images import ArrayImages, Label, LabelledImages
-from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
 FASHION_CLASSES = (
@@ -35,6 +34,12 @@ _FILES = tuple(f"{part}-{kind}-ubyte*" for part in ("train", "t10k") for kind in
 _SETTINGS = {"augmentation.crop_padding": 2}
 
 
+def _source(folder: str, address: str, md5s: tuple[str, str, str, str]) -> Source:
+    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    files = (Download(f"{address}/{name}-ubyte.gz", f"md5:{md5}") for name, md5 in zip(names, md5s, strict=True))
+    return Source(folder, tuple(files), extract=False)
+
+
 @register_dataset(
     "mnist",
     title="MNIST digits, 28x28 grey",
@@ -42,6 +47,16 @@ _SETTINGS = {"augmentation.crop_padding": 2}
     images="60,000 training, 10,000 test",
     licence="CC BY-SA 3.0",
     folder="mnist",
+    source=_source(
+        "mnist",
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        (
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
+    ),
     markers=_FILES,
     class_order="natural",
     traits=(Trait.GREY, Trait.MIRRORING_HARMS),
@@ -60,6 +75,16 @@ def read_mnist(options: ReadOptions) -> Dataset:
     images="60,000 training, 10,000 test",
     licence="MIT",
     folder="fashion-mnist",
+    source=_source(
+        "fashion-mnist",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        (
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
+    ),
     markers=_FILES,
     class_order="natural",
     traits=(Trait.GREY,),
@@ -80,7 +105,7 @@ def _part(name: str, folder: Path, prefix: str, classes: tuple[Label, ...]) -> L
     pixels = _read_idx(name, folder / f"{prefix}-images-idx3-ubyte", axes=3)
     labels = _read_idx(name, folder / f"{prefix}-labels-idx1-ubyte", axes=1)
     if len(pixels) != len(labels) or len(labels) == 0 or int(labels.max()) >= len(classes):
-        raise DataError(f"{name}: images and labels in {folder} are inconsistent. {how_to_get(name)}")
+        raise dataset_error(name, f"images and labels in {folder} are inconsistent")
     return LabelledImages(ArrayImages(pixels), torch.from_numpy(labels.astype(np.int64)), classes)
 
 
@@ -93,7 +118,7 @@ def _read_idx(name: str, file: Path, axes: int) -> npt.NDArray[np.uint8]:
     well_formed = len(content) >= start and content[:4] == bytes((0, 0, _UNSIGNED_BYTES, axes))
     shape = np.frombuffer(content[4:start], dtype=">u4").tolist() if well_formed else []
     if not well_formed or len(content) != start + math.prod(shape):
-        raise DataError(f"{name}: {found} is damaged: not a whole IDX file of {axes} axes. {how_to_get(name)}")
+        raise dataset_error(name, f"{found} is damaged: not a whole IDX file of {axes} axes")
     return np.frombuffer(bytearray(content), dtype=np.uint8, offset=start).reshape(shape)
 
 
@@ -101,7 +126,7 @@ def _plain_or_zipped(name: str, file: Path) -> Path:
     for candidate in (file, file.with_name(file.name + ".gz")):
         if candidate.is_file():
             return candidate
-    raise DataError(f"{name}: {file.name} (or .gz) is missing, expected at {file}. {how_to_get(name)}")
+    raise dataset_error(name, f"{file.name} (or .gz) is missing, expected at {file}")
 
 
 def _content(name: str, file: Path) -> bytes:
@@ -111,7 +136,7 @@ def _content(name: str, file: Path) -> bytes:
             # hold.
             content = (gzip.GzipFile(fileobj=stream) if file.suffix == ".gz" else stream).read(MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: {file} is damaged ({error}). {how_to_get(name)}") from error
+        raise dataset_error(name, f"{file} is damaged ({error})") from error
     if len(content) > MOST_BYTES:
-        raise DataError(f"{name}: {file} is damaged: it holds more than {MOST_BYTES} bytes. {how_to_get(name)}")
+        raise dataset_error(name, f"{file} is damaged: it holds more than {MOST_BYTES} bytes")
     return content

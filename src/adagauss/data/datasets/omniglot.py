@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, Trait, register_dataset
-from adagauss.data.folders import FileList, class_folders, file_dataset, images_below, seeded_split
-from adagauss.errors import DataError
+from adagauss.data.dataset import Dataset, Download, ReadOptions, Source, Trait, register_dataset
+from adagauss.data.folders import class_folders, file_dataset, split_by_class
 
 FOLDER = "omniglot"
+_ADDRESS = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python"
 SIZE = 32
 TEST_SHARE = 0.25
 SPLIT_SEED = 0
@@ -19,6 +19,13 @@ SPLIT_SEED = 0
     images="24,345 training, 8,115 test: 15 and 5 of each character's drawings",
     licence="MIT",
     folder=FOLDER,
+    source=Source(
+        FOLDER,
+        (
+            Download(f"{_ADDRESS}/images_background.zip", "md5:68d2efa1b9178cc56df9314c21c6e718"),
+            Download(f"{_ADDRESS}/images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
+        ),
+    ),
     markers=("images_background", "images_evaluation"),
     traits=(Trait.GREY, Trait.MIRRORING_HARMS),
     settings={"augmentation.crop_padding": 2},
@@ -32,16 +39,9 @@ def read_omniglot(options: ReadOptions) -> Dataset:
         for character in class_folders(alphabet, "omniglot")
     }
     classes = sorted(characters)
-    train, test = FileList(), FileList()
-    for target, name in enumerate(classes):
-        drawings = images_below(characters[name], "omniglot")
-        if len(drawings) < 2:
-            raise DataError(f"omniglot: {characters[name]} holds one drawing, too few to train and test on")
-        # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few
-        # people.
-        learnt, held_out = seeded_split(len(drawings), TEST_SHARE, SPLIT_SEED + target)
-        train.add([drawings[index] for index in learnt], target)
-        test.add([drawings[index] for index in held_out], target)
+    # Drawings are numbered by drawer: one seed per class avoids that all test drawings come from the same few people.
+    seeds = [SPLIT_SEED + target for target in range(len(classes))]
+    train, test = split_by_class("omniglot", [characters[name] for name in classes], TEST_SHARE, seeds)
     return file_dataset(
         "omniglot",
         classes,

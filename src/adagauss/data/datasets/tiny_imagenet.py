@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from adagauss.data.dataset import Dataset, ReadOptions, how_to_get, register_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, archive, dataset_error, register_dataset
 from adagauss.data.folders import FileList, class_folders, file_dataset, images_below, require_files, table, text_of
-from adagauss.errors import DataError
 
 FOLDER = "tiny-imagenet-200"
 SIZE = 64
@@ -17,6 +16,10 @@ SIZE = 64
     images="100,000 training, 10,000 test",
     licence="ImageNet terms of access: research and education, not commercial",
     folder=FOLDER,
+    source=archive(
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "90528d7ca1a48142e341f4ef8d21d0de",
+    ),
     markers=("wnids.txt", "train", "val"),
     settings={"augmentation.crop_padding": 8},
 )
@@ -28,10 +31,10 @@ def read_tiny_imagenet(options: ReadOptions) -> Dataset:
     listed = text_of(folder / "wnids.txt", "tiny").split()
     absent = sorted(set(listed) - set(classes))
     if absent:
-        raise DataError(
-            f"tiny: {len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected "
-            f"at {folder / 'train' / absent[0]}: the dataset seems to be only partly extracted. "
-            f"{how_to_get('tiny')}"
+        raise dataset_error(
+            "tiny",
+            f"{len(absent)} of {len(listed)} classes in wnids.txt have no folder, the first expected "
+            f"at {folder / 'train' / absent[0]}: the dataset seems to be only partly extracted",
         )
     train = FileList()
     for target, path in enumerate(class_paths):

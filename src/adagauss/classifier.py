@@ -1,0 +1,631 @@
+"""`IncrementalClassifier`: image classification that learns new classes over time, with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import logging
+import math
+import operator
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from adagauss.backbones.registry import backbone_info
+from adagauss.core.calibration import ClassSummary
+from adagauss.core.class_edits import on_device
+from adagauss.core.config import Layer
+from adagauss.core.learn import Learner, TaskReport
+from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
+from adagauss.data.dataset import Trait
+from adagauss.data.folders import seeded_split
+from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset
+from adagauss.data.inputs import (
+    ImagesLike,
+    ImageSpec,
+    check_one_kind,
+    class_folder_images,
+    detect_input_kind,
+    pixel_statistics,
+    read_images,
+)
+from adagauss.deploy.onnx import export_onnx
+from adagauss.distributed.launch import Layout, launch, processes_here
+from adagauss.distributed.processes import Processes
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
+from adagauss.methods import Method, make_method
+from adagauss.methods.traits import trait_layers
+from adagauss.utils.progress import Reporter, reporter_for
+from adagauss.utils.runtime import Runtime, RuntimeConfig
+
+logger = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+LabelsLike = Iterable[Any] | Tensor | str | int | float | np.generic
+"""One label per image, or one label for all."""
+Settings = Mapping[str, Any]
+
+PRETRAINED = "efficientnet_lite0"
+HELD_OUT = 0.2
+"""Share of the images of the first task on which ``effort="best"`` compares methods."""
+MIN_HELD_OUT = 10
+DEPRECATED = {"unknownness": "ood_score", "predict_sets": "prediction_sets", "blank": "empty_like"}
+"""Old names of methods, which warn until 0.4."""
+
+
+class IncrementalClassifier:
+    """Learns image classes task by task and stores no image of earlier tasks.
+
+    Images are the path of a file or a folder, PIL images, arrays or tensors of any common layout, or lists and
+    generators of these; see `adagauss.data.inputs`. Images of other sizes than the first ones are resized to their
+    size, as files are. Labels are text or numbers: one per image, or one for all images; a folder with a folder of
+    images for each class needs none.
+
+    Settings take effect when learning starts, with `fit` or the first `partial_fit`; ``verbose`` and ``skip_bad`` at
+    any time.
+
+    Args:
+        method: name of a method, as `adagauss list methods` shows them. None takes one that trains nothing: a
+            linear classifier on a pretrained network and a dictionary of image patches (``exact-auto``) where the extra
+            ``pretrained`` is installed, else ridge regression on the patches (``exact``).
+        preset: one of its presets; None takes its default one.
+        effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
+            network, ``quick`` takes about half its time. ``best`` also tries a larger setting, and uses it if it is
+            clearly more accurate on held-out images of the first task.
+        settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
+        epochs: epochs per task; None leaves the method's own.
+        backbone: name of a network; None leaves the method's own.
+        image_size: side in pixels of the squares that the first images are resized to. None: images in memory that
+            all have one size of at most 224 pixels keep it; others become squares of 224 pixels, or less if they are
+            smaller.
+        skip_bad: skip images that cannot be decoded, with one warning, instead of raising an error. Predictions are
+            then for the other images only; `classify` names them.
+        seed: seed of all randomness; the same seed and data give the same classifier.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        devices: processes that share the learning; a script must then work under ``if __name__ == "__main__":``.
+        verbose: show progress on standard error, or in the notebook; a `Reporter` receives it instead.
+
+    Attributes:
+        learner_: the `Learner` at work.
+
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> images, labels = load_digits().images / 16, load_digits().target
+    >>> classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 50})
+    >>> for task in ([0, 1], [2, 3]):
+    ...     chosen = np.isin(labels, task)
+    ...     classifier = classifier.partial_fit(images[chosen], labels[chosen])
+    >>> classifier.classes_.tolist()
+    [0, 1, 2, 3]
+    >>> classifier.score(images[labels < 4], labels[labels < 4]) > 0.98
+    True
+    """
+
+    learner_: Learner
+
+    def __init__(
+        self,
+        method: str | None = None,
+        preset: str | None = None,
+        *,
+        effort: str = "good",
+        settings: Settings | None = None,
+        epochs: int | None = None,
+        backbone: str | None = None,
+        image_size: int | None = None,
+        skip_bad: bool = False,
+        seed: int = 0,
+        device: str = "auto",
+        devices: int = 1,
+        verbose: bool | Reporter = False,
+    ) -> None:
+        self.method = method
+        self.preset = preset
+        self.effort = effort
+        self.settings = settings
+        self.epochs = epochs
+        self.backbone = backbone
+        self.image_size = image_size
+        self.skip_bad = skip_bad
+        self.seed = seed
+        self.device = device
+        self.devices = devices
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------------------------------------------- learning
+
+    def fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
+        """Learn one task from scratch; everything learned before is dropped."""
+        return self._learn(None, images, labels)
+
+    def partial_fit(self, images: ImagesLike, labels: LabelsLike | None = None) -> Self:
+        """Learn new classes, more images of known ones, or both; an error leaves the classifier unchanged."""
+        return self._learn(getattr(self, "learner_", None), images, labels)
+
+    def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
+        images, photographs = detect_input_kind(images)
+        methods = self._methods(photographs) if learner is None else {}  # settings are checked before images are read
+        data = labelled_images(images, labels, self._spec(learner))
+        if learner is None:
+            statistics = pixel_statistics(data.images, self._reporter())
+
+            def make_learner(method: Method) -> Learner:
+                return Learner(method, data.images.shape, *statistics, self._runtime())
+
+            learner = make_learner(best_method(methods, data, make_learner, self._reporter()))
+        check_one_kind([*learner.classes, *data.classes])
+        with self._reporting(learner):
+            report = learn_in_processes(as_int("devices", self.devices, least=1), learner, data)
+        if not self.verbose:  # a reporter has already shown them
+            for text in report.warnings:
+                warnings.warn(text, stacklevel=3)
+        self.learner_ = learner
+        return self
+
+    def _methods(self, photographs: bool) -> dict[str, Method]:
+        """Return the method that the arguments describe; several by name if the effort is to compare them."""
+        efforts = _efforts()
+        if self.effort not in efforts:
+            raise unknown_name("effort", self.effort, efforts)
+        if self.effort != "good" and (self.method or self.preset or self.backbone):
+            raise ConfigError(
+                f"effort={self.effort!r} chooses the method itself: leave method, preset and backbone out, or effort"
+            )
+        if not isinstance(self.settings, Mapping | None):
+            raise ConfigError(f"settings must be a dictionary of dotted names and values; got {self.settings!r}")
+        own = {**({} if self.backbone is None else {"backbone.name": self.backbone}), **(self.settings or {})}
+        epochs = None if self.epochs is None else as_int("epochs", self.epochs)
+        layers = trait_layers([Trait.PHOTOGRAPHS]) if photographs else []
+        found = {}
+        for title, (name, settings) in efforts[self.effort].items():
+            name = name or self.method or default_method()
+            found[title] = make_method(name, self.preset, own, [*layers, Layer("effort", settings)], epochs)
+            if epochs is not None and not found[title].trains:
+                raise ConfigError(f"the method {name!r} trains nothing: leave epochs out")
+        return found
+
+    # ----------------------------------------------------------------------------------------------------- predictions
+
+    def predict(self, images: ImagesLike, unknown: Unknown = None) -> Array:
+        """Return the class of each image; of a folder, of all images in it and below, sorted by path.
+
+        With ``unknown``, None marks images that seem to show none of the known classes. Its value is the target
+        false-positive rate: True is 0.05. The array then holds objects.
+        """
+        return self._predictions(images)[1].labels(unknown)
+
+    def predict_proba(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+        """Return (N, C) class probabilities, columns as in ``classes_``."""
+        return self._predictions(images)[1].probabilities
+
+    def prediction_sets(self, images: ImagesLike, coverage: float = 0.9) -> list[list[Label]]:
+        """Return, for each image, the classes that contain the right one with this probability, best first."""
+        return self._predictions(images)[1].prediction_sets(coverage)
+
+    def classify(self, images: ImagesLike, top: int = 3, unknown: Unknown = None) -> list[Prediction]:
+        """Return one `Prediction` per image: its name, the most probable class, and the ``top`` classes.
+
+        With ``unknown``, as in `predict`, the label of an image of no known class is None.
+        """
+        top = as_int("top", top, least=1)
+        names, found = self._predictions(images)
+        return found.named(names, top, unknown)
+
+    def ood_score(self, images: ImagesLike) -> npt.NDArray[np.float64]:
+        """Return (N,) out-of-distribution scores: the share of images of known classes that look more typical."""
+        score = self._predictions(images)[1].ood_score()
+        return np.asarray(score.cpu().numpy(), dtype=np.float64)
+
+    def score(
+        self, images: ImagesLike, labels: LabelsLike | None = None, sample_weight: npt.ArrayLike | None = None
+    ) -> float:
+        """Return the accuracy."""
+        learner = self._fitted()
+        data = labelled_images(images, labels, self._spec(learner))
+        if never_taught := [label for label in data.classes if label not in set(learner.classes)]:
+            raise DataError(
+                f"class {never_taught[0]!r} was never taught, so no prediction of it can be right: leave it out"
+            )
+        predicted = learner.predictions(data.images, self._reporter()).labels().tolist()
+        hits = [label == truth for label, truth in zip(predicted, data.labels, strict=True)]
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return float(np.average(hits, weights=weights))
+
+    def _predictions(self, images: ImagesLike) -> tuple[tuple[str, ...], PredictionBatch]:
+        learner = self._fitted()
+        read = read_images(images, self._spec(learner))
+        return read.names, learner.predictions(read.images, self._reporter())
+
+    @property
+    def classes_(self) -> Array:
+        """The classes learned so far, sorted; the columns of `predict_proba`."""
+        learner = self.learner_ if hasattr(self, "learner_") else self._fitted()
+        classes: list[Any] = learner.classes
+        return np.array(sorted(classes))
+
+    # --------------------------------------------------------------------------------------------------------- classes
+
+    def summary(self) -> list[ClassSummary]:
+        """Return, for each class, the images learned, the held-out accuracy, and its most frequent confusions."""
+        found: list[Any] = self._fitted().summary()
+        return sorted(found, key=lambda one: one.label)
+
+    def forget(self, *classes: Label, images: Any = None) -> Self:
+        """Forget classes. What remains of them, and the effect of ``images``, depends on the method: `Learner.forget`.
+
+        Args:
+            classes: the labels.
+            images: images of the classes, to remove them exactly: a folder with a folder for each class, or a mapping
+                from each class to its images; for one class, also its images alone.
+        """
+        learner = self._fitted()
+        data = None if images is None else images_of_classes(classes, images, self._spec(learner))
+        with self._reporting(learner):
+            learner.forget(classes, data)
+        return self
+
+    def rename(self, old: Label, new: Label) -> Self:
+        """Rename a class."""
+        learner = self._fitted()
+        check_one_kind([*learner.classes, *plain_labels([new])])
+        learner.rename(old, new)
+        return self
+
+    def merge_classes(self, into: Label, *others: Label) -> Self:
+        """Merge classes into one; ``into`` is one of them or a new name."""
+        learner = self._fitted()
+        check_one_kind([*learner.classes, *plain_labels([into])])
+        learner.merge_classes(into, others)
+        return self
+
+    def merge(self, other: IncrementalClassifier) -> Self:
+        """Add everything that another classifier with the same features has learned. See `Learner.merge`."""
+        learner = self._fitted()
+        if not isinstance(other, IncrementalClassifier):
+            raise DataError(f"only an IncrementalClassifier can be merged, not {type(other).__name__}")
+        check_one_kind([*learner.classes, *other._fitted().classes])
+        learner.merge(other.learner_)
+        return self
+
+    def empty_like(self) -> Self:
+        """Return a classifier with the same features and no classes: to teach elsewhere, and merge."""
+        other = type(self)(**self.get_params())
+        other.learner_ = self._fitted().empty_like()
+        return other
+
+    # ----------------------------------------------------------------------------------------------------------- files
+
+    def save(self, path: Path | str) -> None:
+        """Write everything needed to predict and to continue learning into one file; it holds no image."""
+        learner = self._fitted()
+        learner.save(path, about={**learner.about, "estimator": self.stored_params()})
+
+    @classmethod
+    def load(cls, path: Path | str, device: str = "auto") -> Self:
+        """Load the file of `save`, or the file of a `Learner`, which names no method for a new `fit`.
+
+        ``device``, ``devices``, ``verbose`` and ``skip_bad`` are not read from the file.
+        """
+        learner = Learner.load(path, Runtime(RuntimeConfig.of({"device": device})))
+        stored = learner.about.get("estimator", {})
+        if not isinstance(stored, dict) or not stored.keys() <= set(cls._param_names()):
+            raise CheckpointError(
+                f"{path} does not fit the learner it describes: about.estimator does not hold the arguments of a "
+                "classifier"
+            )
+        here = {"device": device, "devices": 1, "verbose": False, "skip_bad": False}
+        classifier = cls(**{"seed": learner.runtime.seed, **stored, **here})
+        classifier.learner_ = learner
+        return classifier
+
+    def export(self, path: Path | str) -> None:
+        """Write an ONNX file that predicts without this library; see `adagauss.deploy.onnx` (extra ``onnx``)."""
+        learner = self._fitted()
+        with self._reporting(learner):
+            export_onnx(learner, path)
+
+    # ---------------------------------------------------------------------------------------- scikit-learn's interface
+
+    # scikit-learn is not a base class: its import takes 1.2 s, and most commands do not need it.
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name."""
+        return {name: getattr(self, name) for name in self._param_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments; they take effect when learning starts."""
+        for name, value in params.items():
+            if name not in self._param_names():
+                raise unknown_name("parameter", name, self._param_names())
+            setattr(self, name, value)
+        return self
+
+    def stored_params(self) -> dict[str, Any]:
+        """Return the constructor's arguments as JSON-ready values; other objects as text."""
+
+        def plain(value: Any) -> Any:
+            return value.item() if isinstance(value, np.generic) else str(value)
+
+        params = {**self.get_params(), "verbose": bool(self.verbose)}
+        stored: dict[str, Any] = json.loads(json.dumps(params, default=plain))
+        return stored
+
+    @classmethod
+    def _param_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def __repr__(self) -> str:
+        default = inspect.signature(type(self).__init__).parameters
+        changed = {name: value for name, value in self.get_params().items() if value != default[name].default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "learner_") and bool(self.learner_.classes)
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False, three_d_array=True),
+        )
+
+    def _fitted(self) -> Learner:
+        if not self.__sklearn_is_fitted__():
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(
+                f"this {type(self).__name__} knows no classes yet: teach it some with partial_fit (or fit, which "
+                "starts from scratch) first"
+            )
+        return self.learner_
+
+    def _spec(self, learner: Learner | None) -> ImageSpec:
+        size = None if self.image_size is None else as_int("image_size", self.image_size, least=1)
+        shape = None if learner is None else learner.shape
+        option = "skip_bad=True (on the command line --skip-bad)"
+        return ImageSpec(shape, size, skip_bad=self.skip_bad, skip_option=option, reporter=self._reporter())
+
+    def _runtime(self) -> Runtime:
+        return Runtime(RuntimeConfig.of({"device": self.device}), as_int("seed", self.seed))
+
+    def _reporter(self) -> Reporter:
+        return self.verbose if isinstance(self.verbose, Reporter) else progress_reporter(self.verbose)
+
+    @contextmanager
+    def _reporting(self, learner: Learner) -> Iterator[None]:
+        """Report progress inside; the reporter is dropped afterwards, so that the classifier can be pickled."""
+        learner.runtime.reporter = self._reporter()
+        try:
+            yield
+        finally:
+            learner.runtime.reporter = Reporter()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in DEPRECATED:
+            deprecated(name, DEPRECATED[name])
+            return getattr(self, DEPRECATED[name])
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+# ------------------------------------------------------------------------------------------------------------ methods
+
+
+def default_method() -> str:
+    """Return the method for photographs on a CPU: the most accurate one that trains nothing."""
+    if backbone_info(PRETRAINED).available:
+        return "exact-auto"
+    warnings.warn(
+        "no pretrained network is installed, so image patches are used; photographs are recognised far better with "
+        "one: pip install 'adagauss[pretrained]'",
+        stacklevel=2,
+    )
+    return "exact"
+
+
+def _efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
+    """Return, for each effort, methods and their settings by title; "" stands for the default method."""
+    default: dict[str, tuple[str, Settings]] = {"the default method": ("", {})}
+    if backbone_info(PRETRAINED).available:
+        quick: tuple[str, Settings] = ("exact-pretrained", {"backbone.input_size": 160})
+        larger: dict[str, tuple[str, Settings]] = {"averaged over flips": ("exact-auto", {"backbone.mirror": True})}
+    else:
+        quick = ("exact", {"backbone.options.filters": 200})
+        larger = {"more patches": ("exact", {"backbone.options.filters": 1000})}
+    return {"quick": {"the quick method": quick}, "good": default, "best": {**default, **larger}}
+
+
+def best_method(
+    candidates: Mapping[str, Method],
+    data: LabelledImages,
+    make_learner: Callable[[Method], Learner],
+    reporter: Reporter,
+) -> Method:
+    """Return the candidate that is most accurate on a held-out fifth of the images.
+
+    Each candidate learns the other images, in two tasks if there are enough classes. A later candidate replaces an
+    earlier one only if it is clearly better: if w images are recognised by it alone and l by the other alone,
+    w − l > √(w + l), one standard deviation of chance. The first candidate is returned without a comparison if there
+    are no others, or too few images or classes.
+    """
+    best = next(iter(candidates))
+    if len(candidates) == 1 or len(data.classes) < 2 or int(data.counts().min()) < 2:
+        return candidates[best]
+    splits: list[tuple[list[int], list[int]]] = []
+    for target in range(len(data.classes)):
+        members = torch.nonzero(data.targets == target).flatten().tolist()
+        splits.append(seeded_split(len(members), HELD_OUT, seed=target))
+        splits[-1] = ([members[index] for index in splits[-1][0]], [members[index] for index in splits[-1][1]])
+    train, held_out = (
+        LabelledImages(Subset(data.images, chosen), data.targets[chosen], data.classes)
+        for chosen in (torch.tensor([index for split in splits for index in split[part]]) for part in (0, 1))
+    )
+    if len(held_out) < MIN_HELD_OUT:
+        return candidates[best]
+    hits: dict[str, Tensor] = {}
+    half = len(data.classes) // 2
+    tasks = (data.classes[:half], data.classes[half:]) if half > 1 else (data.classes,)
+    with reporter.progress("comparing methods", len(candidates)) as advance:
+        for name, method in candidates.items():
+            try:
+                learner = make_learner(method)
+                learner.runtime.reporter = reporter
+                for classes in tasks:
+                    learner.learn(train.of_classes(classes))
+                predicted = learner.predict(held_out.images)
+            except AdagaussError as error:
+                if name == best:
+                    raise
+                reporter.message(f"{name} cannot learn these images: {error}")
+                advance()
+                continue
+            hits[name] = torch.tensor([a == b for a, b in zip(predicted, held_out.labels, strict=True)])
+            won, lost = int((hits[name] & ~hits[best]).sum()), int((hits[best] & ~hits[name]).sum())
+            best = name if won - lost > math.sqrt(won + lost) else best
+            advance(name)
+            if bool(hits[best].all()):  # nothing can be better
+                break
+    found = ", ".join(f"{name} {float(right.double().mean()):.1%}" for name, right in hits.items())
+    logger.info("accuracy on %d held-out images: %s", len(held_out), found)
+    reporter.message(f"{best} is used; accuracy on {len(held_out)} held-out images: {found}")
+    return candidates[best]
+
+
+def learn_in_processes(devices: int, learner: Learner, data: LabelledImages) -> TaskReport:
+    """Teach a learner in ``devices`` processes; it stays unchanged if one of them fails."""
+    layout, config = Layout(devices), learner.runtime.config
+    if not layout.several:
+        return learner.learn(data)
+    layout.check(config)
+    if processes_here() is not None:  # torchrun started this process as one of them
+        reports: list[TaskReport] = []
+        launch(_learn_in_group, layout, config, learner, data, reports)
+        return reports[0]
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder, "before"), Path(folder, "after")
+        learner.save(before)
+        shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be pickled
+        launch(_learn_from_file, layout, config, before, after, config, data, shown)
+        taught = Learner.load(after, learner.runtime)
+        report = TaskReport(**taught.about["report"])
+    learner.state, learner.scale = taught.state, taught.scale
+    return report
+
+
+def _learn_in_group(processes: Processes, learner: Learner, data: LabelledImages, reports: list[TaskReport]) -> None:
+    alone, shared = learner.runtime, copy.copy(learner)
+    reporter = alone.reporter if processes.first else Reporter()
+    shared.runtime = Runtime(alone.config, alone.seed, reporter, processes=processes)
+    shared.state = on_device(learner.state, shared.runtime)
+    reports.append(shared.learn(data))
+    learner.state, learner.scale = on_device(shared.state, alone), shared.scale
+
+
+def _learn_from_file(
+    processes: Processes, before: Path, after: Path, config: RuntimeConfig, data: LabelledImages, shown: bool
+) -> None:
+    reporter = progress_reporter(shown and processes.first)
+    learner = Learner.load(before, Runtime(config, reporter=reporter, processes=processes))
+    report = learner.learn(data)
+    if processes.first:
+        learner.save(after, about={"report": asdict(report)})
+
+
+def progress_reporter(verbose: bool) -> Reporter:
+    """Return a reporter that writes to standard error, or a silent one."""
+    if not verbose:
+        return Reporter()
+    from rich.console import Console
+
+    return reporter_for(Console(stderr=True))
+
+
+# ------------------------------------------------------------------------------------------------------------ labels
+
+
+def labelled_images(images: ImagesLike, labels: LabelsLike | None, spec: ImageSpec) -> LabelledImages:
+    """Read images with their labels; without labels, a folder of class folders."""
+    path = Path(images) if isinstance(images, str | os.PathLike) else None
+    if labels is None:
+        if path is None:
+            raise DataError("labels are missing: give one per image, or the path of a folder of class folders")
+        return class_folder_images(path, spec)
+    one = isinstance(labels, str | int | float | np.generic) or (isinstance(labels, np.ndarray) and labels.ndim == 0)
+    if path is not None and not one and path.expanduser().is_dir():
+        raise DataError("a folder of class folders brings its own labels: give none, or one label for all its images")
+    listed = None if one else plain_labels(labels)
+    shape = tuple(getattr(images, "shape", ()))
+    if listed is not None and len(shape) == 2 and shape[0] == len(listed) > 1:
+        raise DataError(
+            f"numbers of shape {shape} are one grey image, and there are {len(listed)} labels: for a table with a row "
+            "of features per image use adagauss.GaussianBayes"
+        )
+    read = read_images(images, spec, None if listed is None else len(listed))
+    if listed is None:
+        listed = plain_labels([labels]) * read.given
+    if len(listed) != read.given:
+        raise DataError(f"{read.given} images but {len(listed)} labels: give one label per image")
+    kept = [listed[position] for position in read.kept.tolist()]
+    if lost := [label for label in dict.fromkeys(listed) if label not in set(kept)]:
+        raise DataError(f"none of the images of class {lost[0]!r} can be decoded: repair them or leave the class out")
+    return LabelledImages.from_labels(read.images, kept)
+
+
+def images_of_classes(classes: Sequence[Label], images: Any, spec: ImageSpec) -> LabelledImages:
+    """Read images of exactly these classes: a mapping from each to its images, or a folder with a folder for each.
+
+    For one class it may also be its images alone.
+    """
+    given = images
+    if isinstance(images, str | os.PathLike):
+        folder = Path(images).expanduser()
+        if all((folder / str(label)).is_dir() for label in classes):
+            given = {label: folder / str(label) for label in classes}
+    if not isinstance(given, Mapping):
+        if len(classes) != 1:
+            raise DataError(
+                "for several classes, give a folder that has a folder of images for each of them (in Python, "
+                "{class: images} works as well)"
+            )
+        given = {classes[0]: given}
+    if set(given) != set(classes):
+        raise DataError(f"images are given for {sorted(map(str, given))}, but the classes are {[*map(str, classes)]}")
+    parts = [read_images(given[label], spec).images for label in classes]
+    targets = torch.cat([torch.full((len(part),), target) for target, part in enumerate(parts)])
+    return LabelledImages(ConcatImages(parts), targets, tuple(classes))
+
+
+def plain_labels(labels: Any) -> list[Label]:
+    """Convert labels to Python's own text and numbers."""
+    if not isinstance(labels, Iterable):
+        raise DataError(f"labels must be a sequence, one per image, or one label for all; got {labels!r}")
+    values = labels.tolist() if hasattr(labels, "tolist") else labels
+    plain = [value.item() if isinstance(value, np.generic | Tensor) else value for value in values]
+    for label in plain:
+        if not isinstance(label, str | int | float) or (isinstance(label, float) and not math.isfinite(label)):
+            raise DataError(f"labels must be text or numbers, one per image; got {label!r}")
+    return plain
+
+
+def as_int(name: str, value: object, least: int | None = None) -> int:
+    """Convert any integer type to int; raise a `ConfigError` that names the argument."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigError(f"{name} must be a whole number; got {value!r}") from None
+    if least is not None and number < least:
+        raise ConfigError(f"{name} must be at least {least}; got {number}")
+    return number

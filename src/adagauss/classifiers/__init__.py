@@ -1,1 +1,0 @@
-"""Classifiers from running sums."""

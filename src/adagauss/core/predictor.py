@@ -1,0 +1,171 @@
+"""The one prediction path: images → `Predictor` → `PredictionBatch`. Python, command line, REST and ONNX all use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from adagauss.backbones import Extractor
+from adagauss.core import linalg
+from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
+from adagauss.core.state import Scorer
+from adagauss.data.images import Label
+from adagauss.errors import ConfigError, NumericalError
+
+Array = npt.NDArray[Any]
+Unknown = bool | float | None
+"""Target false-positive rate of unknown-class detection; True for `FALSE_POSITIVE_RATE`, None or False for off."""
+FALSE_POSITIVE_RATE = 0.05
+
+
+class Scores(NamedTuple):
+    """Outputs of a `Predictor` for a batch of images."""
+
+    scores: Tensor
+    """(N, C): softmax gives calibrated probabilities."""
+    margin_score: Tensor
+    """(N,): the margin between the best class and its runners-up; low for images of no known class."""
+
+
+class Predictor(nn.Module):
+    """Maps images in 0..1 to calibrated scores and margin scores: the module to export, serve or measure."""
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        scorer: Scorer,
+        calibration: Calibration = Calibration(),  # noqa: B008 - immutable
+        margin: MarginScore | None = None,
+    ) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.scorer = scorer
+        self.calibration = calibration
+        self.margin = margin if margin is not None else MarginScore()
+        # Feature groups that no score depends on are not computed.
+        self.read = scorer.reads(extractor.groups) if self.margin.weight is None else None
+
+    def forward(self, images: Tensor) -> Scores:
+        return self.from_features(self.extractor.averaged_over_flips(images, self.read))
+
+    def from_features(self, features: Tensor) -> Scores:
+        """Score features with one call of the scorer."""
+        scores: Tensor = self.scorer(features)
+        margin_score: Tensor = self.margin(features, scores)
+        return Scores(self.calibration(scores), margin_score)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for one image."""
+
+    name: str
+    """File name, or the position of an image in memory."""
+    label: Label | None
+    """The most probable class; None if unknown-class detection rejects the image."""
+    probability: float
+    """Probability of the most probable class."""
+    top: list[tuple[Label, float]]
+    """The most probable classes with their probabilities, best first."""
+
+
+@dataclass(frozen=True)
+class PredictionBatch:
+    """Predictions for a batch of images by one state of a learner; every view derives from the same scores."""
+
+    columns: tuple[Label, ...]
+    """The class of each score column."""
+    scores: Tensor
+    """(N, C) calibrated scores."""
+    margin_score: Tensor
+    """(N,)"""
+    stats: CalibrationStats
+
+    @classmethod
+    @torch.inference_mode()
+    def of(
+        cls, predictor: Predictor, features: Tensor, columns: Sequence[Label], stats: CalibrationStats
+    ) -> PredictionBatch:
+        """Predict from features, `linalg.ROWS` at a time, which bounds memory."""
+        parts = [predictor.from_features(some) for some in torch.split(features, linalg.ROWS)]
+        scores, margin_score = (torch.cat(one) for one in zip(*parts, strict=True))
+        # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
+        if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
+            raise NumericalError(
+                "the scores of some images are not finite: the network or the classifier has become useless, or its "
+                "file was tampered with; use a learner that was saved earlier"
+            )
+        return cls(tuple(columns), scores, margin_score, stats)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Score columns in the order of the sorted classes."""
+        columns: Any = self.columns
+        return sorted(range(len(columns)), key=columns.__getitem__)
+
+    @cached_property
+    def classes(self) -> Array:
+        """The sorted classes: the columns of `probabilities`."""
+        return np.array([self.columns[column] for column in self.order])
+
+    @cached_property
+    def probabilities(self) -> npt.NDArray[np.float64]:
+        """(N, C) class probabilities, columns as in `classes`."""
+        scores = self.scores[:, self.order].double()
+        return np.asarray(torch.softmax(scores, dim=1).cpu().numpy())
+
+    def labels(self, unknown: Unknown = None) -> Array:
+        """Return the most probable class of each image; with ``unknown``, objects with None for rejected images."""
+        winners: Array = self.classes[self.probabilities.argmax(1)]
+        rate = false_positive_rate(unknown)
+        if rate is None:
+            return winners
+        labels = np.array(winners.tolist(), dtype=object)
+        labels[self.is_unknown(rate)] = None
+        return labels
+
+    def is_unknown(self, rate: float) -> npt.NDArray[np.bool_]:
+        """(N,) whether an image seems to show no known class, at this false-positive rate."""
+        return np.asarray((self.margin_score < self.stats.ood_threshold(rate)).cpu().numpy())
+
+    def ood_score(self) -> Tensor:
+        """(N,) the share of images of known classes with a higher margin: near 1 for images of no known class."""
+        return self.stats.ood_score(self.margin_score)
+
+    def prediction_sets(self, coverage: float) -> list[list[Label]]:
+        """For each image, the classes that contain the right one with this probability, most probable first."""
+        sizes = self.stats.sets(self.scores, coverage).sum(1).tolist()
+        ranking = self.scores.argsort(1, descending=True).tolist()
+        return [[self.columns[column] for column in row[:size]] for row, size in zip(ranking, sizes, strict=True)]
+
+    def named(self, names: Sequence[str], top: int, unknown: Unknown = None) -> list[Prediction]:
+        """Return one `Prediction` per image, with its ``top`` classes."""
+        labels: list[Label | None] = self.labels(unknown).tolist()
+        classes: list[Label] = self.classes.tolist()
+        predictions = []
+        for name, label, row in zip(names, labels, self.probabilities, strict=True):
+            best = [(classes[column], float(row[column])) for column in np.argsort(-row, kind="stable")[:top]]
+            predictions.append(Prediction(name, label, best[0][1], best))
+        return predictions
+
+
+def false_positive_rate(unknown: Unknown) -> float | None:
+    """Return the target false-positive rate, or None if unknown-class detection is off.
+
+    >>> false_positive_rate(True), false_positive_rate(0.01), false_positive_rate(None)
+    (0.05, 0.01, None)
+    """
+    if unknown is None or unknown is False:
+        return None
+    if unknown is True:
+        return FALSE_POSITIVE_RATE
+    if not isinstance(unknown, int | float | np.floating) or not 0 < unknown < 1:
+        raise ConfigError(f"unknown must be True or a false-positive rate between 0 and 1; got {unknown!r}")
+    return float(unknown)

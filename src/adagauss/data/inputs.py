@@ -1,0 +1,574 @@
+"""Convert everything users have as images into one source of equally sized, named images.
+
+- a path: an image file, or a folder, which stands for all image files in it and below
+- a list or generator of paths: files and folders, in this order
+- a PIL image, a list or a generator of them
+- an array or tensor of 4 axes: (N, C, H, W) or (N, H, W, C), with 1, 3 or 4 channels
+- an array or tensor of 3 axes: grey images (N, H, W), or one image (H, W, C) or (C, H, W); see `layout`
+- an array or tensor of 2 axes: one grey image
+- a list or generator of arrays or tensors: one image each, of any sizes
+
+**Values** are uint8 in 0..255 or floats in 0..1. Transparent pixels (a fourth channel) are composited onto white.
+
+**Size.** A trained learner fixes size and channels: every image becomes the largest centre crop with that aspect ratio,
+resampled as image files are. For the first task the images decide: pixels in memory that all have one size of at most
+224 pixels keep it; everything else becomes squares of 224 pixels, or of the median shorter side if that is smaller, so
+that images are not enlarged. An explicit size overrides this.
+
+**Names** are paths: relative to the folder if one folder was given, else unchanged. Images in memory are named by
+their position: "0", "1", ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from numbers import Number
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from adagauss.data.decode import fitted, image_size, upright
+from adagauss.data.files import FileImages, some_named
+from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
+from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
+from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
+from adagauss.utils.progress import Reporter
+
+logger = logging.getLogger(__name__)
+
+ImagesLike = str | os.PathLike[str] | Image.Image | npt.ArrayLike | Tensor | Iterable[Any]
+"""Anything `read_images` accepts."""
+Array = npt.NDArray[Any]
+Shape = tuple[int, int, int]
+Layout = Literal["one", "grey images", "images"]
+
+ACCEPTED = "a path, a PIL image, an array of pixels, or a list or generator of these"
+OPAQUE, TRANSPARENT = (1, 3), (4,)
+"""Channel counts without and with transparency; an axis is tested for the former first."""
+GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+"""Modes of PIL images without colour."""
+UNSUPPORTED_SUFFIXES = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".nef", ".arw", ".svg"})
+"""Image formats that are not read; a warning or an error names them."""
+MEASURED_FILES = 64
+"""Files whose headers are read to choose a common size."""
+HEAD_BYTES = 4096
+STATISTICS_BATCH = 256
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """How images are read."""
+
+    shape: Shape | None = None
+    """Channels, height and width of the learner; None before the first task."""
+    size: int | None = None
+    """Side in pixels for the first task; None: chosen from the images."""
+    skip_bad: bool = False
+    """Skip images that cannot be decoded, with one warning, instead of raising."""
+    skip_option: str = "skip_bad=True"
+    """The option that error messages suggest for this."""
+    workers: int = 2
+    """Threads that decode files."""
+    reporter: Reporter = field(default_factory=Reporter)
+
+
+@dataclass(frozen=True)
+class NamedImages:
+    """Equally sized images, each with a name."""
+
+    images: Images
+    names: tuple[str, ...]
+    kept: Tensor
+    """Positions of these images in the input: all, unless unreadable ones were skipped."""
+    given: int
+    """Number of images in the input."""
+
+    @classmethod
+    def in_memory(cls, images: Images, kept: list[int] | None = None, given: int | None = None) -> NamedImages:
+        """Name images by their position."""
+        positions = list(range(len(images))) if kept is None else kept
+        return cls(images, tuple(map(str, positions)), torch.tensor(positions), given or len(positions))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def read_images(given: ImagesLike, spec: ImageSpec | None = None, count: int | None = None) -> NamedImages:
+    """Read images of any accepted kind as images of one size, with names.
+
+    Args:
+        given: see the module's docstring.
+        spec: size, channels and error handling.
+        count: the number of labels, if there are labels; it decides how ambiguous arrays are read.
+
+    >>> read = read_images([np.zeros((20, 30, 3), np.uint8), np.zeros((3, 10, 10), np.uint8)])
+    >>> read.images.shape, read.names
+    ((3, 20, 20), ('0', '1'))
+    """
+    spec = spec or ImageSpec()
+    if isinstance(given, str | os.PathLike):
+        path = resolve_path(Path(given))
+        if not path.is_dir():
+            return file_images([path], [str(path)], spec)
+        files = images_in(path)
+        return file_images(files, [str(file.relative_to(path)) for file in files], spec)
+    if isinstance(given, Image.Image):
+        return stack_images([given], spec)
+    if isinstance(given, np.ndarray | Tensor):
+        return _array_images(given, spec, count)
+    if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray | Mapping):
+        raise DataError(f"images must be {ACCEPTED}; got {type(given).__name__}")
+    return _sequence_images(iter(given), spec, count)
+
+
+def detect_input_kind(images: ImagesLike) -> tuple[ImagesLike, bool]:
+    """Return the images, and whether they are files or PIL images rather than arrays.
+
+    >>> same, photographs = detect_input_kind(Image.new("RGB", (2, 2)) for _ in range(3))
+    >>> photographs, len(list(same))
+    (True, 3)
+    """
+    first: object = images
+    if isinstance(images, Iterator):
+        first = next(images, None)
+        images = chain([] if first is None else [first], images)
+    elif isinstance(images, Sequence | np.ndarray) and len(images) and not isinstance(images, str):
+        first = images[0]
+    return images, isinstance(first, str | os.PathLike | Image.Image)
+
+
+def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[list[float], list[float]]:
+    """Compute mean and standard deviation of each channel, of values in 0..1: exact, from counts of the 256 levels."""
+    channels = images.shape[0]
+    counts = torch.zeros(channels, 256, dtype=torch.float64)
+    with (reporter or Reporter()).progress("brightness of images", len(images)) as advance:
+        for start in range(0, len(images), STATISTICS_BATCH):
+            pixels = images.batch(torch.arange(start, min(start + STATISTICS_BATCH, len(images)))).cpu()
+            counts += torch.stack([pixels[:, channel].flatten().bincount(minlength=256) for channel in range(channels)])
+            advance(step=len(pixels))
+    shares = counts / counts.sum(1, keepdim=True)
+    levels = torch.linspace(0, 1, 256, dtype=torch.float64)
+    mean = shares @ levels
+    std = (shares * (levels - mean.unsqueeze(1)).square()).sum(1).sqrt()
+    # A constant channel is not scaled.
+    return mean.tolist(), torch.where(std > 0, std, torch.ones_like(std)).tolist()
+
+
+def check_one_kind(labels: Sequence[Label]) -> None:
+    """Raise if some labels are text and some are numbers: they could not be sorted."""
+    if len({isinstance(label, str) for label in labels}) > 1:
+        raise DataError("some labels are text and some are numbers: use one kind throughout")
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def resolve_path(path: Path) -> Path:
+    """Expand ``~``; raise a `DataError` if nothing exists there."""
+    path = path.expanduser()
+    try:
+        if path.exists():
+            return path
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
+        pass
+    text = str(path)
+    shown = text if len(text) <= 200 else f"{text[:200]}…"
+    if "://" in text or ":/" in text[1:]:
+        raise DataError(f"{shown!r} is an address, not a path: download the images first")
+    raise DataError(f"there is no file or folder {shown!r}")
+
+
+def images_in(folder: Path) -> list[Path]:
+    """List all image files in a folder and below, sorted by path; warn about images of unsupported formats."""
+    found = image_files(folder)
+    suffixes = (
+        Path(name).suffix.lower() for _, _, names in os.walk(folder) for name in names if not name.startswith(".")
+    )
+    others = Counter(suffix for suffix in suffixes if suffix in UNSUPPORTED_SUFFIXES)
+    named = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
+    if not found:
+        unread = f", only files that are not read ({named}): convert them to JPEG or PNG"
+        raise DataError(f"{folder} holds no images{unread if others else ': fill it or remove it'}")
+    if others:
+        logger.warning("%s: files that are not read (%s) are left out; convert them to JPEG or PNG", folder, named)
+    return found
+
+
+def file_images(files: list[Path], names: list[str] | None, spec: ImageSpec) -> NamedImages:
+    """Read files at the size of ``spec``; each is decoded once, and on demand if they do not fit into memory."""
+    if not files:
+        raise DataError("no images were given")
+    channels, height, width = spec.shape or (3, *[spec.size or _common_side(files)] * 2)
+    if height != width:
+        raise DataError(
+            f"files are read as square images, but this classifier was taught images of {height}×{width} pixels: "
+            "open them with Pillow and give the images"
+        )
+    images = FileImages(
+        files,
+        height,
+        channels=channels,
+        workers=spec.workers,
+        skip_bad_images=spec.skip_bad,
+        skip_option=spec.skip_option,
+        reporter=spec.reporter,
+    )
+    names = names if names is not None else [str(file) for file in files]
+    return NamedImages(images, tuple(names[index] for index in images.kept.tolist()), images.kept, len(files))
+
+
+def _common_side(files: list[Path]) -> int:
+    """Choose a side from the headers of some files; unreadable ones raise later, when they are decoded."""
+    sides = []
+    for index in evenly_spaced(len(files), MEASURED_FILES).tolist():
+        try:
+            sides.append(min(image_size(files[index])))
+        except Exception:  # image headers may be damaged in any way
+            continue
+    return usual_side(sides) if sides else PHOTO_SIZE
+
+
+def usual_side(shorter_sides: list[int]) -> int:
+    """Return the side of squares for images with these shorter sides: their median, at most `PHOTO_SIZE`.
+
+    >>> usual_side([64, 80, 4000]), usual_side([1000]), usual_side([64, 4000])
+    (80, 224, 224)
+    """
+    return min(PHOTO_SIZE, sorted(shorter_sides)[len(shorter_sides) // 2])
+
+
+def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
+    """Read a folder with one folder of images per class; the folder names are the labels."""
+    path = resolve_path(path)
+    if not path.is_dir():
+        raise DataError(f"{path} is a file: give its label as well, or a folder with one folder per class")
+    folders = folders_in(path)
+    if not folders:
+        raise DataError(
+            f"{path} holds no class folders: put the images of each class into a folder named after it, or give the "
+            "label of all of them as the second argument"
+        )
+    found = {folder: images_in(folder) for folder in folders}
+    if example := nested_folder_example(found):
+        logger.warning("%s: %s; such a folder is taken as one class", path, example)
+    members = {folder.name: files for folder, files in found.items()}
+    if duplicates := duplicates_across_classes(members):
+        one, other = (file.relative_to(path) for file in duplicates[0])
+        more = f", as are {len(duplicates) - 1} more pairs" if len(duplicates) > 1 else ""
+        logger.warning(
+            "%s: %s and %s are the same picture%s, learned as both. If it belongs to one only, forget the other "
+            "class with its images as they are now, delete the file there, and teach that class again",
+            path,
+            one,
+            other,
+            more,
+        )
+    targets = torch.tensor([target for target, files in enumerate(members.values()) for _ in files])
+    read = file_images([file for files in members.values() for file in files], None, spec)
+    data = LabelledImages(read.images, targets[read.kept], tuple(members))
+    for label, count in zip(data.classes, data.counts().tolist(), strict=True):
+        if not count:
+            raise DataError(
+                f"none of the images in {path / str(label)} can be decoded: repair them or remove the class"
+            )
+    return data
+
+
+def nested_folder_example(members: Mapping[Path, list[Path]]) -> str:
+    """Describe the first class folder that holds only several folders of images, which may be the classes; else "".
+
+    One folder within a class folder, as in TinyImageNet's ``n01443537/images``, is unambiguous.
+    """
+    for folder, files in members.items():
+        inner = list(dict.fromkeys(file.relative_to(folder).parts[0] for file in files))
+        if len(inner) > 1 and not any(file.parent == folder for file in files):
+            return f"{folder.name} holds no images itself, only folders of images: {', '.join(inner[:3])}"
+    return ""
+
+
+def duplicates_across_classes(members: Mapping[str, Iterable[Path]]) -> list[tuple[Path, Path]]:
+    """Find pairs of files of two classes with the same content.
+
+    Files are compared by size, then by their first bytes; only files that agree in both are read completely.
+    """
+    groups = [[(label, path) for label, files in members.items() for path in files]]
+    for key in (_file_size, lambda path: _file_digest(path, HEAD_BYTES), lambda path: _file_digest(path, None)):
+        groups = [part for group in groups for part in _shared_by_classes(group, key)]
+    return [(group[0][1], path) for group in groups for label, path in group if label != group[0][0]]
+
+
+def _shared_by_classes(files: list[tuple[str, Path]], key: Callable[[Path], object]) -> list[list[tuple[str, Path]]]:
+    """Group files by a key; keep the groups with more than one class."""
+    groups: dict[object, list[tuple[str, Path]]] = {}
+    for label, path in files:
+        groups.setdefault(key(path), []).append((label, path))
+    return [group for group in groups.values() if len({label for label, _ in group}) > 1]
+
+
+def _file_size(path: Path) -> object:
+    try:
+        return path.stat().st_size or path  # empty files are not images
+    except OSError:
+        return path  # decoding reports the error
+
+
+def _file_digest(path: Path, number: int | None) -> object:
+    try:
+        with open_regular(path) as file:
+            digest = hashlib.file_digest(file, "sha256") if number is None else hashlib.sha256(file.read(number))
+            return digest.digest()
+    except (OSError, DataError):
+        return path
+
+
+# ----------------------------------------------------------------------------------------------------- arrays, pictures
+
+
+def _array_images(given: Any, spec: ImageSpec, count: int | None) -> NamedImages:
+    if isinstance(given, np.ndarray) and given.dtype.kind in "UO" and given.ndim == 1:
+        return _sequence_images(iter(given.tolist()), spec, count)  # paths, or images of different sizes, in an array
+    array = plain_array(given)
+    pixels = image_batch(array, layout(array.shape, spec.shape, count))
+    shape = tuple(pixels.shape[1:])
+    if spec.shape is not None:
+        fits = shape == spec.shape
+    elif spec.size is not None:
+        fits = shape[1:] == (spec.size, spec.size)
+    else:
+        fits = max(shape[1:]) <= PHOTO_SIZE
+    if fits:
+        return NamedImages.in_memory(ArrayImages(pixels))
+    stack = _Stack(spec)
+    with spec.reporter.progress("resizing images", len(pixels)) as advance:
+        for image in pixels:
+            stack.add(image)
+            advance()
+    return NamedImages.in_memory(stack.images())
+
+
+def _sequence_images(items: Iterator[Any], spec: ImageSpec, count: int | None) -> NamedImages:
+    """Read a list or generator whose items are all of the kind of the first one."""
+    try:
+        first = next(items)
+    except StopIteration:
+        raise DataError("no images were given: the list or generator is empty") from None
+    items = chain([first], items)
+    if isinstance(first, str | os.PathLike):
+        return _listed_images(items, spec)
+    if isinstance(first, list) or (isinstance(first, Number) and not isinstance(first, np.ndarray)):
+        return _array_images(plain_array(list(items)), spec, count)  # nested lists of numbers
+    return stack_images(items, spec)
+
+
+def _listed_images(paths: Iterable[object], spec: ImageSpec) -> NamedImages:
+    files: list[Path] = []
+    for position, item in enumerate(paths):
+        if not isinstance(item, str | os.PathLike):
+            raise DataError(
+                f"item {position} is {type(item).__name__}, those before it are paths: give one kind, all paths or all "
+                "images"
+            )
+        path = resolve_path(Path(item))
+        files += images_in(path) if path.is_dir() else [path]
+    return file_images(files, [str(file) for file in files], spec)
+
+
+def stack_images(items: Iterable[Any], spec: ImageSpec) -> NamedImages:
+    """Read PIL images and arrays, one image each, from a list or a generator."""
+    stack, bad, kept, given = _Stack(spec), {}, [], 0
+    for position, item in enumerate(items):
+        given += 1
+        try:
+            stack.add(_one_image(item, position, spec))
+            kept.append(position)
+        except _UnreadableError as error:
+            bad[position] = str(error)
+    if not given:
+        raise DataError("no images were given")
+    if bad and not spec.skip_bad:
+        raise DataError(
+            f"{len(bad)} of {given} images cannot be decoded: {some_named(bad, 'image {}'.format)}. Repair or remove "
+            f"them, or skip them with {spec.skip_option}."
+        )
+    if not kept:
+        raise DataError(f"none of {given} images can be decoded: {some_named(bad, 'image {}'.format)}")
+    if bad:
+        logger.warning("skipped %d of %d images: %s", len(bad), given, some_named(bad, "image {}".format))
+    return NamedImages.in_memory(stack.images(), kept, given)
+
+
+@dataclass
+class _Stack:
+    """Collects images; each is resized on arrival if the size is known, else limited to `PHOTO_SIZE`."""
+
+    spec: ImageSpec
+    pixels: list[Tensor] = field(default_factory=list)
+    sides: list[int] = field(default_factory=list)
+    same_size: bool = True
+    """Whether all are small and of one size, which they keep."""
+
+    def add(self, pixels: Tensor) -> None:
+        """Add one image, uint8 (C, H, W)."""
+        height, width = pixels.shape[1:]
+        self.sides.append(min(height, width))
+        if self.spec.shape is not None:
+            pixels = of_shape(pixels, self.spec.shape)
+        elif self.spec.size is not None:
+            pixels = of_shape(pixels, (len(pixels), self.spec.size, self.spec.size))
+        elif max(height, width) > PHOTO_SIZE:
+            # A generator may yield more photographs than fit into memory; the final size is at most this.
+            self.same_size = False
+            side = min(PHOTO_SIZE, height, width)
+            pixels = of_shape(pixels, (len(pixels), side, side))
+        elif self.pixels and pixels.shape[1:] != self.pixels[0].shape[1:]:
+            self.same_size = False
+        self.pixels.append(pixels)
+
+    def images(self) -> ArrayImages:
+        """Return all images at one size."""
+        channels, height, width = max(map(len, self.pixels)), *self.pixels[0].shape[1:]
+        if not self.same_size:
+            height = width = usual_side(self.sides)
+        return ArrayImages(torch.stack([of_shape(pixels, (channels, height, width)) for pixels in self.pixels]))
+
+
+class _UnreadableError(Exception):
+    """A PIL image whose file is damaged."""
+
+
+def _one_image(item: object, position: int, spec: ImageSpec) -> Tensor:
+    if isinstance(item, Image.Image):
+        channels = spec.shape[0] if spec.shape else 1 if item.mode in GREY_MODES else 3
+        try:
+            picture = upright(item, channels)
+        except MemoryError:
+            raise
+        except Exception as error:  # image decoders raise nearly any exception on damaged files
+            raise _UnreadableError(str(error) or type(error).__name__) from None
+        return torch.from_numpy(fitted(picture, picture.height, picture.width))
+    kind = type(item).__name__
+    if isinstance(item, tuple | list):
+        raise DataError(f"item {position} is a {kind}: give images and labels as two arguments, not in pairs")
+    if isinstance(item, bytes | bytearray):
+        raise DataError(f"item {position} is bytes: open them first, with PIL.Image.open(io.BytesIO(...))")
+    if not isinstance(item, np.ndarray | Tensor):
+        raise DataError(f"item {position} is {kind}: each item must be a path, a PIL image or an array")
+    array = plain_array(item, f"image {position}")
+    if array.ndim == 4 and len(array) == 1:
+        array = array[0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and channel_axis(array.shape) is None):
+        raise DataError(
+            f"item {position} has shape {array.shape}: each item must be one image, (H, W), (H, W, C) or (C, H, W), "
+            "with 1, 3 or 4 channels; give a batch as one array, or its images one by one"
+        )
+    try:
+        return image_batch(array, "one")[0]
+    except DataError as error:
+        raise DataError(f"image {position}: {error}") from None
+
+
+def plain_array(value: object, what: str = "images") -> Array:
+    """Convert numbers to an array that torch can use without a copy; raise a `DataError` for other values."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        value = value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy()
+    try:
+        array: Array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(
+            f"{what}: these lists do not make an array ({error}): give a list of arrays, one per image"
+        ) from None
+    if array.dtype.kind == "b":
+        raise DataError(f"{what} hold True and False: multiply them by 255 and give uint8 pixels")
+    if array.dtype.kind not in "uif":
+        raise DataError(f"{what} must hold numbers, uint8 in 0..255 or floats in 0..1; these hold {array.dtype} values")
+    if array.dtype.kind in "ui" and array.dtype != np.uint8:
+        array = array.astype(np.int64)
+    # Torch shares memory only with arrays that are writable, in native order and without negative strides.
+    return np.require(array, dtype=array.dtype.newbyteorder("="), requirements=["C", "W"])
+
+
+def layout(shape: tuple[int, ...], wanted: Shape | None = None, count: int | None = None) -> Layout:
+    """Decide how an array of this shape is read.
+
+    Three axes can be grey images (N, H, W) or one image (C, H, W) or (H, W, C). It is one image if its first or last
+    axis has 1, 3 or 4 entries, with two exceptions, which are grey images: there are as many labels (``count``) as
+    entries of the first axis, and more than one; or the learner takes grey images (``wanted``), and the first axis is
+    the one that could be channels or the images have exactly its size.
+
+    >>> layout((3, 28, 28)), layout((3, 28, 28), wanted=(1, 28, 28)), layout((3, 28, 28), count=3)
+    ('one', 'grey images', 'grey images')
+    >>> layout((50, 28, 28)), layout((28, 28, 3), wanted=(1, 28, 28)), layout((28, 28)), layout((5, 3, 9, 9))
+    ('grey images', 'one', 'one', 'images')
+    """
+    if len(shape) == 2:
+        return "one"
+    if len(shape) == 4:
+        return "images"
+    if len(shape) != 3:
+        raise DataError(
+            "images must have shape (N, C, H, W), (N, H, W, C), (N, H, W), or, for one image, (C, H, W), (H, W, C) or "
+            f"(H, W); got {shape}"
+        )
+    axis = channel_axis(shape)
+    grey = wanted is not None and wanted[0] == 1
+    if axis is None or (count == shape[0] and count != 1):
+        return "grey images"
+    return "grey images" if grey and wanted is not None and (axis == 0 or shape[1:] == wanted[1:]) else "one"
+
+
+def channel_axis(shape: tuple[int, ...]) -> int | None:
+    """Return the axis of an image's channels, 0 or 2; None if neither can be. If both can, it is the first."""
+    for channels in (OPAQUE, TRANSPARENT):
+        for axis in (0, 2):
+            if shape[axis] in channels:
+                return axis
+    return None
+
+
+def image_batch(array: Array, how: Layout) -> Tensor:
+    """Convert an array to uint8 ``(N, C, H, W)`` with one or three channels."""
+    if 0 in array.shape:
+        raise DataError("no images were given" if len(array) == 0 else f"images of shape {array.shape} are empty")
+    pixels = torch.from_numpy(array)
+    if how == "one":
+        pixels = pixels.unsqueeze(0)
+    if how == "grey images" or pixels.ndim == 3:
+        return to_uint8(pixels).unsqueeze(1)
+    axis = channel_axis(tuple(pixels.shape[1:]))
+    if axis is None:
+        raise DataError(f"images must have 1, 3 or 4 channels, first or last; got shape {array.shape}")
+    if axis == 2:
+        pixels = pixels.permute(0, 3, 1, 2)
+    pixels = to_uint8(pixels)
+    if pixels.shape[1] not in TRANSPARENT:
+        return pixels
+    # Composite onto white, by the rule for transparent image files: a·c + (1 − a)·255.
+    share = pixels[:, 3:].float() / 255
+    return (pixels[:, :3].float() * share + 255 * (1 - share)).round().to(torch.uint8)
+
+
+def as_picture(pixels: Tensor) -> Image.Image:
+    """Convert (C, H, W) uint8 to a PIL image, in mode L or RGB."""
+    return Image.fromarray(pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous().numpy())
+
+
+def of_shape(pixels: Tensor, shape: Shape) -> Tensor:
+    """Convert an image (C, H, W) to other channels and another size, by the rules for image files."""
+    channels, height, width = shape
+    if pixels.shape == shape:
+        return pixels
+    picture = as_picture(pixels).convert("L" if channels == 1 else "RGB")
+    return torch.from_numpy(fitted(picture, height, width))

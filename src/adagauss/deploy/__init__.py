@@ -1,0 +1,1 @@
+"""Use a trained classifier elsewhere: one ONNX file, or a web server."""

@@ -1,0 +1,185 @@
+"""A learner as one ONNX file: pictures in, probabilities out, preprocessing inside."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adagauss.core.learn import Learner
+from adagauss.core.predictor import Predictor
+from adagauss.errors import CheckpointError, ConfigError
+from adagauss.utils.files import write_atomically
+
+FORMAT = 1
+"""Version of inputs, outputs and metadata; a reader refuses others."""
+INPUT, OUTPUTS = "pixels", ("probabilities", "label_index", "typicality")
+FALSE_ALARMS = (0.01, 0.05, 0.1)
+"""Rates at which images of known classes are called unknown, for which the file holds thresholds."""
+MOST_BYTES = 2**31 - 2**20
+"""Largest size of a protocol buffer, less something for its graph."""
+LEVELS = 255
+# Pillow's weights of red, green and blue in a grey picture, of 2¹⁶.
+GREY_WEIGHTS = (19595, 38470, 7471)
+
+
+def export_onnx(learner: Learner, path: Path | str) -> None:
+    """Write what is known to a file that onnxruntime runs without this library.
+
+    Input ``pixels``: uint8 (N, H, W, 3), any number of upright RGB pictures of any one size. Outputs ``probabilities``:
+    float32 (N, C), ``label_index``: int64 (N,), the most probable class, and ``typicality``: float32 (N,). The metadata
+    hold, as JSON, ``labels`` in the order of the columns; ``unknown``, which gives for some rates of false alarms the
+    typicality below which a picture shows no known class; the ``format``, and ``facts`` about the learner. The file is
+    replaced atomically.
+    """
+    learner.state.scorer  # noqa: B018  # raises if nothing has been learned
+    with learner.runtime.reporter.progress("exporting", 3) as advance:
+        onnx = _imported()
+        advance("translating the network")
+        program = _program(DeployedPredictor(learner))
+        advance("checking the file")
+        _write(program, Path(path), metadata(learner), onnx)
+        advance()
+
+
+def _write(program: Any, path: Path, facts: dict[str, Any], onnx: Any) -> None:
+    size = sum(value.const_value.nbytes for value in program.model.graph.initializers.values() if value.const_value)
+    if size > MOST_BYTES:
+        raise CheckpointError(
+            f"{path}: an ONNX file holds at most 2 GB, and this learner needs {size / 1e9:.1f} GB: use fewer features"
+        )
+    for key, value in facts.items():
+        program.model.metadata_props[key] = json.dumps(value)
+    model = program.model_proto
+    onnx.checker.check_model(model, full_check=True)
+    write_atomically(path, model.SerializeToString())
+
+
+def metadata(learner: Learner) -> dict[str, Any]:
+    """What a reader of the file has to know, and what a person may want to."""
+    from adagauss import __version__
+
+    channels, height, width = learner.shape
+    return {
+        "format": FORMAT,
+        "labels": learner.classes,
+        "unknown": {str(rate): learner.state.evidence.ood_threshold(rate) for rate in FALSE_ALARMS},
+        "facts": {
+            "adagauss": __version__,
+            "backbone": learner.method.backbone.name,
+            "classifier": learner.method.classifier.kind,
+            "features": learner.network.extractor.size,
+            "channels": channels,
+            "height": height,
+            "width": width,
+            "tasks": learner.tasks,
+        },
+    }
+
+
+class DeployedPredictor(nn.Module):
+    """uint8 pictures (N, H, W, 3) of any size to probabilities, the most probable class and typicality."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        known = learner.state
+        # A copy on the CPU, in the plain memory order: the learner itself is not touched.
+        predictor: Predictor = copy.deepcopy(known.predictor).cpu().requires_grad_(False).eval()
+        predictor.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.predictor = predictor
+        self.channels, self.height, self.width = learner.shape
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        levels = pixels.permute(0, 3, 1, 2)
+        levels = grey(levels) if self.channels == 1 else levels.float()
+        images = centre(levels, self.height, self.width) / LEVELS
+        scores, margin_score = self.predictor(images)
+        probabilities = torch.softmax(scores.double(), dim=1)
+        return probabilities.float(), probabilities.argmax(1), margin_score.float()
+
+
+def grey(levels: Tensor) -> Tensor:
+    """(N, 3, H, W) as (N, 1, H, W) whole numbers, exactly as Pillow does it."""
+    weights = torch.tensor(GREY_WEIGHTS, dtype=torch.int32).view(1, 3, 1, 1)
+    total = (levels.int() * weights).sum(1, keepdim=True, dtype=torch.int32) + 2**15
+    return torch.div(total, 2**16, rounding_mode="floor").float()
+
+
+def centre(levels: Tensor, height: int, width: int) -> Tensor:
+    """The largest centred part with these proportions, resampled as `adagauss.data.decode.fitted` does it.
+
+    With weights w_ij = max(0, 1 − |j + ½ − c_i| / max(1, s)), normalised over j, c_i = start + (i + ½)s and s the
+    source pixels per wanted pixel, the picture is round(W_down · round(X · W_acrossᵀ)): Pillow's bilinear filter,
+    within one level of 255. Written in tensors alone, so that an exported program takes pictures of any size.
+    """
+    rows, columns = (torch.arange(levels.shape[axis], dtype=torch.float64) for axis in (2, 3))
+    there_down, there_across = rows[-1] + 1, columns[-1] + 1
+    across = torch.minimum(there_across, torch.floor(there_down * width / height)).clamp(min=1)
+    down = torch.minimum(there_down, torch.floor(there_across * height / width)).clamp(min=1)
+    sideways = _weights(columns, there_across, across, width)
+    squeezed = _rounded(levels @ sideways.mT)
+    return _rounded(_weights(rows, there_down, down, height) @ squeezed)
+
+
+def _weights(positions: Tensor, there: Tensor, used: Tensor, wanted: int) -> Tensor:
+    scale = used / wanted
+    start = torch.floor((there - used) / 2)
+    centres = start + (torch.arange(wanted, dtype=torch.float64) + 0.5) * scale
+    distances = (positions.unsqueeze(0) + 0.5 - centres.unsqueeze(1)).abs()
+    weights = (1 - distances / scale.clamp(min=1)).clamp(min=0)
+    return (weights / weights.sum(1, keepdim=True)).float()
+
+
+def _rounded(levels: Tensor) -> Tensor:
+    return torch.floor(levels + 0.5).clamp(0, LEVELS)
+
+
+def _program(module: DeployedPredictor) -> Any:
+    dimension = torch.export.Dim
+    shapes = {0: dimension("batch"), 1: dimension("height", min=1), 2: dimension("width", min=1)}
+    # Sizes of an example that no wanted size is equal to, lest they be taken for it.
+    example = torch.zeros(3, module.height + 5, module.width + 7, 3, dtype=torch.uint8)
+    with torch.inference_mode(False), torch.no_grad(), _quiet():
+        return torch.onnx.export(
+            module,
+            (example,),
+            dynamo=True,
+            input_names=[INPUT],
+            output_names=list(OUTPUTS),
+            dynamic_shapes=(shapes,),
+            verbose=False,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's notes on its own inner workings."""
+    loggers = {
+        logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
+    }
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in loggers.items():
+            logger.setLevel(level)
+
+
+def _imported() -> Any:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  # torch's exporter needs it
+    except ImportError as error:
+        raise ConfigError(f"export needs {error.name}: pip install 'adagauss[onnx]'") from None
+    return onnx

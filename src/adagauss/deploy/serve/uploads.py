@@ -1,0 +1,134 @@
+"""Pictures and texts of a request, read part by part while it arrives: no picture is written to disk.
+
+Starlette would store every larger file of a form on disk until the request ends. Here each picture is handed on as soon
+as it is complete, to be decoded; only one at a time is in memory as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import Request
+
+from adagauss.deploy.serve.errors import Refusal
+from adagauss.deploy.serve.limits import Limits
+
+TEXT_BYTES = 4096
+SHOWN_NAME = 200
+"""Characters of a file's name that an answer repeats; a name is never used for anything else."""
+
+
+@dataclass
+class Part:
+    """A field of a form, or a file."""
+
+    key: str = ""
+    filename: str | None = None
+    content: bytearray = field(default_factory=bytearray)
+
+    @property
+    def text(self) -> str:
+        """The content of a field, as text."""
+        try:
+            return self.content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Refusal(422, f"the field {self.key!r} is not UTF-8 text") from None
+
+
+async def parts_of(request: Request, limits: Limits) -> AsyncIterator[Part]:
+    """The parts of a form; or of a request whose body is one picture, that picture."""
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind == b"multipart/form-data":
+        form = _Form(options.get(b"boundary", b""), limits)
+        async for chunk in request.stream():
+            for part in form.received(chunk):
+                yield part
+    elif kind.startswith(b"image/") or kind == b"application/octet-stream":
+        part = Part("pictures", "picture")
+        async for chunk in request.stream():
+            _grow(part, chunk, limits)
+        yield part
+    else:
+        raise Refusal(415, "send a form (multipart/form-data) of pictures, or one picture as the body (image/jpeg)")
+
+
+class _Form:
+    """Parses a form in pieces, in whatever way it is cut."""
+
+    def __init__(self, boundary: bytes, limits: Limits) -> None:
+        self._limits = limits
+        self._complete: list[Part] = []
+        self._part = Part()
+        self._name, self._value = b"", b""
+        self._pictures = 0
+        self._fields = 0
+        if not boundary:
+            raise Refusal(400, "the form names no boundary between its parts")
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._header_name,
+                    "on_header_value": self._header_value,
+                    "on_header_end": self._header_end,
+                    "on_headers_finished": self._count,
+                    "on_part_data": self._data,
+                    "on_part_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise Refusal(400, f"the form cannot be read: {error}") from None
+
+    def received(self, chunk: bytes) -> list[Part]:
+        """The parts that this piece completes."""
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise Refusal(400, f"the form cannot be read: {error}") from None
+        complete, self._complete = self._complete, []
+        return complete
+
+    def _begin(self) -> None:
+        self._part = Part()
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._name.lower() == b"content-disposition":
+            options = parse_options_header(self._value)[1]
+            self._part.key = options.get(b"name", b"").decode("utf-8", "replace")
+            if b"filename" in options:
+                self._part.filename = options[b"filename"].decode("utf-8", "replace")[:SHOWN_NAME]
+        self._name, self._value = b"", b""
+
+    def _count(self) -> None:
+        if self._part.filename is None:
+            self._fields += 1
+        else:
+            self._pictures += 1
+        most = self._limits.pictures
+        if self._pictures > most or self._fields > most:
+            raise Refusal(413, f"a request may have at most {most} pictures: send several requests")
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        _grow(self._part, memoryview(data)[start:end], self._limits)
+
+    def _end(self) -> None:
+        self._complete.append(self._part)
+
+
+def _grow(part: Part, data: bytes | memoryview, limits: Limits) -> None:
+    is_text = part.filename is None
+    if len(part.content) + len(data) > (TEXT_BYTES if is_text else limits.picture):
+        if is_text:
+            raise Refusal(413, f"the field {part.key[:50]!r} is too long")
+        raise Refusal(413, f"a picture may have at most {limits.picture // 2**20} MB: {part.filename} has more")
+    part.content += data

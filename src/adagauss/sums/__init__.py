@@ -1,1 +1,0 @@
-"""Sums over groups of features."""

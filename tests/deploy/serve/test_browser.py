@@ -1,0 +1,165 @@
+"""The page in a real browser; skipped where playwright or Chromium is absent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from adagauss import IncrementalClassifier
+from tests.deploy.serve.colours import png
+from tests.deploy.serve.remote import Remote, served
+
+playwright = pytest.importorskip("playwright.sync_api")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, FilePayload, Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+MARKUP = "<img src=x onerror=alert(1)>"
+TOKEN = "0123456789abcdef-secret"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page on which every error of a script and every violation of the policy fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+    page.on("dialog", lambda dialog: complaints.append(f"a script opened a dialog: {dialog.message}"))
+    yield page
+    context.close()
+    # Refusals without a token are wanted, and the server may be gone before the page is.
+    wanted = ("401", "ERR_CONNECTION_REFUSED")
+    assert [line for line in complaints if not any(word in line for word in wanted)] == []
+
+
+def pictures(colour: str, count: int, first: int = 30) -> list[FilePayload]:
+    return [
+        {"name": f"{colour}-{seed}.png", "mimeType": "image/png", "buffer": png(colour, first + seed, side=40)}
+        for seed in range(count)
+    ]
+
+
+def card(page: Page, label: str) -> str:
+    return f".class:has(.name:text-is('{label}'))"
+
+
+def teach(page: Page) -> None:
+    page.click("#teach:enabled")
+    page.wait_for_selector("#teach-progress", state="hidden")
+
+
+def test_teach_try_rename_forget_undo_and_download(page: Page, model: Path, tmp_path: Path) -> None:
+    with served(model) as remote:
+        page.goto(remote.address)
+        page.wait_for_selector(card(page, "red"))
+
+        # A new class whose name is markup, and more pictures of a known one.
+        page.click("#add-class")
+        page.fill(".new-name:visible", MARKUP)
+        page.locator(".class").last.locator(".file").set_input_files(pictures("blue", 8))
+        page.locator(card(page, "red")).locator(".file").set_input_files(pictures("red", 3))
+        page.wait_for_selector("#teach:text-is('Teach 11 pictures')")
+        teach(page)
+        page.wait_for_selector(f"#cards .name:text-is('{MARKUP}')")
+        assert page.locator("#cards img, #history img").count() == 0, "a name became markup"
+        new = page.locator(".class", has_text=MARKUP)
+        assert new.locator(".count").inner_text() == "8 pictures"
+        assert new.locator(".thumb.taught").count() == 8
+
+        # Several pictures at once, with bars; the name of the class is text there as well.
+        page.select_option("#unknown", "")
+        page.locator("#preview-files").set_input_files([*pictures("blue", 1, 70), *pictures("green", 1, 70)])
+        page.wait_for_selector(".answer >> nth=1")
+        assert page.locator(".verdict b").all_inner_texts() == [MARKUP, "green"]
+        assert page.locator(".answer").first.locator(".bar-row").count() == 3
+
+        page.locator(card(page, "red")).locator(".rename").click()
+        page.fill("#dialog-input", "scarlet")
+        page.click("#dialog-yes")
+        page.wait_for_selector(card(page, "scarlet"))
+
+        new.locator(".forget").click()
+        page.click("#dialog-yes")
+        page.wait_for_selector("#model-facts:has-text('2 classes')")
+        page.wait_for_selector(f".verdict b:text-is('{MARKUP}')", state="detached")  # asked again by itself
+
+        page.click("#undo")
+        page.click("#dialog-yes")
+        page.wait_for_selector("#model-facts:has-text('3 classes')")
+        page.wait_for_selector("#history li:has-text('undo')")
+
+        with page.expect_download() as download:
+            page.click("#download-model")
+        download.value.save_as(tmp_path / "taken.safetensors")
+        names = IncrementalClassifier.load(tmp_path / "taken.safetensors").classes_.tolist()
+        assert sorted(names) == sorted([MARKUP, "green", "scarlet"])
+
+
+def test_the_token_is_taken_from_the_link_and_removed_from_it(page: Page, model: Path) -> None:
+    with served(model, token=TOKEN) as remote:
+        page.goto(f"{remote.address}/#token={TOKEN}")
+        page.wait_for_selector(card(page, "red"))
+        assert TOKEN not in page.url
+        assert page.context.cookies() == []
+
+        stranger = page.context.new_page()
+        stranger.goto(remote.address)
+        stranger.wait_for_selector("#dialog[open]")
+        assert stranger.locator("#cards .name").count() == 0
+        stranger.fill("#dialog-input", TOKEN)
+        stranger.click("#dialog-yes")
+        stranger.wait_for_selector(card(stranger, "red"))
+
+
+def test_the_page_fits_a_phone_and_follows_the_dark_theme(page: Page, model: Path) -> None:
+    with served(model) as remote:
+        page.goto(remote.address)
+        page.wait_for_selector(card(page, "red"))
+        light = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") != light
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("() => document.documentElement.scrollWidth") == 360
+
+
+def test_another_site_can_do_nothing_with_it(browser: Browser, model: Path, tmp_path: Path) -> None:
+    """The browser itself asks from a page of another origin: the same machine, another port."""
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(model.read_bytes())
+    with served(model) as remote, served(other) as elsewhere:
+        before = history_of(remote)
+        page = browser.new_page()  # its complaints about refused requests are wanted
+        page.route(f"{elsewhere.address}/", lambda route: route.fulfill(body="<p>evil</p>", content_type="text/html"))
+        page.goto(elsewhere.address)
+        attack = """async (target) => {
+            await fetch(target + "/api/undo", {method: "POST", mode: "no-cors"}).catch(() => {});
+            const form = new FormData();
+            form.append("label", "evil");
+            form.append("pictures", new Blob(["x"]), "x.png");
+            await fetch(target + "/api/teach", {method: "POST", mode: "no-cors", body: form}).catch(() => {});
+            return fetch(target + "/api/model").then(() => "read", () => "refused");
+        }"""
+        assert page.evaluate(attack, remote.address) == "refused"
+        assert remote.get("/api/jobs") == []
+        assert history_of(remote) == before
+
+
+def history_of(remote: Remote) -> list[str]:
+    return [change["summary"] for change in remote.get("/api/history")]

@@ -1,0 +1,239 @@
+"""One learner, many readers: predictions beside a change, and changes one after another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from adagauss.deploy.serve.batching import Batcher
+from adagauss.deploy.serve.errors import Refusal
+from adagauss.deploy.serve.jobs import Job, JobReporter
+from adagauss.deploy.serve.limits import Limits
+from adagauss.deploy.serve.metrics import Metrics
+from adagauss.deploy.serve.model import Model
+from adagauss.utils.progress import Reporter
+from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
+
+PICTURE = {"Content-Type": "image/png"}
+
+
+class Slow:
+    """Teaching that goes on until it is let go, reporting progress meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        taught = Model.taught
+
+        def slow(model: Model, pixels: Sequence[Any], names: Sequence[str], reporter: Reporter) -> Model:
+            self.begun.set()
+            with reporter.progress("waiting", 1000) as advance:
+                while not self.go.wait(0.01):
+                    advance()
+            return taught(model, pixels, names, reporter)
+
+        monkeypatch.setattr(Model, "taught", slow)
+
+
+def test_predictions_go_on_from_the_old_state_while_a_class_is_taught(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(monkeypatch)
+    version = client.get("/api/model").json()["version"]
+    answer = client.post("/api/teach", files=form(blue=6))
+    assert slow.begun.wait(20)
+    for _ in range(3):
+        meanwhile = client.post("/api/predict", content=png("blue"), headers=PICTURE).json()
+        assert meanwhile["version"] == version
+        assert meanwhile["predictions"][0]["label"] in ("red", "green")
+    shown = client.get("/api/model").json()
+    assert shown["job"]["state"] == "running"
+    assert shown["version"] == version
+    slow.go.set()
+    job = ended(client, answer)
+    after = client.post("/api/predict", content=png("blue"), headers=PICTURE).json()
+    assert after["version"] == job["version"] == version + 1
+    assert after["predictions"][0]["label"] == "blue"
+
+
+def test_a_job_that_is_stopped_changes_nothing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    running = client.post("/api/teach", files=form(blue=6))
+    waiting = client.post("/api/rename", json={"old": "red", "new": "scarlet"})
+    assert slow.begun.wait(20)
+    for answer in (waiting, running):
+        client.delete(f"/api/jobs/{answer.json()['id']}")
+        ended(client, answer, "cancelled")
+    assert set(classes_of(client)) == {"green", "red"}
+
+
+def test_changes_are_carried_out_in_the_order_they_were_asked(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(monkeypatch)
+    answers = [client.post("/api/teach", files=form(blue=6))]
+    answers += [client.post("/api/rename", json={"old": "blue", "new": "azure"})]
+    answers += [client.post("/api/rename", json={"old": "azure", "new": "navy"})]
+    slow.go.set()
+    for answer in answers:
+        ended(client, answer)
+    assert set(classes_of(client)) == {"green", "navy", "red"}
+
+
+def test_a_long_line_of_changes_is_refused(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch)
+    client = serve(limits=Limits(waiting_jobs=1, changes=1000.0))
+    first = client.post("/api/teach", files=form(blue=6))
+    assert slow.begun.wait(20)
+    second = client.post("/api/rename", json={"old": "red", "new": "scarlet"})
+    refused = client.post("/api/teach", files=form(grey=6))
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    slow.go.set()
+    ended(client, first)
+    ended(client, second)
+
+
+def test_an_unexpected_error_ends_the_job_and_not_the_server(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Model:
+        raise RuntimeError("secret path /home/someone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Model, "taught", broken)
+        job = ended(client, client.post("/api/teach", files=form(blue=3)), "failed")
+    assert "secret" not in job["error"]
+    ended(client, client.post("/api/teach", files=form(blue=3)))
+
+
+def test_an_unknown_job_is_not_found(client: TestClient) -> None:
+    assert client.get("/api/jobs/0000").status_code == 404
+
+
+def test_a_bar_only_moves_forward_over_several_stages() -> None:
+    job = Job(action="teach", summary="")
+    reporter = JobReporter(job)
+    seen = [job.progress]
+    for stage in ("training", "features", "drift"):
+        with reporter.progress(stage, 4) as advance:
+            for _ in range(4):
+                with reporter.progress("inner", 2) as inner:
+                    inner()
+                advance()
+                seen.append(job.progress)
+    assert seen == sorted(set(seen))
+    assert seen[-1] < 1.0
+
+
+def test_what_the_learner_says_is_kept_with_the_job() -> None:
+    job = Job(action="teach", summary="")
+    JobReporter(job).message("the map does not fit")
+    assert job.notes == ["the map does not fit"]
+
+
+class Counting:
+    """Classifies slowly and notes the sizes of its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, float | None]] = []
+
+    def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
+        time.sleep(0.05)
+        self.batches.append((len(pixels), unknown))
+        return [int(picture.flat[0]) for picture in pixels]
+
+
+def picture(value: int) -> Any:
+    return np.full((3, 2, 2), value, dtype=np.uint8)
+
+
+def asked(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None]) -> list[list[int]]:
+    async def all_at_once() -> list[list[int]]:
+        return await asyncio.gather(
+            *(batcher.ask(model, [picture(value) for value in values], rate) for model, values, rate in requests)
+        )
+
+    batcher.start()
+    try:
+        return asyncio.run(all_at_once())
+    finally:
+        batcher.stop()
+
+
+def test_requests_that_wait_are_classified_together_and_get_their_own_answers() -> None:
+    model = Counting()
+    answers = asked(
+        Batcher(100, Metrics(), together=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)]
+    )
+    assert answers == [[value, value + 1] for value in range(0, 12, 2)]
+    sizes = [size for size, _ in model.batches]
+    assert sum(sizes) == 12
+    assert max(sizes) <= 8
+    assert len(sizes) < 6, "nothing was classified together"
+
+
+def test_requests_to_other_models_or_with_other_rates_are_not_mixed() -> None:
+    one, other = Counting(), Counting()
+    requests: list[tuple[Any, list[int], float | None]] = [(one, [1], None), (one, [2], 0.1), (other, [3], None)]
+    assert asked(Batcher(100, Metrics()), *requests) == [[1], [2], [3]]
+    assert sorted(one.batches, key=str) == [(1, 0.1), (1, None)]
+    assert other.batches == [(1, None)]
+
+
+def test_a_long_request_goes_in_pieces_between_which_others_come() -> None:
+    model = Counting()
+    long, short = asked(Batcher(100, Metrics(), together=4), (model, list(range(12)), None), (model, [99], None))
+    assert long == list(range(12))
+    assert short == [99]
+    assert all(size <= 4 for size, _ in model.batches)
+
+
+def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
+            begun.set()
+            go_on.wait(10)
+            return super().classify(pixels, unknown)
+
+    batcher: Batcher[int] = Batcher(100, Metrics(), together=1)
+    batcher.start()
+
+    async def stopped_meanwhile() -> list[list[int]]:
+        model = Slow()
+        waiting = [asyncio.create_task(batcher.ask(model, [picture(value)], None)) for value in range(3)]
+        await asyncio.to_thread(begun.wait, 10)
+        ending = asyncio.create_task(asyncio.to_thread(batcher.stop))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Refusal, match="stopped"):
+            await batcher.ask(model, [picture(9)], None)
+        go_on.set()
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        await ending
+        return answers
+
+    assert asyncio.run(stopped_meanwhile()) == [[0], [1], [2]]
+
+
+def test_an_error_reaches_everybody_who_asked() -> None:
+    class Broken:
+        def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        asked(Batcher(100, Metrics()), (Broken(), [1], None))
+
+
+def test_too_many_waiting_pictures_are_refused(serve: Serve) -> None:
+    client = serve(limits=Limits(waiting_pictures=2))
+    files = [("pictures", (f"{seed}.png", png("red", seed))) for seed in range(3)]
+    assert client.post("/api/predict", files=files).status_code == 503
+    assert client.post("/api/predict", files=files[:2]).status_code == 200

@@ -1,0 +1,196 @@
+"""The actions of the REST interface on a small classifier."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from adagauss import IncrementalClassifier
+from adagauss.deploy.serve.jobs import Jobs
+from tests.deploy.serve.colours import Serve, classes_of, ended, form, pixels, png
+
+
+def labels(client: TestClient, *colours: str, query: str = "") -> list[str | None]:
+    files = [("pictures", (f"{colour}.png", png(colour, 7))) for colour in colours]
+    answer = client.post(f"/api/predict{query}", files=files)
+    assert answer.status_code == 200, answer.text
+    return [one["label"] for one in answer.json()["predictions"]]
+
+
+def test_several_pictures_are_classified_in_order_with_their_names(client: TestClient) -> None:
+    files = [("pictures", (f"{colour}.png", png(colour, 9))) for colour in ("green", "red", "green")]
+    answer = client.post("/api/predict?top=2", files=files).json()
+    assert [one["name"] for one in answer["predictions"]] == ["green.png", "red.png", "green.png"]
+    assert [one["label"] for one in answer["predictions"]] == ["green", "red", "green"]
+    for one in answer["predictions"]:
+        assert sum(likely["probability"] for likely in one["top"]) == 1.0 or len(one["top"]) == 2
+        assert one["probability"] == one["top"][0]["probability"]
+
+
+def test_an_answer_is_that_of_the_classifier_itself(client: TestClient, saved: Path) -> None:
+    here = IncrementalClassifier.load(saved).predict_proba(pixels("red", 5)[None])
+    there = client.post("/api/predict", content=png("red", 5), headers={"Content-Type": "image/png"}).json()
+    found = {one["label"]: one["probability"] for one in there["predictions"][0]["top"]}
+    assert abs(found["red"] - here[0][1]) < 1e-6  # columns are sorted: green, red
+
+
+def test_a_file_that_is_no_picture_does_not_stop_the_others(client: TestClient) -> None:
+    files = [("pictures", ("a.txt", b"no picture")), ("pictures", ("b.png", png("red")))]
+    first, second = client.post("/api/predict", files=files).json()["predictions"]
+    assert "not an image" in first["problem"]
+    assert second["label"] == "red"
+
+
+def test_a_new_class_and_more_of_a_known_one_are_taught_together(client: TestClient) -> None:
+    before = classes_of(client)
+    job = ended(client, client.post("/api/teach", files=form(blue=8, red=3)))
+    assert job["progress"] == 1.0
+    assert classes_of(client) == {"blue": 8, "green": before["green"], "red": before["red"] + 3}
+    assert labels(client, "blue", "red", "green") == ["blue", "red", "green"]
+
+
+def test_pictures_that_cannot_be_read_are_skipped_and_named(client: TestClient) -> None:
+    pictures = [png("blue", seed) for seed in range(6)]
+    job = ended(client, client.post("/api/teach", files=form(blue=[*pictures, b"no picture"])))
+    assert [one["name"] for one in job["skipped"]] == ["blue-6.png"]
+    assert classes_of(client)["blue"] == 6
+
+
+def test_a_class_without_any_picture_is_refused(client: TestClient) -> None:
+    answer = client.post("/api/teach", files=form(blue=[b"no picture"]))
+    assert answer.status_code == 422
+    assert "no picture of 'blue'" in answer.json()["detail"]
+
+
+def test_forget_rename_history_and_undo(client: TestClient) -> None:
+    ended(client, client.post("/api/rename", json={"old": "red", "new": "scarlet"}))
+    ended(client, client.post("/api/teach", files=form(blue=6)))
+    ended(client, client.post("/api/forget", json={"classes": ["green"]}))
+    assert set(classes_of(client)) == {"blue", "scarlet"}
+    actions = [one["action"] for one in client.get("/api/history").json()]
+    assert actions == ["forget", "teach", "rename", "found"]
+
+    ended(client, client.post("/api/undo"))
+    assert set(classes_of(client)) == {"blue", "green", "scarlet"}
+    ended(client, client.post("/api/undo"))
+    ended(client, client.post("/api/undo"))
+    assert set(classes_of(client)) == {"green", "red"}
+    assert labels(client, "red", "green") == ["red", "green"]
+    answer = client.post("/api/undo")
+    assert answer.status_code == 422
+    assert "nothing to undo" in answer.json()["detail"]
+
+
+def test_an_undo_behind_another_change_does_not_name_the_one_before(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(client, client.post("/api/rename", json={"old": "red", "new": "scarlet"}))
+    monkeypatch.setattr(Jobs, "open", 1)  # as if one were waiting
+    assert client.post("/api/undo").json()["summary"] == "the last change by then"
+
+
+def test_an_undone_file_is_the_file_before_byte_by_byte(client: TestClient, model: Path, saved: Path) -> None:
+    ended(client, client.post("/api/teach", files=form(blue=6)))
+    assert model.read_bytes() != saved.read_bytes()
+    ended(client, client.post("/api/undo"))
+    assert model.read_bytes() == saved.read_bytes()
+
+
+def test_forgetting_for_good_leaves_no_copy(client: TestClient, model: Path) -> None:
+    ended(client, client.post("/api/teach", files=form(blue=6)))
+    copies = model.with_name(model.name + ".history")
+    assert list(copies.glob("*.safetensors"))
+    ended(client, client.post("/api/forget", json={"classes": ["blue"], "for_good": True}))
+    assert not list(copies.glob("*.safetensors"))
+    assert client.post("/api/undo").status_code == 422
+
+
+def test_only_so_many_changes_can_be_undone(serve: Serve, model: Path) -> None:
+    client = serve(undo=2)
+    for name in ("a", "b", "c"):
+        old = next(iter(classes_of(client)))
+        ended(client, client.post("/api/rename", json={"old": old, "new": name}))
+    assert len(list(model.with_name(model.name + ".history").glob("before-*"))) == 2
+
+
+def test_a_file_that_is_not_there_yet_begins_with_its_first_classes(serve: Serve, tmp_path: Path) -> None:
+    client = serve(tmp_path / "new.safetensors")
+    assert classes_of(client) == {}
+    assert client.post("/api/predict", files=form(red=1)).status_code == 409
+    assert client.get("/api/download/model").status_code == 409
+
+
+def test_classes_that_are_not_there_fail_and_change_nothing(client: TestClient) -> None:
+    version = client.get("/api/model").json()["version"]
+    job = ended(client, client.post("/api/forget", json={"classes": ["owl"]}), "failed")
+    assert "unknown class 'owl'" in job["error"]
+    job = ended(client, client.post("/api/rename", json={"old": "red", "new": "green"}), "failed")
+    assert "already" in job["error"]
+    assert client.get("/api/model").json()["version"] == version
+
+
+def test_the_downloaded_file_is_the_model(client: TestClient, tmp_path: Path, saved: Path) -> None:
+    answer = client.get("/api/download/model")
+    assert answer.headers["content-disposition"] == 'attachment; filename="colours.safetensors"'
+    assert answer.content == saved.read_bytes()
+
+
+def test_what_a_method_cannot_do_is_refused_with_the_reason(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "trained.safetensors"
+    settings = {"backbone.name": "convnet", "backbone.features": 8}
+    classifier = IncrementalClassifier("finetune", settings=settings, epochs=1)
+    images = np.stack([pixels(colour, seed) for colour in ("red", "green") for seed in range(8)])
+    classifier.partial_fit(images, ["red"] * 8 + ["green"] * 8).save(path)
+    client = serve(path)
+    reason = client.get("/api/model").json()["cannot"]["teach more"]
+    assert "one trained output" in reason
+    answer = client.post("/api/teach", files=form(red=3))
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == reason
+    ended(client, client.post("/api/forget", json={"classes": ["green"]}))
+    assert list(classes_of(client)) == ["red"]
+
+
+def test_pictures_of_no_known_class_are_unknown_at_a_wished_rate(client: TestClient) -> None:
+    assert labels(client, "grey") != [None]
+    answer = client.post("/api/predict?unknown=0.05", content=png("blue", 3), headers={"Content-Type": "image/png"})
+    strange = answer.json()["predictions"][0]
+    assert strange["unknown"]
+    assert strange["label"] is None
+    assert strange["top"], "what it looks like most is told all the same"
+    assert labels(client, "red", "green", query="?unknown=0.05") == ["red", "green"]
+    for rate in ("0", "1", "x"):
+        assert client.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
+
+
+def test_the_exported_file_answers_without_this_library(client: TestClient, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    answer = client.get("/api/download/onnx")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="colours.onnx"'
+    session = runtime.InferenceSession(answer.content)
+    batch = np.stack([pixels("red", 5), pixels("green", 5)])
+    (winners,) = session.run(["label_index"], {"pixels": batch})
+    names = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    assert [names[winner] for winner in winners] == ["red", "green"]
+
+
+def test_everything_is_in_the_description_of_the_interface(client: TestClient) -> None:
+    paths = client.get("/api/openapi.json").json()["paths"]
+    assert paths.keys() >= {"/api/predict", "/api/teach", "/api/forget", "/api/rename", "/api/undo", "/api/jobs/{job}"}
+    assert "multipart/form-data" in paths["/api/teach"]["post"]["requestBody"]["content"]
+
+
+def test_metrics_count_requests_pictures_and_jobs(client: TestClient) -> None:
+    labels(client, "red", "green")
+    ended(client, client.post("/api/rename", json={"old": "red", "new": "scarlet"}))
+    lines = client.get("/api/metrics").text.splitlines()
+    assert "adagauss_pictures_total 2" in lines
+    assert 'adagauss_requests_total{route="/api/predict",status="200"} 1' in lines
+    assert 'adagauss_jobs_total{action="rename",state="done"} 1' in lines
+    assert "adagauss_classes 2" in lines

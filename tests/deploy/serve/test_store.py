@@ -1,0 +1,247 @@
+"""A change is there whole or not at all, wherever the process ends; and only one server uses a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adagauss import IncrementalClassifier
+from adagauss.deploy.serve import store as store_module
+from adagauss.deploy.serve.history import History
+from adagauss.deploy.serve.model import Model
+from adagauss.deploy.serve.store import Store
+from adagauss.errors import CheckpointError, DataError
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process: nothing in the code under test may catch it."""
+
+
+def opened(path: Path) -> Store:
+    store = Store(path)
+    store.open()
+    return store
+
+
+def rename(store: Store, old: str, new: str) -> int:
+    return store.change("rename", f"{old} is now {new}", lambda model: model.renamed(old, new))
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
+    """End the process before or after a step."""
+    step: Callable[..., Any] = getattr(owner, name)
+
+    def killed(*arguments: Any) -> None:
+        if after:
+            step(*arguments)
+        raise KilledError
+
+    monkeypatch.setattr(owner, name, killed)
+
+
+STEPS = [
+    (Model, "save", False),
+    (Model, "save", True),
+    (store_module, "same_file", False),
+    (store_module, "same_file", True),
+    (History, "write", False),
+    (History, "write", True),
+    (store_module, "move_atomically", False),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "after"), STEPS)
+def test_killed_before_the_commit_the_old_state_is_whole(
+    model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
+) -> None:
+    store = opened(model)
+    rename(store, "red", "scarlet")
+    content = model.read_bytes()
+    with monkeypatch.context() as patch:
+        kill_at(patch, owner, name, after)
+        with pytest.raises(KilledError):
+            rename(store, "scarlet", "pink")
+    store.close()
+    assert model.read_bytes() == content
+
+    again = opened(model)
+    assert again.snapshot.model.names == ("green", "scarlet")
+    assert [entry.summary for entry in again.history.entries][1:] == ["red is now scarlet"]
+    again.undo()
+    assert again.snapshot.model.names == ("green", "red")
+    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json", "lock"]
+    again.close()
+
+
+def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(model)
+    with monkeypatch.context() as patch:
+        kill_at(patch, store_module, "move_atomically", after=True)
+        with pytest.raises(KilledError):
+            rename(store, "red", "scarlet")
+    store.close()
+    again = opened(model)
+    assert again.snapshot.model.names == ("green", "scarlet")
+    assert again.snapshot.version == 2
+    again.undo()
+    assert again.snapshot.model.names == ("green", "red")
+    again.close()
+
+
+@pytest.mark.parametrize(("owner", "name", "after"), STEPS[4:])
+def test_an_undo_that_was_killed_can_be_asked_again(
+    model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
+) -> None:
+    store = opened(model)
+    rename(store, "red", "scarlet")
+    rename(store, "green", "lime")
+    store.undo()
+    with monkeypatch.context() as patch:
+        kill_at(patch, owner, name, after)
+        with pytest.raises(KilledError):
+            store.undo()
+    store.close()
+    again = opened(model)
+    assert again.snapshot.model.names == ("green", "scarlet")
+    again.undo()
+    assert again.snapshot.model.names == ("green", "red")
+    with pytest.raises(DataError, match="nothing to undo"):
+        again.undo()
+    again.close()
+
+
+def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(model)
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise CheckpointError("no space left")
+
+        patch.setattr(store_module, "move_atomically", full)
+        with pytest.raises(CheckpointError, match="no space"):
+            rename(store, "red", "scarlet")
+    assert store.snapshot.model.names == ("green", "red")
+    rename(store, "red", "pink")
+    assert [entry.summary for entry in store.history.entries][1:] == ["red is now pink"]
+    store.close()
+
+
+def test_a_file_is_served_once_only(model: Path) -> None:
+    store = opened(model)
+    with pytest.raises(CheckpointError, match="already served"):
+        Store(model).open()
+    store.close()
+    opened(model).close()
+
+
+def test_a_change_of_another_program_is_neither_lost_nor_overwritten(model: Path) -> None:
+    store = opened(model)
+    other = IncrementalClassifier.load(model)
+    other.learner_.rename("red", "ruby")
+    other.save(model)
+    with pytest.raises(CheckpointError, match="another program"):
+        rename(store, "red", "scarlet")
+    store.close()
+    again = opened(model)
+    assert again.snapshot.model.names == ("green", "ruby")
+    assert again.history.entries[-1].summary == "changed by another program"
+    with pytest.raises(DataError, match="nothing to undo"):
+        again.undo()
+    again.close()
+
+
+def test_the_first_class_can_be_undone_as_well(tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "new.safetensors"
+    store = opened(path)
+    store.change("teach", "two colours", lambda _: Model.load(saved))
+    assert path.exists()
+    store.undo()
+    assert not path.exists()
+    assert store.snapshot.model.names == ()
+    store.close()
+    again = opened(path)
+    assert again.snapshot.model.names == ()
+    again.close()
+
+
+def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "new.safetensors"
+    store = opened(path)
+    store.change("teach", "two colours", lambda _: Model.load(saved))
+    store.drop_copies()
+    for again in (store, Store(path)):  # at once, and after a restart
+        if again is not store:
+            store.close()
+            again.open()
+        with pytest.raises(DataError, match="nothing to undo"):
+            again.undo()
+        assert path.exists()
+    again.close()
+
+
+def test_why_nothing_can_be_undone_is_said(model: Path, saved: Path) -> None:
+    store = opened(model)
+    with pytest.raises(DataError, match="nothing was changed here"):
+        store.undo()
+    rename(store, "red", "scarlet")
+    store.drop_copies()
+    with pytest.raises(DataError, match="no longer kept"):
+        store.undo()
+    store.close()
+    IncrementalClassifier.load(saved).rename("red", "pink").save(model)
+    store.open()
+    with pytest.raises(DataError, match="another program changed the model"):
+        store.undo()
+    store.close()
+
+
+def test_a_model_is_called_by_its_method_or_by_what_chose_it(saved: Path) -> None:
+    assert Model.empty().method == "none yet"
+    model = Model.load(saved)
+    assert model.method == model.classifier.method
+    model.classifier.method, model.classifier.effort = None, "quick"
+    assert model.method == "effort quick"
+
+
+def test_without_copies_not_even_the_first_class_is_undone(tmp_path: Path, saved: Path) -> None:
+    store = Store(tmp_path / "new.safetensors", undo=0)
+    store.open()
+    store.change("teach", "two colours", lambda _: Model.load(saved))
+    assert store.history.undoable() is None
+    store.close()
+
+
+def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
+    store = opened(model)
+    rename(store, "red", "scarlet")
+    rename(store, "green", "lime")
+    store.change("forget", "scarlet", lambda model: model.forgot(["scarlet"]))
+    store.drop_copies(["scarlet"])
+    listed = (store.history.folder / "history.json").read_text(encoding="utf-8")
+    assert "scarlet" not in listed
+    assert "green is now lime" in listed
+    store.close()
+
+
+def test_a_damaged_list_of_changes_says_what_to_do(model: Path) -> None:
+    opened(model).close()
+    (model.with_name(model.name + ".history") / "history.json").write_text("[{]", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="move it away"):
+        Store(model).open()
+
+
+def test_classes_taught_as_numbers_stay_numbers(tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "numbers.safetensors"
+    classifier = IncrementalClassifier.load(saved)
+    classifier.learner_.rename("red", 1)
+    classifier.learner_.rename("green", 2)
+    classifier.save(path)
+    store = opened(path)
+    rename(store, "1", "7")
+    assert IncrementalClassifier.load(path).classes_.tolist() == [2, 7]
+    with pytest.raises(DataError, match="are numbers"):
+        rename(store, "7", "red")
+    store.close()

@@ -1,0 +1,208 @@
+"""An exported learner gives the same answers in onnxruntime, and its file is whole and understood by others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from PIL import Image
+
+from adagauss import export
+from adagauss.classifier import IncrementalClassifier
+from adagauss.core.learn import Learner
+from adagauss.data.decode import fitted
+from adagauss.data.images import ArrayImages
+from adagauss.deploy.onnx import centre, export_onnx, grey
+from adagauss.errors import CheckpointError, ConfigError, DataError
+from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+Array = npt.NDArray[Any]
+EXAMPLE = Path(__file__).parent.parent / "examples" / "onnx_predict.py"
+RNG = np.random.default_rng(0)
+
+
+def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    probabilities, best, margin_score = session.run(None, {"pixels": pixels})
+    return probabilities, best, margin_score
+
+
+def facts_of(path: Path) -> dict[str, Any]:
+    return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
+
+
+def check_answers(learner: Learner, path: Path) -> None:
+    before = state(learner)
+    export_onnx(learner, path)
+    assert same(state(learner), before)
+    images = toy_images(test=True).images
+    for number in (1, 2, 9, len(images)):
+        levels = images.batch(torch.arange(number))
+        features = learner.features(ArrayImages(levels))
+        answers = learner.state.predict_features(features)
+        expected = torch.softmax(answers.scores.double(), 1).numpy()
+        rgb = levels.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
+        probabilities, best, margin_score = run(path, rgb)
+        np.testing.assert_allclose(margin_score, answers.margin_score.numpy(), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+        np.testing.assert_array_equal(best, probabilities.argmax(1))
+        assert np.mean(best == expected.argmax(1)) > 0.99
+
+
+OTHERS: dict[str, tuple[str, dict[str, object]]] = {
+    "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
+    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
+}
+"""Classifiers that no method has by default."""
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
+    **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
+    **OTHERS,
+}
+CASES = ("acil", "adagauss-linear", "adagauss-still", "circle", "dsal", "exact-auto", "fecam", "ranpac", "sdc")
+"""Every kind of scorer."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_scorer_answers_alike(name: str, tmp_path: Path) -> None:
+    check_answers(taught(name, 2), tmp_path / "toy.onnx")
+
+
+def modules_of_scorer(name: str, **settings: object) -> frozenset[type]:
+    return frozenset(map(type, taught(name, 2, None, **settings).state.scorer.modules()))
+
+
+def test_every_classifier_has_a_scorer_that_is_tested() -> None:
+    tested = {modules_of_scorer(name) for name in CASES}
+    assert [kind for kind, (name, settings) in KINDS.items() if modules_of_scorer(name, **settings) not in tested] == []
+
+
+@pytest.fixture(scope="module")
+def colours() -> tuple[IncrementalClassifier, Array]:
+    """A classifier of noisy red and blue pictures of 12 by 12 pixels, and such pictures, larger."""
+    labels = np.arange(20) % 2
+    pictures = RNG.integers(0, 120, (20, 40, 90, 3), dtype=np.uint8)
+    pictures[labels == 0, ..., 0] += 100
+    pictures[labels == 1, ..., 2] += 100
+    small = np.ascontiguousarray(pictures[:, ::3, ::5][:, :12, :12])
+    names = np.array(["red", "blue"])[labels]
+    return IncrementalClassifier("exact", settings={"backbone.options.filters": 8}).fit(small, names), pictures
+
+
+@pytest.fixture(scope="module")
+def translated(
+    colours: tuple[IncrementalClassifier, Array], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """The exported file, and the program that was written to it."""
+    path, translate, programs = tmp_path_factory.mktemp("exported") / "colours.onnx", export._program, list[Any]()
+
+    def noted(module: export.DeployedPredictor) -> Any:
+        programs.append(translate(module))
+        return programs[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "_program", noted)
+        colours[0].export(path)
+    return path, programs[0]
+
+
+@pytest.fixture(scope="module")
+def exported(translated: tuple[Path, Any]) -> Path:
+    return translated[0]
+
+
+def test_pictures_of_any_size_are_prepared_inside(colours: tuple[IncrementalClassifier, Array], exported: Path) -> None:
+    classifier, pictures = colours
+    labels = facts_of(exported)["labels"]
+    order = [labels.index(label) for label in classifier.classes_]
+    for height, width in ((12, 12), (40, 90), (40, 20), (1, 1), (7, 60)):
+        some = np.ascontiguousarray(pictures[:4, :height, :width])
+        probabilities, _, _ = run(exported, some)
+        expected = classifier.predict_proba([Image.fromarray(picture) for picture in some])
+        np.testing.assert_allclose(probabilities[:, order], expected, atol=5e-3)
+
+
+@pytest.mark.parametrize("shape", [(50, 70), (70, 50), (9, 9), (10, 20), (200, 3), (13, 10)])
+@pytest.mark.parametrize("size", [(10, 10), (10, 20), (33, 11)])
+def test_resampling_is_that_of_files(shape: tuple[int, int], size: tuple[int, int]) -> None:
+    picture = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    expected = fitted(Image.fromarray(picture), *size).astype(int)
+    ours = centre(torch.from_numpy(picture).permute(2, 0, 1)[None].float(), *size)[0].numpy()
+    assert np.abs(ours - expected).max() <= 1
+
+
+def test_grey_is_that_of_files() -> None:
+    picture = RNG.integers(0, 256, (60, 60, 3), dtype=np.uint8)
+    expected = np.asarray(Image.fromarray(picture).convert("L"))
+    np.testing.assert_array_equal(grey(torch.from_numpy(picture).permute(2, 0, 1)[None])[0, 0].numpy(), expected)
+
+
+def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array], exported: Path) -> None:
+    learner, facts = colours[0].learner_, facts_of(exported)
+    assert facts["labels"] == learner.classes
+    assert facts["format"] == export.FORMAT
+    assert facts["unknown"]["0.05"] == learner.state.evidence.ood_threshold(0.05)
+    assert (facts["facts"]["height"], facts["facts"]["channels"]) == (12, 3)
+    assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
+    assert list(exported.parent.iterdir()) == [exported]
+
+
+def test_what_is_too_large_is_refused_and_the_rest_stays(
+    colours: tuple[IncrementalClassifier, Array],
+    translated: tuple[Path, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (classifier, pictures), path = colours, tmp_path / "toy.onnx"
+    learner, small = classifier.learner_, np.ascontiguousarray(pictures[:, :12, :12])
+    path.write_bytes(b"an older file")
+    before, values = state(learner), classifier.predict_proba(small)
+    monkeypatch.setattr(export, "MOST_BYTES", 10)
+    monkeypatch.setattr(export, "_program", lambda _: translated[1])  # which takes seconds
+    with pytest.raises(CheckpointError, match="at most 2 GB"):
+        export_onnx(learner, path)
+    assert path.read_bytes() == b"an older file"
+    assert same(state(learner), before)
+    assert np.array_equal(classifier.predict_proba(small), values)
+
+
+def test_nothing_learned_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing has been learned"):
+        export_onnx(toy_learner("exact"), tmp_path / "toy.onnx")
+
+
+def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ConfigError, match=r"pip install 'adagauss\[onnx\]'"):
+        export_onnx(taught("exact", 2), tmp_path / "toy.onnx")
+
+
+def test_the_example_needs_neither_torch_nor_this_library(
+    colours: tuple[IncrementalClassifier, Array], exported: Path, tmp_path: Path
+) -> None:
+    classifier, pictures = colours
+    files = [tmp_path / f"{number}.png" for number in range(4)]
+    for file, pixels in zip(files, pictures, strict=False):
+        Image.fromarray(pixels).save(file)
+    program = f"""
+import runpy, sys
+sys.modules["torch"] = sys.modules["adagauss"] = None  # importing them raises
+sys.argv[1:] = {[str(exported), *map(str, files)]!r}
+runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
+"""
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    answers = [line.split("\t") for line in child.stdout.splitlines()]
+    assert [(path, label) for path, label, _ in answers] == [
+        (prediction.name, prediction.label) for prediction in classifier.classify(files)
+    ]

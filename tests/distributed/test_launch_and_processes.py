@@ -1,0 +1,232 @@
+"""What can be said of several processes within one: who holds what, what is refused, how an end is explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
+
+from adagauss.classifier import IncrementalClassifier
+from adagauss.data.images import ArrayImages
+from adagauss.distributed import launch as launching
+from adagauss.distributed.batch_norm import _normalised, merged_moments
+from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
+from adagauss.distributed.processes import Processes, Sharding
+from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
+from adagauss.utils.runtime import RuntimeConfig
+from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
+
+CPU = RuntimeConfig(device="cpu")
+OUTSIDE = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_PROCID")
+
+
+@pytest.fixture(autouse=True)
+def nobody_started_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OUTSIDE:
+        monkeypatch.delenv(name, raising=False)
+
+
+def of_two(rank: int) -> Processes:
+    """One of two processes, as far as that goes without the other."""
+    processes = Processes()
+    processes.rank, processes.world = rank, 2
+    return processes
+
+
+def test_processes_take_turns_with_the_rows_of_a_batch() -> None:
+    assert [Sharding.turns(5, of_two(rank)).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
+    assert Sharding.turns(1, of_two(1)).rows.tolist() == []
+
+
+def test_chosen_rows_stay_where_they_are() -> None:
+    batch, chosen = torch.arange(6) * 10, torch.tensor([5, 0, 2])
+    for rank, expected in ((0, [0, 20]), (1, [50])):
+        division = Sharding.turns(6, of_two(rank))
+        own, held = division.chosen(batch[division.rows], chosen)
+        assert own.tolist() == expected
+        assert held.owners.tolist() == [1, 0, 0]
+        assert batch[chosen][held.rows].tolist() == own.tolist()
+
+
+def test_alone_nothing_is_sent_and_gradients_pass() -> None:
+    alone = Processes()
+    rows = torch.ones(3, 2, requires_grad=True)
+    assert alone.divide(3).all_gather(rows) is rows
+    assert alone.saved(None) is None
+    alone.check_in_sync(lambda: {"facts": "not even asked for"}, "data")
+
+
+def test_moments_of_shares_are_those_of_the_whole() -> None:
+    generator = torch.Generator().manual_seed(0)
+    whole = 1e4 + torch.randn(11, 3, generator=generator, dtype=torch.float64)
+    rows = []
+    for share in (whole[:7], whole[7:], whole[:0]):
+        variance, mean = torch.var_mean(share, 0, correction=0) if len(share) else (torch.zeros(3), torch.zeros(3))
+        rows.append(torch.cat([mean, variance, torch.tensor([float(len(share))])]).double())
+    mean, variance, number = merged_moments(torch.stack(rows))
+    assert int(number) == 11
+    torch.testing.assert_close(mean, whole.mean(0))
+    torch.testing.assert_close(variance, whole.var(0, correction=0))
+
+
+@pytest.mark.parametrize(("affine", "momentum"), [(True, 0.1), (True, None), (False, 0.3)])
+def test_shared_batch_norm_is_batch_norm(affine: bool, momentum: float | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, torchs = (nn.BatchNorm2d(3, momentum=momentum, affine=affine) for _ in range(2))
+    if affine:
+        nn.init.normal_(ours.weight, 1, 0.3, generator=generator)
+        nn.init.normal_(ours.bias, generator=generator)
+        torchs.load_state_dict(ours.state_dict())
+    for _ in range(2):
+        one = (2 + torch.randn(5, 3, 4, 2, generator=generator)).requires_grad_()
+        other, weights = one.detach().clone().requires_grad_(), torch.randn(5, 3, 4, 2, generator=generator)
+        (_normalised(ours, Processes(), one) * weights).sum().backward()  # type: ignore[no-untyped-call]
+        (torchs(other) * weights).sum().backward()
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6)
+    for name, value in torchs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value)
+    for mine, theirs in zip(ours.parameters(), torchs.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    empty = _normalised(ours, Processes(), torch.zeros(0, 3, 4, 2))
+    assert empty.shape == (0, 3, 4, 2)
+
+
+def test_images_in_memory_are_sent_by_value() -> None:
+    images = ArrayImages(np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3))
+    received = pickle.loads(pickle.dumps(images))
+    assert torch.equal(received.pixels, images.pixels)
+
+
+@pytest.mark.parametrize(
+    ("layout", "config", "sentence"),
+    [
+        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: request fewer"),
+        (Layout(0), CPU, "at least 1"),
+        (Layout(1, nodes=2), CPU, "torchrun --nnodes 2 --nproc-per-node 1"),
+        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, but 2 were requested: set device=cuda"),
+        (Layout(2), RuntimeConfig(device="cpu", compile=True), "set compile=false"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        layout.check(config)
+    assert sentence in str(refused.value)
+
+
+def test_a_prompt_cannot_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    Layout(2).check(CPU)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.raises(ConfigError, match="write a script"):
+        Layout(2).check(CPU)
+
+
+def test_torchrun_must_have_started_as_many_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "usable_cores", lambda: 4)
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert processes_here() == (2, 4)
+    assert not first_here()
+    Layout(2, nodes=2).check(CPU)
+    with pytest.raises(ConfigError, match="2 processes were started on this machine, 4 in all, but 4 devices on 1"):
+        Layout(4).check(CPU)
+    with pytest.raises(ConfigError, match="torchrun started 4 processes for one device"):
+        Layout(1).check(CPU)
+
+
+def test_slurm_tells_how_many_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert processes_here() == (4, 8)
+    assert first_here()
+
+
+def test_a_lost_process_is_explained_and_other_errors_are_left_alone() -> None:
+    with pytest.raises(ProcessError, match="another process ended or does not respond"), explained():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711")
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), explained():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+def test_an_end_is_told_as_the_process_itself_told_it(tmp_path: Path) -> None:
+    (tmp_path / "1").write_text(json.dumps(["DataError", "the task has no images"]), encoding="utf-8")
+    ended = ProcessExitedException("ended", 1, os.getpid(), 2)
+    with pytest.raises(DataError, match="the task has no images"):
+        launching._explain(tmp_path, 1, 2, None, ended)
+    with pytest.raises(
+        ProcessError, match="process 0 of 2 was terminated by SIGKILL; the system may have run out of memory"
+    ):
+        launching._explain(tmp_path, 0, 2, "SIGKILL", ended)
+    with pytest.raises(ProcessError, match="if __name__ == '__main__'"):
+        launching._explain(tmp_path, 0, 2, None, ended)
+    raised = ProcessRaisedException("Traceback:\nZeroDivisionError: division by zero\n", 0, os.getpid())
+    with pytest.raises(RuntimeError, match="process 0 of 2: ZeroDivisionError: division") as unforeseen:
+        launching._explain(tmp_path, 0, 2, None, raised)
+    assert not isinstance(unforeseen.value, AdagaussError)
+
+
+def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
+    """Stands for `launch`: the first process does all the work, which one process can."""
+    work(Processes(), *arguments)
+    return False
+
+
+def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
+    digits = load_digits()
+    images, labels = digits.images[:80] / 16, digits.target[:80]
+    settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
+    two = IncrementalClassifier("exact", settings=settings, devices=2)
+    one = IncrementalClassifier("exact", settings=settings)
+    for classes in ([0, 1], [2, 3]):
+        chosen = np.isin(labels, classes)
+        two.partial_fit(images[chosen], labels[chosen])
+        one.partial_fit(images[chosen], labels[chosen])
+    assert np.array_equal(two.predict_proba(images), one.predict_proba(images))
+    with pytest.raises(ConfigError, match="devices must be at least 1"):
+        IncrementalClassifier("exact", devices=0).fit(images, labels)
+
+
+def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
+    images = np.random.default_rng(0).random((8, 8, 8))
+    classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
+    classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")
+    assert IncrementalClassifier.load(tmp_path / "model").devices == 1
+
+
+def test_the_command_runs_in_processes_and_shows_their_result(
+    adagauss: Command,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Layout] = []
+
+    def noted(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
+        seen.append(layout)
+        return in_this_process(work, layout, config, *arguments)
+
+    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    monkeypatch.setattr(launching, "launch", noted)
+    short = ("run", "-d", "digits", "--classes", "2", "--tasks", "1", *SMALL, "--out", tmp_path / "run")
+    outcome = adagauss(*short, "--devices", "2", "--batch-norm", "local")
+    assert outcome.code == 0, outcome.err
+    assert seen == [Layout(2, 1, "local")]
+    assert "Run folder:" in outcome.out
+    assert adagauss(*short, "--devices", "2", "--batch-norm", "half").said.endswith("global or local; got 'half'")
+    outcome = adagauss(*short, "--devices", "3")
+    assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)

@@ -1,0 +1,102 @@
+"""Finding methods: one module at a time, old and removed names, and methods of modules outside the package."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from adagauss.errors import ConfigError
+from adagauss.methods import make_method, method_info
+from adagauss.methods.base import _METHODS, MODULES, OLD_NAMES, REMOVED, REMOVED_PRESETS, methods
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "new_method.py"
+RUN = ("-d", "digits", "--tasks", "2", "--epochs", "1", "--set", "backbone.name=convnet", "--quiet")
+
+
+def adagauss(folder: Path, *words: str) -> str:
+    """Run a command in a process of its own, which finds modules in ``folder``."""
+    paths = [str(folder), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-m", "adagauss", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_with_a_custom_part_is_resumed_shown_and_rescored_in_new_processes(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
+    shutil.copy(EXAMPLE, tmp_path / "own" / "shifting.py")
+    run = tmp_path / "run"
+    adagauss(tmp_path, "run", "-m", "own.shifting:mean-shift", *RUN, "--out", str(run))
+    stored = json.loads((run / "config.json").read_text())
+    assert stored["method_name"] == "own.shifting:mean-shift"
+    assert stored["method"]["drift"]["kind"] == "own.shifting:mean_shift"
+    metrics = (run / "metrics.json").read_text()
+    shutil.rmtree(run / "tasks" / "02")
+    (run / "metrics.json").unlink()
+    adagauss(tmp_path, "run", "--out", str(run), "--resume", "--quiet")
+    assert json.loads((run / "metrics.json").read_text())["metrics"]["a_last"] == pytest.approx(
+        json.loads(metrics)["metrics"]["a_last"]
+    )
+    assert "mean-shift" in adagauss(tmp_path, "info", str(run))
+    adagauss(tmp_path, "rescore", str(run), "--quiet")
+
+
+def test_a_module_that_cannot_be_found_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"'nowhere\.at_all', which cannot be found: put its folder on PYTHONPATH"):
+        method_info("nowhere.at_all:method")
+    with pytest.raises(ConfigError, match=r"'nowhere\.at_all', which cannot be found"):
+        make_method("adagauss", settings={"drift.kind": "nowhere.at_all:shift"})
+
+
+def test_every_method_is_in_the_module_that_the_table_names() -> None:
+    homes = {name: info.build.__module__.removeprefix("adagauss.methods.") for name, info in methods().items()}
+    assert {name: homes[name] for name in MODULES} == MODULES
+    assert {name for name in homes if _METHODS.stored_name(name) == name} == set(MODULES)
+
+
+@pytest.mark.parametrize(("name", "others"), [("lwf", "acil"), ("adagauss", "lwf"), ("sdc", "efc")])
+def test_making_a_method_imports_its_module_only(name: str, others: str) -> None:
+    code = f"""
+import sys
+from adagauss.methods import make_method
+make_method({name!r})
+loaded = {{module for module in sys.modules if module.startswith("adagauss.methods.")}}
+assert "adagauss.methods.{others}" not in loaded, loaded
+assert loaded == {{"adagauss.methods.base", "adagauss.methods.{MODULES[name]}"}}, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_old_names_are_accepted_and_removed_ones_say_what_to_use() -> None:
+    for old, new in OLD_NAMES.items():
+        assert method_info(old) is method_info(new)
+    for name in REMOVED:
+        with pytest.raises(ConfigError, match=rf"{name}' was removed in version 0.3: .*; use "):
+            make_method(name)
+    for name, presets in REMOVED_PRESETS.items():
+        for preset, settings in presets.items():
+            with pytest.raises(ConfigError, match=rf"'{preset}' of {name} was removed.*(--set: {settings[:20]}|leave)"):
+                make_method(name, preset)
+            given = dict(pair.split("=") for pair in settings.split())
+            make_method(name, settings={key: None if value == "null" else value for key, value in given.items()})
+
+
+def test_old_setting_keys_are_accepted() -> None:
+    method = make_method("adagauss", settings={"classifier.tied": 0.5, "drift.least_steps": 7})
+    assert (method.classifier.spec()["pooled_shrinkage"], method.drift.spec()["min_steps"]) == (0.5, 7)
+    with pytest.raises(ConfigError, match=r"companion networks were removed"):
+        make_method("adagauss", settings={"backbone.companion": {"name": "patches"}})
