@@ -7,25 +7,23 @@ import shlex
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
-from typing import Any
-from adagauss.analysis.report import command, follows_paper
-from adagauss.cli import app
-from adagauss.cli.running import _resolve
-from adagauss.core.config import plain
-from adagauss.data.stream import StreamConfig
-from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.protocols import protocol
-from adagauss.utils.progress import Reporter
-from adagauss.utils.runtime import RuntimeConfig
 
 from adagauss.analysis.report import Report, command, follows_paper
 from adagauss.analysis.report import write_report as write_whole_report
+from adagauss.cli import app
+from adagauss.cli.experiments import _resolve
+from adagauss.core.config import plain
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.protocols import protocol
 from adagauss.experiments.run import RunFolder
-from adagauss.utils.progress import escape_control_chars
+from adagauss.utils.progress import Reporter, escape_control_chars
+from adagauss.utils.runtime import RuntimeConfig
 from tests.analysis.made_runs import config_of, made_run
 
 HOSTILE = [

@@ -28,6 +28,7 @@ from adagauss import __version__
 from adagauss.analysis.confusion import confusion_figure
 from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.grouping import differing, labels, settings_of
+from adagauss.analysis.measured import kept
 from adagauss.analysis.plotting import new_figure, shown
 from adagauss.analysis.studies import Drawn, analyse, find_study
 from adagauss.analysis.studies import studies as all_studies
@@ -43,7 +44,7 @@ from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.protocols import PROTOCOLS, Protocol
 from adagauss.experiments.published import published
 from adagauss.experiments.run import ProtocolFacts, Run, SkippedRun, open_runs, run_folders
-from adagauss.kept import kept, single_images
+from adagauss.kept import single_images
 from adagauss.methods import method_info
 from adagauss.methods.base import USER
 from adagauss.utils.files import as_yaml, write_atomically
