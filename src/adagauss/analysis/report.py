@@ -28,11 +28,11 @@ from adagauss import __version__
 from adagauss.analysis.confusion import confusion_figure
 from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.grouping import differing, labels, settings_of
-from adagauss.analysis.measured import kept
 from adagauss.analysis.plotting import new_figure, shown
 from adagauss.analysis.studies import Drawn, analyse, find_study
 from adagauss.analysis.studies import studies as all_studies
 from adagauss.core.config import flatten, plain
+from adagauss.core.learner_state import single_image_classes, stored_items
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
 from adagauss.data.stream import StreamConfig
@@ -44,7 +44,6 @@ from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.protocols import PROTOCOLS, Protocol
 from adagauss.experiments.published import published
 from adagauss.experiments.run import ProtocolFacts, Run, SkippedRun, open_runs, run_folders
-from adagauss.kept import single_images
 from adagauss.methods import method_info
 from adagauss.methods.base import USER
 from adagauss.utils.files import as_yaml, write_atomically
@@ -625,8 +624,8 @@ def _storage(section: Section) -> dict[str, object]:
         if learner is not None:
             state = learner.network.state_dict().values()
             network = size(sum(tensor.numel() * tensor.element_size() for tensor in state))
-            items = [[one.place, f"{one.size:,}", one.words] for one in kept(learner.state)]
-            single = single_images(learner.state)
+            items = [[one.place, f"{one.size:,}", one.contents] for one in stored_items(learner.state)]
+            single = single_image_classes(learner.state)
             contents.append(
                 {
                     "label": group.label,
