@@ -21,7 +21,7 @@ LAYERS = [
     ["core.task"],
     ["core.calibration"],
     ["parts", "classifiers", "sums"],
-    ["methods", "analytic", "core.learner_state", "core.class_edits", "core.learn"],
+    ["methods", "analytic", "core.predictor", "core.learner_state", "core.class_edits", "core.learn"],
     ["bayes", "export", "deploy.onnx", "estimator", "predictor", "classifier", "shards"],
     ["experiments", "analysis"],
     ["report"],

@@ -279,7 +279,7 @@ def test_class_folders_beside_shard_files_are_refused(tmp_path: Path, digits: Di
     packed(tmp_path / "a.tar", samples(digits, range(3)))
     (tmp_path / "cats").mkdir()
     (tmp_path / "cats" / "1.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"a\.tar beside them"):
+    with pytest.raises(DataError, match=r"and the shard a\.tar"):
         find_shards([tmp_path])
 
 
