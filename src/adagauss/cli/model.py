@@ -30,6 +30,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
     from adagauss.experiments.run import RunFolder
 
     model = IncrementalClassifier.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
+    model.skip_option = "--skip-bad"
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model
 
