@@ -37,7 +37,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     identity if no class has one. A singular covariance gets the smallest diagonal that makes it invertible; with fewer
     samples than features, ``shrinkage`` or ``pooled_shrinkage`` work better.
 
-    All settings except ``covariance`` may be changed after fitting, since they only say how the statistics are used.
+    All settings except ``covariance`` may be changed after fitting, since they only affect how the statistics are used.
 
     Args:
         covariance: stored per class besides its mean: ``full``, ``diagonal`` or ``none`` (nearest mean); or ``shared``,
@@ -79,14 +79,14 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
     def fit(self, X: npt.ArrayLike, y: npt.ArrayLike) -> Self:
         """Learn from (N, S) features and one label per row, discarding everything learned before."""
-        return self._learn(X, y, None, anew=True)
+        return self._learn(X, y, None, reset=True)
 
     def partial_fit(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None = None) -> Self:
         """Learn from more samples, of known classes or new ones.
 
         ``classes`` is optional. Classes listed there have probability 0 until they get samples.
         """
-        return self._learn(X, y, classes, anew=not hasattr(self, "classes_"))
+        return self._learn(X, y, classes, reset=not hasattr(self, "classes_"))
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """(N, C) log-likelihoods plus log-priors up to a constant; for two classes (N,), the second minus the first."""
@@ -107,22 +107,22 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         """(N, C) probabilities, columns as in ``classes_``."""
         return np.asarray(torch.softmax(self._scores(X), dim=1).numpy())
 
-    def _learn(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None, anew: bool) -> Self:
+    def _learn(self, X: npt.ArrayLike, y: npt.ArrayLike, classes: npt.ArrayLike | None, reset: bool) -> Self:
         rule = self._rule()
         if isinstance(y, list | tuple):
             check_labels_exact(y)  # before NumPy makes one kind of them
             _check_one_kind({isinstance(label, str) for label in y})
-        checked = validate_data(self, X, y, reset=anew, dtype=np.float64)
+        checked = validate_data(self, X, y, reset=reset, dtype=np.float64)
         samples: Array = checked[0]
         labels: Array = np.asarray(checked[1])
         with warnings.catch_warnings():
             # Few samples for each of many classes are valid here.
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             check_classification_targets(labels)
-        known = [] if anew else [self.classes_]
+        known = [] if reset else [self.classes_]
         announced = [] if classes is None else [np.asarray(classes)]
         columns = _union([*known, labels, *announced])
-        bank = new_bank(samples.shape[1], rule.covariance) if anew else self.gaussians_
+        bank = new_bank(samples.shape[1], rule.covariance) if reset else self.gaussians_
         bank.add(_tensor(samples), labels.tolist())
         self.gaussians_: ClassGaussians = bank
         self.classes_: Array = columns

@@ -113,6 +113,8 @@ class IncrementalClassifier:
     """
 
     learner_: Learner
+    skip_option = "skip_bad=True"
+    """The option that errors about unreadable images suggest; the command line has its own."""
 
     def __init__(
         self,
@@ -396,8 +398,7 @@ class IncrementalClassifier:
     def _spec(self, learner: Learner | None) -> ImageSpec:
         size = None if self.image_size is None else as_int("image_size", self.image_size, least=1)
         shape = None if learner is None else learner.shape
-        option = "skip_bad=True (on the command line --skip-bad)"
-        return ImageSpec(shape, size, skip_bad=self.skip_bad, skip_option=option, reporter=self._reporter())
+        return ImageSpec(shape, size, skip_bad=self.skip_bad, skip_option=self.skip_option, reporter=self._reporter())
 
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), as_int("seed", self.seed))

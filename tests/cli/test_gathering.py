@@ -46,5 +46,5 @@ def test_what_is_no_shard_is_refused(adagauss: Command, tmp_path: Path, shards: 
     shutil.copy(shards[0], tmp_path / "x.zip")
     refused = adagauss("gather", tmp_path / "new.safetensors", tmp_path / "x.zip", *SMALL, "--quiet")
     assert refused.code == 2
-    assert "x.zip is no shard" in refused.said
+    assert "x.zip is not a shard" in refused.said
     assert not (tmp_path / "new.safetensors.gather").exists()

@@ -41,7 +41,7 @@ def test_a_search_prints_the_best_settings_as_options(
             ["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--first-tasks", "9"],
             "the stream has 5 tasks",
         ),
-        (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--held-out", "0"], "within 0..1"),
+        (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--held-out", "0"], "between 0 and 1"),
         (["compare", "--engine", "dusk"], "did you mean 'dask'"),
         (["compare", "--ray", "local", "--slurm", "gpu"], "give one of them"),
         (["compare", "--logger", "tensorbord"], "did you mean 'tensorboard'"),

@@ -300,7 +300,7 @@ def test_two_programs_do_not_overwrite_each_other(
         (["predict", "birds.safetensors", "seen", "--unknown", "7"], "between 0 and 1"),
         (["evaluate", "birds.safetensors", "seen/owl"], "holds no class folders"),
         (["teach", "birds.safetensors", "nowhere"], "no file or folder"),
-        (["teach", "new.safetensors", "seen", "--method", "exct"], "did you mean 'exact'"),
+        (["teach", "new.safetensors", "seen", "--method", "analitic"], "did you mean 'analytic'"),
         (["teach", "seen", "seen"], "a run is a record"),
         (["forget", "birds.safetensors", "robni"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robni", "x"], "did you mean 'robin'"),

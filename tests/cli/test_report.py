@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.analysis.made_runs import config_of, made_run
 from tests.cli.conftest import Command
-from tests.report.made import config_of, made_run
 
 
 def test_the_command_prints_the_file_and_the_folders_left_out(adagauss: Command, tmp_path: Path) -> None:

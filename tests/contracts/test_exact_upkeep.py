@@ -122,7 +122,7 @@ def test_an_image_much_like_another_is_not_taken_for_it(caplog: pytest.LogCaptur
 def test_more_images_than_came_cannot_be_taken_away() -> None:
     learner = started("analytic-patches", half(0))
     before = learner.state
-    with pytest.raises(DataError, match="'one' was learned from 15 images, and 30"):
+    with pytest.raises(DataError, match="'one' was learned from 15 images, but 30"):
         learner.forget(["one"], toy_images().of_classes(["one"]))
     assert learner.state is before
 

@@ -64,7 +64,7 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
     shutil.copytree(one / "run", two / "run")
     shutil.rmtree(RunFolder(two / "run").task(1))  # one process has learned the first task only
 
-    with pytest.raises(ProcessError, match=r"process 1 of 2 was ended by SIGKILL"):
+    with pytest.raises(ProcessError, match=r"process 1 of 2 was terminated by SIGKILL"):
         launch(take_part, Layout(devices=2), CPU, two, config)
 
     wrong = {}

@@ -71,7 +71,7 @@ def test_a_head_loses_outputs_and_the_auxiliary_ones_of_their_block(kind: Any) -
 
 
 def test_a_state_says_that_it_cannot_follow_unless_it_is_of_all_classes_together() -> None:
-    with pytest.raises(UnsupportedError, match=r"cannot be forgotten.*start anew"):
+    with pytest.raises(UnsupportedError, match=r"cannot be forgotten.*train a new learner"):
         State().remap_classes(((0,),))
     with pytest.raises(UnsupportedError, match=r"cannot be joined"):
         State().remap_classes(((0, 1),))

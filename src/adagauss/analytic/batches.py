@@ -165,7 +165,7 @@ def analytic_classifier(method: Method) -> ExactClassifier:
     if not isinstance(classifier, ExactClassifier) or method.trains or method.memory.kind != "none":
         raise UnsupportedError(
             "this method cannot learn from shards: it trains a network, or stores more than moments of all images. "
-            "Use a method of the family exact that trains nothing, such as analytic, analytic-patches or "
+            "Use a method of the family analytic that trains nothing, such as analytic, analytic-patches or "
             "analytic-pretrained"
         )
     return classifier

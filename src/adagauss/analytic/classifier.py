@@ -1,4 +1,8 @@
-"""A fixed random expansion of features."""
+"""Analytic classifiers: ridge regression and LDA of all images seen, solved from streaming moments.
+
+With fixed features the moments do not depend on the order of the classes or on how they are grouped into tasks. With
+the same regularisation, neither does the solution; the regularisation is selected by leave-one-out on arriving images.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,9 @@ from adagauss.utils.runtime import Runtime
 
 
 class RandomFeatures(State):
-    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is drawn anew from its seed when it is loaded, and not saved.
+    """ReLU(f·B), B Gaussian and fixed (RanPAC). B is not saved but drawn again from its seed.
 
-    A sum over B is: another release of torch may draw other numbers from the same seed, and is then noticed.
+    The sum of B is saved, to detect a torch release that draws different numbers from the same seed.
     """
 
     dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
@@ -67,16 +71,16 @@ class RandomFeatures(State):
 logger = logging.getLogger(__name__)
 
 SAME_EACH, SAME_ALL = 1e-4, 0.1
-"""Two sums are over the same images if they differ by less than this share of each image, or of one image."""
+"""Two sums are of the same images if they differ by less than this share of each image, or of one image."""
 LOST = 1e-3
-"""Share of the squared length of an image that rounding may take from a direction, or `SAME_EACH` of every image taken
-out if that is more. Of 150 photographs, 15 taken out took less than 1e-6; one that was never added takes 0.16."""
+"""Share of the squared length of an image that rounding may remove from a direction, or `SAME_EACH` of every removed
+image if that is more. Removing 15 of 150 photographs took less than 1e-6; one that was never added takes 0.16."""
 TELLING = 2
-"""Images for each feature up to which foreign ones show themselves."""
+"""Images per feature up to which images that were never added can be detected."""
 MOST_NAMED = 5
-"""Classes that a warning names."""
+"""Largest number of classes named in a warning."""
 Expansion = Callable[[Tensor], Tensor]
-"""Makes what the sums are over from features."""
+"""Maps features to the inputs of the moments."""
 
 
 def as_they_are(features: Tensor) -> Tensor:
@@ -94,19 +98,19 @@ def add_task(
     """Add the current images to the sums, with their mirror images if ``flips``.
 
     Several processes sum over their share of the images each, and then add the sums up. Returned are the features of
-    every view of ``loo_images`` random images, (V, N, width), and the columns of their classes: these images may judge,
-    each left out in turn.
+    every view of ``loo_images`` random images, (V, N, width), and the columns of their classes: the leave-one-out
+    sample.
     """
     columns, classes = torch.tensor(now.columns), len(now.all_classes)
     before = (sums.cross.clone(), sums.counts.clone())
-    judges = torch.zeros(len(now.data), dtype=torch.bool)
+    sampled = torch.zeros(len(now.data), dtype=torch.bool)
     order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judges"))
-    judges[order[:loo_images]] = True
+    sampled[order[:loo_images]] = True
     processes = now.runtime.processes
     own = sums if processes.alone else sums.empty_like(classes)
     waiting = [torch.zeros(0, 2 if flips else 1, sums.width, device=now.runtime.device)]
     for rows, views in now.blocks(flips, divided=True):
-        targets, chosen = columns[now.data.targets[rows]], judges[rows]
+        targets, chosen = columns[now.data.targets[rows]], sampled[rows]
         summed = torch.stack([expanded(view) for view in views])
         for view in summed:
             own.add_(view, targets, classes)
@@ -117,8 +121,8 @@ def add_task(
         sums.merge_(own)
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(feature_batches(now.data.images), now.runtime)
-    held = Sharding(division.owners[judges], processes)
-    return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[judges]]
+    held = Sharding(division.owners[sampled], processes)
+    return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[sampled]]
 
 
 def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:
@@ -126,16 +130,16 @@ def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expan
 
     Of a class whose images are all given, nothing must be left in its sum. Where only some are given, what is left must
     still be a sum of squares, which it is not without a direction that only other images have; among many more images
-    than features there is none, and this is not looked at. Otherwise these are other images, and the sums would be
-    wrong from then on.
+    than features there is none, and this is not looked at. If the check fails, these
+    are different images, and removing them would corrupt the sums.
     """
     columns, given, views_each = torch.tensor(now.columns), now.data.counts(), 2 if flips else 1
     there = sums.counts[columns.to(sums.counts.device)].cpu() // views_each
     for label, number, known in zip(now.classes, given.tolist(), there.tolist(), strict=True):
         if number > known:
             raise DataError(
-                f"class {label!r} was learned from {known} images, and {number} are to be taken out again: give "
-                "only images that it was learned from"
+                f"class {label!r} was learned from {known} images, but {number} are to be removed. Give only "
+                "images that it was learned from"
             )
     size, before = _typical(sums), sums.cross[:, columns].clone()
     images, squares = int(sums.images), diagonal(sums.strips()).double()
@@ -169,7 +173,7 @@ def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expan
 def _others(*labels: Label) -> DataError:
     return DataError(
         f"these are not the images that class {' or '.join(map(repr, labels))} was learned from, so they cannot be "
-        "taken out again: give the same files, or none, and their mean and number go without them"
+        "removed. Give the same files, or no files to remove only their mean and count"
     )
 
 
@@ -197,7 +201,7 @@ def _warn_of_repeats(sums: MomentSums, now: CurrentTask, cross: Tensor, counts: 
     if repeated and len(repeated) == int((sums.counts > 0).sum()):
         logger.warning(
             "all these images seem to have been learned before: each counts again now. If that is a mistake, "
-            "make the learner anew: delete its file, and teach it once"
+            "delete the model file and teach it once"
         )
     elif repeated:
         logger.warning(
@@ -295,7 +299,7 @@ class ExactClassifier(Classifier):
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
     loo_images: PositiveInt = 1000
-    """Images per task that judge rules and temperatures, each left out in turn; their features wait in memory."""
+    """Images per task used for leave-one-out model selection and calibration; their features are held in memory."""
 
     @model_validator(mode="before")
     @classmethod
@@ -402,7 +406,7 @@ class ExactClassifier(Classifier):
 
 
 class ExactLDA(ExactClassifier):
-    """Linear discriminant analysis: one mean per class, one covariance for all, shrunk as far as the data ask for."""
+    """Linear discriminant analysis: one mean per class, one shrunk covariance for all."""
 
     kind = "exact_lda"
     shrinkages: Annotated[tuple[Shrinkage, ...], Field(min_length=1)] = SHRINKAGES
@@ -421,8 +425,7 @@ class ExactLDA(ExactClassifier):
 class ExactRidge(ExactClassifier):
     """Ridge regression of one-hot labels on the features of all images ever seen.
 
-    How strong the ridge is, is chosen on arriving images that are left out in turn; what was found in earlier tasks
-    counts as well.
+    The strength is selected by leave-one-out on arriving images; results of earlier tasks count as well.
     """
 
     kind = "exact_ridge"
@@ -444,7 +447,7 @@ class ExactRidge(ExactClassifier):
 
 
 class ExactBest(ExactRidge):
-    """Ridge regressions and discriminant analysis of groups of features: whichever answers best for images left out."""
+    """Ridge regression or LDA of weighted feature groups, selected by leave-one-out."""
 
     kind = "exact_best"
     intercept: bool = True

@@ -1,4 +1,6 @@
-"""Symmetric matrices of many thousand rows, of which only the upper triangle is kept, in strips.
+"""Streaming moments of features, from which ridge regression and LDA are solved in closed form.
+
+Symmetric matrices of many thousand rows are stored as the strips of their upper triangle.
 
 Strip k holds rows kb..kb+b of the matrix from column kb on; all strips lie one after the other in one vector of about
 W²/2 numbers. Everything works on strips in place, so a factorisation needs no more memory than the matrix.
@@ -79,8 +81,8 @@ def square_norm(matrix: list[Tensor]) -> float:
     """Sum of all squared entries of A."""
     total = 0.0
     for strip in matrix:
-        inside, beside = strip[:, : len(strip)], strip[:, len(strip) :]
-        total += float(inside.square().sum() + 2 * beside.square().sum())
+        inside, right = strip[:, : len(strip)], strip[:, len(strip) :]
+        total += float(inside.square().sum() + 2 * right.square().sum())
     return total
 
 
@@ -136,12 +138,12 @@ def factorise(matrix: list[Tensor]) -> bool:
         if int(info) != 0:
             return False
         strip[:, :size] = lower.mT
-        beside = strip[:, size:]
-        beside.copy_(torch.linalg.solve_triangular(lower, beside, upper=False))
+        right = strip[:, size:]
+        right.copy_(torch.linalg.solve_triangular(lower, right, upper=False))
         start = 0
         for later in matrix[index + 1 :]:
-            left = beside[:, start : start + len(later)].mT
-            later.addmm_(left, beside[:, start:], alpha=-1)
+            left = right[:, start : start + len(later)].mT
+            later.addmm_(left, right[:, start:], alpha=-1)
             start += len(later)
     return True
 
@@ -220,7 +222,7 @@ class MomentSums(State):
         """Raise a `DataError` if these cannot be sums over images."""
         super().check()
         self.require(len(self.gram) == packed_size_strips(self.width), "its matrix does not belong to its features")
-        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or above 2**48")
         self.require(self.images >= self.counts.sum(), "the classes have more images than there are")
         if not self.width:
             return
@@ -231,7 +233,7 @@ class MomentSums(State):
         limits = (norms * (1 + PRODUCT_ROUNDING)).sqrt() + norms.max().sqrt() * PRODUCT_ROUNDING
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
             rows, columns = limits[first : first + len(strip)], limits[first:]
-            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is no sum of products")
+            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is not a sum of products")
         counts = self.counts.double().sqrt()
         self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
         number = self.images.double().sqrt()
@@ -331,7 +333,7 @@ class MomentSums(State):
 
     @torch.no_grad()
     def add_(self, features: Tensor, targets: Tensor, classes: int | None = None) -> Self:
-        """Take in images: (N, width) features, one target per image, and how many classes there are from now on."""
+        """Add images: (N, width) features, one target per image, and the new number of classes."""
         self._check(features, targets)
         highest = int(targets.max()) + 1 if len(targets) else 0
         wanted = max(self.classes, highest if classes is None else classes)
@@ -403,7 +405,7 @@ class MomentSums(State):
         for rows, labels in zip(torch.split(features, ROWS), torch.split(targets, ROWS), strict=True):
             rows = rows.to(self.gram.device)
             exact = rows.double()
-            # In float64: of images that look much alike, float32 products lose what tells them apart.
+            # In float64: float32 products lose the differences between similar images.
             add_products(matrix, exact.to(self.gram.dtype), sign)
             # Class by class along rows: a product with one-hot labels would cost as much as A for many classes.
             present, places = torch.unique(labels.to(rows.device), return_inverse=True)
@@ -467,7 +469,7 @@ class Rule(Protocol):
         ...
 
     def left_out(self, sums: MomentSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
-        """(N, C) scores of images in the sums, each as if the sums had never seen it: no image judges itself.
+        """(N, C) scores of images in the sums, each left out of the sums (leave-one-out).
 
         ``views`` are the (V, N, width) features of the views of each image, which leave together; its score is the mean
         over them. All come from one factorisation. Every image's class must keep another image.
@@ -635,7 +637,7 @@ def _solved(lower: Tensor, right: Tensor) -> Tensor:
 NUMBER = 8
 """Bytes of a float64 number."""
 COLUMNS, SCORES = 9, 10
-"""Matrices with a column for each class that are there at once: of features, and of scores of images that judge."""
+"""Matrices with a column for each class held at once: of features, and of scores of the leave-one-out sample."""
 
 
 def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
@@ -643,7 +645,8 @@ def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
 
     The sums before and after it (the old ones stay until the task is done) and one factor of them, all packed, in the
     worst case in float64; columns for each class in the sums before and after, and in all steps that refine W; and
-    ``rows`` of features that judge, as they are, shifted and multiplied by the inverse of the factor, with the scores
+    ``rows`` of features of the leave-one-out sample,
+    unchanged, shifted and multiplied by the inverse of the factor, with the scores
     that rules give them.
     """
     return NUMBER * (3 * packed_size_strips(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))

@@ -100,13 +100,13 @@ class _System:
             raise DataError("there is nothing to solve yet: add images first")
         self.mean = sums.total / self.number if rule.intercept else torch.zeros_like(sums.total)
         squares = factors_of(sums, scale).square()
-        # A constant in the features must not make the ridge stronger where it does not count otherwise.
+        # A constant in the features must not increase the penalty where it has no effect.
         norms = diagonal(sums.strips()).double()
         about = (norms - self.number * self.mean.square()).clamp_min(0)
         moving, whole = (float((square * squares).sum()) / sums.features for square in (about, norms))
         if not whole > 0:
             raise DataError("all features are zero, so nothing can be told apart: check what they come from")
-        # Of images that are all the same, as a first one is, there is nothing but their number to learn from.
+        # Identical images, such as a single first one, have no variance.
         ridge = rule.strength * (moving if moving > CONSTANT * whole else whole)
         self.sums = sums
         self.intercept = rule.intercept
@@ -191,7 +191,7 @@ class RidgeStream(State):
             return
         self.require(norms >= -STREAM_ROUNDING * norms.max(), "a sum of squares is negative")
         limits = (norms.clamp_min(0) * (1 + STREAM_ROUNDING)).sqrt() + norms.max().sqrt() * STREAM_ROUNDING
-        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is no sum of products")
+        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is not a sum of products")
 
     @classmethod
     def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
@@ -202,7 +202,7 @@ class RidgeStream(State):
     def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float, sign: int = 1) -> RidgeStream:
         """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved.
 
-        With ``sign`` −1 the images are taken out of the sums.
+        With ``sign`` −1 the images are removed from the sums.
         """
         gram = self.gram
         cross = F.pad(self.cross, (0, classes - self.cross.shape[1])).clone()

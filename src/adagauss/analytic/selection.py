@@ -1,4 +1,4 @@
-"""Sums made ready for rules: features at one deviation, groups of them weighed, few images in a space of their own."""
+"""Model selection by closed-form leave-one-out: standardised features, group weights, and the best of several rules."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Standardizer:
         start, stop = sum(self.groups[: some[0]]), sum(self.groups[: some[-1] + 1])
         place = None if self._span is None else self._span.at(factors, stop - start)
         if self._span is not None and place is not None:
-            # Small enough to be kept: the best weights are asked for again.
+            # Small enough to cache: the best weights are used again.
             found = Standardized(place.sums, slice(start, stop), None, self.sums.width, (self._span, place))
             return self._weighed.setdefault(tuple(weights), found)
         sums = self.sums if stop - start == self.sums.width else self.sums.part(start, stop)
@@ -105,12 +105,13 @@ class Standardizer:
 
 
 STRENGTHS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
-"""Numbers of images ν (see `Strength`) that are compared unless others are asked for."""
+"""Default numbers of images ν (see `RidgeSpec`) to compare."""
 PRUNE_MARGIN = 0.5
-"""Hits, in units of √(images judged), by which a candidate may trail the best. On held-out training images of CUB,
+"""Hits, in units of √(scored images), by which a candidate may trail the best before it is pruned.
+On held-out training images of CUB,
 TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third more."""
 HIT_WEIGHT_IMAGES = 300
-"""Images judged at which a hit counts as much as one nat of surprise, and less than that before."""
+"""Number of scored images at which one hit weighs as much as one nat of negative log-likelihood."""
 
 
 class RidgeSpec(NamedTuple):
@@ -135,11 +136,11 @@ class ModelSelection(State):
 
     A candidate is a rule and a weight for each group of features; all features are at one deviation within classes
     before they are weighed. Evidence adds up over tasks. A candidate that trails the best by more hits than half of
-    √(images judged so far) is tried no more: of two candidates that disagree on a tenth of the images, that is one and
+    √(scored images) is pruned: of two candidates that disagree on a tenth of the images, that is one and
     a half standard deviations of the difference, and every candidate costs a factorisation per task.
 
     Scores are divided by a temperature, which is chosen alike, so that those of all rules have one scale and a change
-    of rule between tasks is no change of scale. What is found out about probabilities beyond that is `Evidence`.
+    of rule between tasks does not change the scale. Further calibration is `CalibrationStats`.
     """
 
     dims: ClassVar[Mapping[str, str]] = {
@@ -151,12 +152,12 @@ class ModelSelection(State):
         "tried": "n",
         "images": "",
     }
-    contents: ClassVar[str] = "how many images each rule got right, and how surprised it was, over all classes together"
+    contents: ClassVar[str] = "correct predictions and negative log-likelihood of each rule, over all classes together"
 
     def __init__(self, rules: Candidates, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
         if not rules:
-            raise ConfigError("there is no rule to solve the sums by: name one at least")
+            raise ConfigError("no rule is given. Name at least one")
         self.rules = tuple(rules)
         pairs = list(product(range(len(rules)), weights))
         number = len(pairs)
@@ -187,7 +188,7 @@ class ModelSelection(State):
 
     @torch.no_grad()
     def observe(self, weighing: Standardizer, views: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Try every candidate that is left on images that are in the sums, each left out in turn.
+        """Score every remaining candidate on images in the sums by leave-one-out.
 
         ``views`` are (V, N, width) features. Images that are alone in their class are passed over: without them it is
         not known. Returned are the scores of the others under the candidate that is now the best, at its temperature,
@@ -221,14 +222,13 @@ class ModelSelection(State):
         return found[self.best] / self.temperature, targets
 
     def remap_classes(self, groups: ClassMap) -> Self:
-        """What was found out is about all classes together."""
+        """The results are about all classes together."""
         return self
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
-        """Evidence of both adds up; candidates that either gave up are tried no more.
+        """Add the results of both; candidates that either has pruned stay pruned.
 
-        Where none is left, what one found out cannot be compared with what the other did: the one that has judged more
-        images has the say.
+        If no candidate is left in both, the results cannot be combined, and the one with more scored images wins.
         """
         if not bool((self.tried & other.tried.to(self.tried.device)).any()):
             return copy.deepcopy(self if self.images >= other.images.to(self.images.device) else other)
@@ -242,13 +242,14 @@ class ModelSelection(State):
     def best(self) -> int:
         """Of each kind of rule the candidate that did best; of these, the one with most hits.
 
-        Within a kind, surprise − hits·n/`SOUND` is compared, n the images judged. Likelihood tells candidates apart by
+        Within a kind, NLL − hits·n/`HIT_WEIGHT_IMAGES` is compared, n the scored images. Likelihood separates
+        candidates by
         fewer images than hits do; but regressions on one-hot labels give no log-probabilities, so that it prefers
-        stronger ones than are right most often, and of many images hits have the say. Scores of two kinds cannot be
+        stronger ones than are right most often, and with many images hits decide. Scores of two kinds cannot be
         compared by likelihood at all.
         """
         if int(self.images) == 0:
-            # Classes of single images leave nothing to compare on: the middle of the regressions is no extreme.
+            # Classes of single images have no leave-one-out scores: take the middle of the regressions.
             ridges = [index for index in range(len(self.rule)) if self._is_regression(index)]
             return ridges[len(ridges) // 2] if ridges else 0
         leading: dict[type, int] = {}
@@ -263,7 +264,7 @@ class ModelSelection(State):
 
     @property
     def temperature(self) -> float:
-        """At which the best candidate's scores are most truthful as probabilities; 1 where nothing was judged."""
+        """Temperature that calibrates the scores of the best candidate; 1 before any scores."""
         return self._temperature(self.best)
 
     def _temperature(self, index: int) -> float:

@@ -1,7 +1,8 @@
-"""Crops of two photographs that come with scikit-learn: patches that are those of no task.
+"""Patch features: single-layer features of a fixed dictionary of image patches (Coates, Lee and Ng, 2011).
 
-Small patches of one photograph are much like those of any other. A dictionary that is learned from photographs at hand
-everywhere depends neither on what the first task shows nor on how small it is.
+The dictionary is learned once, without labels, from two photographs that come with scikit-learn or from the first
+task: patches are contrast-normalised, whitened and clustered by signed spherical k-means. Features are thresholded
+products with its directions, pooled over a grid. Nothing is trained by gradient descent.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def photographs() -> tuple[Tensor, ...]:
         except OSError as error:
             raise DataError(
                 f"scikit-learn was installed without its photograph {name}, from which patches are drawn: "
-                "install it anew, or draw them from the first task (dictionary_from=first_task)"
+                "reinstall it, or draw them from the first task (dictionary_from=first_task)"
             ) from error
         picture = Image.open(io.BytesIO(encoded)).convert("RGB")
         pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8)
@@ -158,7 +159,7 @@ def whiten_patches(patches: Tensor, epsilon: float, energy: float = 1.0) -> Whit
     """U(Λ + ε)^(−1/2) of the patches' covariance UΛUᵀ, in float64.
 
     ZCA, which is this map times Uᵀ, gives the same products with directions that live in its space: a rotation changes
-    none. Components are kept from the largest on until they hold ``energy`` of the whitened variance Σλ/(λ + ε).
+    none. Components are selected from the largest on until they hold ``energy`` of the whitened variance Σλ/(λ + ε).
     """
     points = patches.double()
     mean = points.mean(0)
@@ -167,7 +168,7 @@ def whiten_patches(patches: Tensor, epsilon: float, energy: float = 1.0) -> Whit
     values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
     if not float(values[0]) > 1e-8:
         raise DataError(
-            "all patches of the images look alike, so there is nothing to build a dictionary from: "
+            "all patches of the images are equal, so no dictionary can be learned. "
             "give images with some contrast, or draw more patches (backbone.options.patches)"
         )
     share = (values / (values + epsilon)).cumsum(0)
@@ -442,7 +443,7 @@ def _standardise(features: PatchFeatures, images: Images) -> None:
 
 
 SIDE = 32
-"""Larger images are brought to this side unless another is asked for: patches of photographs say most at this scale."""
+"""Larger images are resized to this size by default, the best scale for patches of photographs."""
 
 
 class PatchBackbone(Backbone):

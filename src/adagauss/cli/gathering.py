@@ -45,7 +45,7 @@ def gather(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Method of a new model: one of the family exact.")
+        str | None, typer.Option("--method", "-m", help="Method of a new model: one of the family analytic.")
     ] = None,
     settings: Settings = None,
     image_size: Annotated[

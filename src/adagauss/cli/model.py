@@ -29,12 +29,8 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
     )
     from adagauss.experiments.run import RunFolder
 
-    if path.is_dir():
-        folder = RunFolder(path)
-        _ = folder.config  # imports the modules of custom parts, which the checkpoint needs
-        model = IncrementalClassifier.load(folder.last_checkpoint())
-    else:
-        model = IncrementalClassifier.load(path)
+    model = IncrementalClassifier.load(RunFolder(path).last_checkpoint() if path.is_dir() else path)
+    model.skip_option = "--skip-bad"
     model.skip_bad, model.verbose = skip_bad, not quiet
     return model
 

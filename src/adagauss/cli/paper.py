@@ -64,8 +64,8 @@ def report(
     shown up to their last finished task. Figures that need the images of the runs are drawn with --measure, or if
     `adagauss analyse` has measured the runs before.
     """
+    from adagauss.analysis.report import write_report
     from adagauss.data.dataset import load_dataset
-    from adagauss.report import write_report
 
     if out.is_dir():
         raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
@@ -76,7 +76,7 @@ def report(
 
     with stoppable("the report was not written; measurements of runs are stored with them"):
         written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
-    for one in written.left_out:
+    for one in written.skipped:
         typer.secho(escape_control_chars(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
     count = terminal.counted(sum(len(section.runs) for section in written.sections), "run")
     typer.echo(escape_control_chars(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))

@@ -109,7 +109,7 @@ def _opened(context: typer.Context, model: Path, begun: bool) -> IncrementalClas
     if given["like"] is not None:
         _refuse(context, SETTING, f"a model like {given['like']} has its settings: leave --{{}} out")
         return open_model(given["like"], **reading).empty_like()
-    return IncrementalClassifier(
+    classifier = IncrementalClassifier(
         # The default by its name, so that the file tells it.
         given["method"] or (default_method() if given["effort"] == "good" else None),
         given["preset"],
@@ -122,6 +122,8 @@ def _opened(context: typer.Context, model: Path, begun: bool) -> IncrementalClas
         device=given["device"],
         verbose=not given["quiet"],
     )
+    classifier.skip_option = "--skip-bad"
+    return classifier
 
 
 def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:

@@ -65,10 +65,10 @@ def nll(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[Tensor
 
 
 def best_temperature(right: Tensor, second: Tensor, images: float, relative: bool = False) -> tuple[float, float]:
-    """The temperature at which scores are most truthful, from sums of `surprises` over images, and its surprise.
+    """The temperature of the lowest negative log-likelihood, from sums of `nll` over images, and that sum.
 
-    One image whose right class is the runner-up counts beside those left out: where all of these are right, the
-    likelihood alone would ask for certainty. Between the temperatures tried, log T is interpolated by a parabola.
+    One pseudo-image whose true class is the runner-up is added: if all held-out images are classified correctly, the
+    likelihood alone would select a temperature of zero. A parabola interpolates log T between the temperatures tried.
     """
     steps = torch.tensor(RELATIVE if relative else TEMPERATURES, dtype=torch.float64).log()
     total = (right + second / max(images, 1e-9)).double().cpu()
@@ -158,7 +158,7 @@ class Confusions(State):
         return 1 + int(torch.maximum(self.true, self.taken).max()) if len(self.counts) else 0
 
     def add(self, true: Tensor, taken: Tensor, counts: Tensor | None = None) -> None:
-        """Count further images: one of each pair, or as many as ``counts`` says."""
+        """Count further images: one of each pair, or ``counts`` of each."""
         counts = torch.ones_like(true) if counts is None else counts
         keys = torch.cat([_keys(self.true, self.taken), _keys(true, taken)])
         pairs, places = torch.unique(keys, return_inverse=True)
@@ -283,7 +283,7 @@ NEAREST = 3
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """What is known about the answers for one class."""
+    """Calibration statistics of one class."""
 
     label: object
     images: int
@@ -297,10 +297,10 @@ class ClassSummary:
 
 
 class CalibrationStats(State):
-    """Per class: surprises at each temperature, confusions, and histograms for sets of answers and strangeness.
+    """Per class: NLL at each temperature, confusions, and histograms for prediction sets and OOD scores.
 
-    Whatever is asked of all classes together is a sum of rows, so that a class which is forgotten leaves nothing. Rows
-    of images that the classifier was fitted on (``fitted``) count only while there are no others: they flatter.
+    Statistics of all classes together are sums of rows, so that nothing remains of a class that is forgotten. Rows of
+    images that the classifier was fitted on (``fitted``) are optimistic and count only if there are no others.
     """
 
     dims: ClassVar[Mapping[str, str]] = {
@@ -313,7 +313,7 @@ class CalibrationStats(State):
         "gaps": "cb",
         "typical": "cb",
     }
-    contents: ClassVar[str] = "counts and histograms of the answers to images of each class"
+    contents: ClassVar[str] = "counts and histograms of the scores of held-out images of each class"
 
     def __init__(self, classes: int = 0) -> None:
         super().__init__()
@@ -335,7 +335,7 @@ class CalibrationStats(State):
         return len(self.images)
 
     def check(self) -> None:
-        """Raise a `DataError` if these cannot be counts of answers."""
+        """Raise a `DataError` if these cannot be statistics of scores."""
         super().check()
         self.require(self.gaps.shape[1] == BINS, "its histograms have another number of bins")
         self.require(self.surprise.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
@@ -366,7 +366,7 @@ class CalibrationStats(State):
     def observe(
         self, scores: Tensor, targets: Tensor, margin_score: Tensor | None = None, left_out: bool = True
     ) -> None:
-        """Take in the answers to some images: (N, C) scores over all classes, and the column of each one's class.
+        """Add the scores of some images: (N, C) over all classes, with the column of each true class.
 
         Args:
             scores: as the scorer gives them.
@@ -400,17 +400,17 @@ class CalibrationStats(State):
 
     @property
     def calibration(self) -> Calibration:
-        """What makes scores most truthful as log-probabilities; nothing where no image was ever seen."""
+        """The calibration of the lowest NLL; the identity without any observed image."""
         weights = self._weights()
         total = float((weights * self.images).sum())
         if total == 0:
             return Calibration()
         right, second = (weights @ rows for rows in (self.surprise, self.second))
         split = len(TEMPERATURES)
-        plain, plain_surprise = best_temperature(right[:split], second[:split], total)
-        relative, relative_surprise = best_temperature(right[split:], second[split:], total, relative=True)
-        # Of two classes, scores divided by their deviation are always ±1, and say nothing about the image.
-        better = relative_surprise < plain_surprise and self.classes > 2
+        plain, plain_nll = best_temperature(right[:split], second[:split], total)
+        relative, relative_nll = best_temperature(right[split:], second[split:], total, relative=True)
+        # Of two classes, scores divided by their deviation are always ±1 for every image.
+        better = relative_nll < plain_nll and self.classes > 2
         return Calibration(relative, True) if better else Calibration(plain, False)
 
     @property
@@ -506,7 +506,7 @@ class CalibrationStats(State):
         return both
 
     def _weights(self) -> Tensor:
-        """(C,) what the evidence of each class counts now."""
+        """(C,) the weight of each class."""
         usable = self.images > 0
         left_out = usable & ~self.fitted
         usable = left_out if bool(left_out.any()) else usable
@@ -560,7 +560,7 @@ def _check_share(name: str, share: float) -> None:
 
 
 class HeldOutScores(NamedTuple):
-    """Answers to images of the current task by a scorer that was made without them."""
+    """Scores of held-out images of the current task: the scorer was fitted without them."""
 
     scores: Tensor
     """(N, C), over all classes and on the scale of the scorer that was returned."""
@@ -569,14 +569,14 @@ class HeldOutScores(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A scorer and, where the classifier finds them by itself, the answers to images that were left out."""
+    """A scorer and, if the classifier computes them itself (leave-one-out), held-out scores."""
 
     scorer: Scorer
     left_out: HeldOutScores | None = None
 
 
 class HoldoutFit(NamedTuple):
-    """Memory and scorer after a task, had some of its images not come, and these images: they may judge both."""
+    """Memory and scorer fitted without the held-out images, and these images."""
 
     memory: ClassGaussians
     scorer: Scorer
@@ -584,11 +584,11 @@ class HoldoutFit(NamedTuple):
 
 
 HoldoutFitter = Callable[[], HoldoutFit | None]
-"""Makes the trial of a task, once however often it is asked; None where no images may be left out."""
+"""Fits memory and classifier without the held-out images, once per task; None if no images are held out."""
 
 
 def no_holdout_fit() -> HoldoutFit | None:
-    """No images are left out."""
+    """A `HoldoutFitter` for tasks without held-out images."""
     return None
 
 
@@ -600,11 +600,11 @@ MOST = 2000
 
 
 class Holdout(Part):
-    """Leaves out some images of a task, asks for them, and adds them afterwards; what was found adds up over tasks.
+    """Holdout split used for calibration; its statistics add up over tasks.
 
-    A classifier that knows its answers without each image needs no such trial. Where images would have to be kept from
-    the training of a network and none are, the training images themselves are asked for: these answers flatter, and
-    `Evidence` remembers it.
+    Memory and classifier are fitted without the held-out images first, and with all images afterwards. A classifier
+    with closed-form leave-one-out scores needs no split. If a network is trained and no images are held out, training
+    images are scored: these scores are optimistic, and `CalibrationStats` marks them as fitted.
     """
 
     role: ClassVar[str] = "evidence"
@@ -612,29 +612,29 @@ class Holdout(Part):
     share: Share = 0.1
     """Share of the images that memory and classifier are first fitted without, in tasks that train no network."""
     train_holdout: Share = 0.0
-    """Share of the images that no network is trained on; memory and classifier take them in afterwards. Probabilities
-    of methods that train are truthful only if there are some."""
+    """Share of the images that the network is not trained on; memory and classifier use them afterwards. Methods that
+    train a network are calibrated only with such a split."""
 
     def empty_state(self) -> CalibrationStats:
         return CalibrationStats()
 
-    def seen(self, now: CurrentTask, trains: bool) -> CurrentTask:
+    def training_part(self, now: CurrentTask, trains: bool) -> CurrentTask:
         """The part of a task that a network may be trained on."""
         return self._part(now, self.train_holdout) if trains else now
 
-    def tried(self, now: CurrentTask, seen: CurrentTask) -> CurrentTask:
-        """The part of a task that memory and classifier are first fitted to; the task itself if that is all of it."""
-        return seen if seen is not now else self._part(now, self.share)
+    def fit_part(self, now: CurrentTask, training: CurrentTask) -> CurrentTask:
+        """The part of a task that memory and classifier are first fitted to; the task itself if nothing is held out."""
+        return training if training is not now else self._part(now, self.share)
 
     def update(
         self, before: State | None, now: CurrentTask, holdout_fit: HoldoutFitter, fitted: Fitted, memory: ClassGaussians
     ) -> CalibrationStats:
-        """The evidence after a task.
+        """The calibration statistics after a task.
 
         Args:
             before: that of the last task.
             now: the task, with all its images.
-            attempt: memory and classifier without some images; None where none may be left out.
+            holdout_fit: fits memory and classifier without the held-out images.
             fitted: the classifier after the task, from all its images.
             memory: that after the task.
         """
@@ -643,17 +643,17 @@ class Holdout(Part):
         evidence.count(now.column_targets, len(now.all_classes))
         if fitted.left_out is not None:
             return _observed(evidence, fitted.left_out)
-        trial = holdout_fit()
-        memory, scorer, asked = (memory, fitted.scorer, _some(now)) if trial is None else trial
-        features = asked.prediction_features()
+        held_out = holdout_fit()
+        memory, scorer, scored = (memory, fitted.scorer, _some(now)) if held_out is None else held_out
+        features = scored.prediction_features()
         with torch.no_grad():
             scores = by_rows(scorer, features)
             typical = MarginScore.of(memory, scorer.power)(features, scores)
-        evidence.observe(scores, asked.column_targets, typical, left_out=trial is not None)
+        evidence.observe(scores, scored.column_targets, typical, left_out=held_out is not None)
         return evidence
 
     def gathered(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
-        """The evidence after images that were summed elsewhere: how many of each class, and the answers to some."""
+        """The calibration statistics after a batch of sums: images per class, and the scores of some of them."""
         known = as_state(before, CalibrationStats)
         evidence = copy.deepcopy(known) if known is not None else CalibrationStats().to(counts.device)
         evidence.add(counts)

@@ -64,7 +64,7 @@ def forgotten(
         _check_left(left.scorer)
     except NumericalError as error:
         raise DataError(
-            f"without these images the sums are no sums of images any more ({error}), so some of them were never "
+            f"without these images the sums are invalid ({error}), so some of them were never "
             "learned: give only the files that the classes were learned from, or none"
         ) from error
     return left
@@ -111,7 +111,7 @@ def renamed(known: LearnerState, old: Label, new: Label) -> LearnerState:
 
 
 def empty_like(method: Method, known: LearnerState, runtime: Runtime) -> LearnerState:
-    """The features, without any class: nothing that any class left beside the network."""
+    """A state with the same features and no classes."""
     check_still(method)
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()
     memory = method.memory.empty(known.memory.size, runtime.device)
@@ -120,7 +120,7 @@ def empty_like(method: Method, known: LearnerState, runtime: Runtime) -> Learner
 
 
 def merged(method: Method, one: LearnerState, other: LearnerState, runtime: Runtime) -> LearnerState:
-    """What two learners with the same features know: sums as if one had learned all of it, and evidence of both."""
+    """Merge the states of two learners with the same features: sums and calibration statistics add up."""
     check_still(method)
     check_features(one.network.extractor, other.network.extractor)
     if not one.classes or not other.classes:
@@ -145,7 +145,7 @@ def check_known(method: Method, again: Sequence[Label]) -> None:
     if again and (reason := method.why_no_known_classes):
         raise UnsupportedError(
             f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}. "
-            "Forget the class and teach it anew with all its images, or use a method that predicts from statistics "
+            "Forget the class and teach it again with all its images, or use a method that predicts from statistics "
             "of the classes, such as exact or adagauss+"
         )
 
@@ -161,7 +161,7 @@ def check_still(method: Method) -> None:
 
 
 def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[int, ...]]) -> None:
-    """Refuse to merge learners of other methods, settings or shapes of images, and say which."""
+    """Refuse to merge learners of other methods, settings or shapes of images; the error names the differences."""
     if one == other:
         return
     sides = [{**flatten(plain(method)), "shape of images": list(shape)} for method, shape in (one, other)]
@@ -170,7 +170,7 @@ def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[
     told = [f"{key} ({sides[0].get(key, 'absent')}, {sides[1].get(key, 'absent')})" for key in differing[:MOST_TOLD]]
     more = f" and {len(differing) - MOST_TOLD} more" if len(differing) > MOST_TOLD else ""
     raise DataError(
-        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second anew from "
+        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second again from "
         "its images, with the settings of the first (`adagauss teach NEW FOLDER --like MODEL`, or blank() in Python)"
     )
 
@@ -224,6 +224,6 @@ def columns_of(known: Sequence[Label], labels: Collection[Label]) -> list[int]:
 
 
 def on_device(known: LearnerState, runtime: Runtime) -> LearnerState:
-    """The knowledge of a learner that may live on another device."""
+    """The state on the device of ``runtime``."""
     there = known.memory.means.device
     return known if there == runtime.device else runtime.place(copy.deepcopy(known))

@@ -80,7 +80,7 @@ class Requirement(Enum):
 
     @property
     def what(self) -> str:
-        """The need in words."""
+        """Description for error messages."""
         return self.value[0]
 
     @property
@@ -240,7 +240,7 @@ def part_of(role: str, where: str | None = None) -> BeforeValidator:
 
 
 def _readable(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
-    """The first problem of a validation as one sentence."""
+    """The first problem of a validation as a `ConfigError`."""
     problem = error.errors()[0]
     path = ".".join(str(step) for step in problem["loc"])
     if problem["type"] == "extra_forbidden":
@@ -254,7 +254,7 @@ def _readable(error: ValidationError, model: type[BaseModel], where: str) -> Con
         return unknown_name(
             "setting", where + path, [where + ".".join(map(str, [*parents, known])) for known in model.model_fields]
         )
-    # Our own validators raise whole sentences; pydantic puts the kind of the exception before them.
+    # Pydantic prefixes the messages of our validators.
     reason = problem["msg"].removeprefix("Value error, ")
     return ConfigError(f"{where}{path}: {reason} (got {problem['input']!r})")
 

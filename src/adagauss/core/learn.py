@@ -53,23 +53,23 @@ from adagauss.utils.runtime import Runtime
 
 @dataclass
 class TaskReport:
-    """What learning a task took."""
+    """Losses, times and warnings of one task."""
 
     history: History = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of each stage: representation, drift, memory, classifier, evidence."""
     warnings: list[str] = field(default_factory=list)
-    """Sentences on what went wrong, each with a remedy."""
+    """Problems, each with a remedy."""
 
     def warn(self, text: str | None, runtime: Runtime) -> None:
-        """Note a warning, and say it."""
+        """Store a warning and report it."""
         if text is not None:
             self.warnings.append(text)
             runtime.reporter.message(text)
 
     @contextmanager
     def clock(self, stage: str) -> Iterator[None]:
-        """Adds the wall time of what is done meanwhile to a stage."""
+        """Add the wall time of the block to a stage."""
         started = perf_counter()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
@@ -78,29 +78,29 @@ class TaskReport:
 def learn_task(
     method: Method, before: LearnerState, data: LabelledImages, runtime: Runtime
 ) -> tuple[LearnerState, TaskReport]:
-    """What is known after a task; ``before`` stays as it is.
+    """Learn one task (Algorithm 1); returns the new state, ``before`` is not changed.
 
-    The images are held by ``now`` and its parts alone, and die with them. Network and drift see the part ``seen``;
-    memory and classifier learn from all images, and may first be tried without some that then judge them.
+    Only ``now`` and its parts hold the images, and they are discarded with it. Network and drift use the training part
+    of the holdout split; memory and classifier use all images, after an optional fit without the held-out ones.
     """
     later = method.representation.later is not None
-    # A network that nothing will change is known before and after the task alike: copies would only take time.
-    still = bool(before.tasks) and not later and not method.classifier.changes_network
-    network = before.network if still else copy.deepcopy(before.network)
+    # A frozen network is shared between states, not copied.
+    frozen = bool(before.tasks) and not later and not method.classifier.changes_network
+    network = before.network if frozen else copy.deepcopy(before.network)
     previous = before.network.frozen_copy() if before.tasks and later else None
     of_terms = before.states_below("representation/")
     shared = method.representation.shares(of_terms)
     known, index = tuple(before.classes), len(before.tasks)
     now = CurrentTask(index, data, network, previous, method.augmentation, runtime, shared, known)
     trains = (method.representation.first if now.first else method.representation.later) is not None
-    seen = method.evidence.seen(now, trains)
+    training = method.evidence.training_part(now, trains)
     report = TaskReport()
     states: dict[str, State | None] = {}
 
     with report.clock("representation"):
         if now.first:
             network.extractor.prepare(data.images, runtime.generator("unlabelled"))
-        trained = method.representation.fit(seen, before.memory, of_terms)
+        trained = method.representation.fit(training, before.memory, of_terms)
         report.history = trained.history
         now.forget_features()
         if now.first:
@@ -111,7 +111,7 @@ def learn_task(
     with report.clock("drift"):
         states["drift"] = before.states.get("drift")
         if previous is not None:
-            moved = method.drift.update(old, seen, before.states.get("drift"))
+            moved = method.drift.update(old, training, before.states.get("drift"))
             old, states["drift"] = method.memory.after_drift(old, moved.memory), moved.state
             report.warn(moved.warning, runtime)
 
@@ -120,12 +120,12 @@ def learn_task(
         if old is not before.memory:
             report.warn(collapse_warning(now.name, old, memory), runtime)
 
-    affordable = seen is not now or (not trains and method.classifier.cheap)
+    affordable = training is not now or (not trains and method.classifier.cheap)
 
     @cache
     def holdout_fit() -> HoldoutFit | None:
         possible = affordable and not method.classifier.changes_network
-        part = method.evidence.tried(now, seen) if possible else now
+        part = method.evidence.fit_part(now, training) if possible else now
         if part is now:
             return None
         bank = method.memory.update(old, part, before.states.get("memory")).bank
@@ -207,11 +207,11 @@ class Learner:
         """Learn one task from its images alone: Algorithm 1, see `learn_task`.
 
         A task brings new classes, more images of known ones, or both. Statistics and sums of a known class count the
-        new images beside the old ones; a method that relies on one trained output for each class takes new ones only.
+        new images as well; a method with one trained output per class takes new classes only.
 
         Several processes (`Runtime.processes`) must all be given the task, and all know the same afterwards.
 
-        Either the whole task is learned or, on any error, the learner is as it was before. The caller's random
+        On any error the learner is unchanged. The caller's random
         numbers are left alone.
         """
         before = self.state
@@ -242,7 +242,7 @@ class Learner:
         self._change(lambda before: forgotten(self.method, before, labels, self.runtime, data))
 
     def rename(self, old: Label, new: Label) -> None:
-        """Call a class otherwise."""
+        """Rename a class."""
         self._change(lambda before: renamed(before, old, new))
 
     def merge_classes(self, into: Label, others: Sequence[Label]) -> None:
@@ -250,12 +250,11 @@ class Learner:
         self._change(lambda before: joined(self.method, before, into, others, self.runtime))
 
     def merge(self, other: Learner) -> None:
-        """Take in what another learner with the same features knows: statistics as if one had learned all of it.
+        """Merge another learner with the same features: the statistics are those of one learner of all images.
 
-        What images choose as they arrive (strengths, weights of features), each learner chose among its own classes, so
-        a few answers may differ from those of one learner. Classes that both know get the images of both. To teach in
-        two places, give the second the `blank` of the first: both then have the same features, and nothing is counted
-        twice. The other learner stays as it is.
+        Each learner selected its regularisation on its own classes, so a few predictions may differ from those of one
+        learner. A class of both gets the images of both. To teach in two places, start the second with `empty_like` of
+        the first: both then have the same features, and no image is counted twice. The other learner is not changed.
         """
         check_still(self.method)
         check_alike((self.method, self.shape), (other.method, other.shape))
@@ -316,7 +315,7 @@ class Learner:
         return self.predictions(images).ood_score()
 
     def summary(self) -> list[ClassSummary]:
-        """What is known about the answers for each class."""
+        """Calibration statistics of each class."""
         known = self.state
         return known.evidence.summary(known.classes)
 
@@ -373,7 +372,7 @@ class Learner:
         return learner
 
     def of_shape(self, images: Images) -> Images:
-        """The images, if they have the shape that was taught; an error that says so otherwise."""
+        """The images, if they have the shape of the training images; else a `DataError`."""
         if images.shape != self.shape:
             raise DataError(
                 f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"

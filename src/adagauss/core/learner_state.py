@@ -1,4 +1,4 @@
-"""The state of a learner: network, class statistics and the state of each part; and what its file says."""
+"""The state of a learner: network, class statistics and the state of each part; and the facts in its file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LearnerState(nn.Module):
     ``tasks`` are the classes that each task brought, of those that are still known: a task may bring a class again, and
     is empty if all of its classes were forgotten.
 
-    Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts beside the
+    Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts next to the
     tensors.
     """
 
@@ -83,7 +83,7 @@ class LearnerState(nn.Module):
         return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, margin).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> LearnerState:
-        """Torch's way to another device or memory order, on which the predictor is made anew."""
+        """Torch's way to another device or memory order, which resets the cached predictor."""
         self.__dict__.pop("_predictor", None)
         super()._apply(*args, **settings)  # type: ignore[no-untyped-call]  # torch does not say what it takes
         return self
@@ -118,7 +118,7 @@ class LearnerState(nn.Module):
 
     @property
     def part_bytes(self) -> int:
-        """What the parts keep beside the network and the memory (Fisher information, ridge sums)."""
+        """Bytes of the parts' states, without network and memory (Fisher information, ridge sums)."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.parts.state_dict().values())
 
     def check(self) -> None:
@@ -155,7 +155,7 @@ class LearnerState(nn.Module):
                             raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
 
     def facts(self) -> dict[str, Any]:
-        """What a file needs beside the tensors to be loaded again."""
+        """The facts that a file stores with the tensors."""
         return {
             "tasks": [list(task) for task in self.tasks],
             "remembered": self.memory.labels,
@@ -171,9 +171,9 @@ class LearnerState(nn.Module):
         runtime: Runtime,
         mapped: bool = False,
     ) -> LearnerState:
-        """What was saved, given knowledge of nothing with a network of the same kind.
+        """The saved state, from an empty state with a network of the same kind.
 
-        With ``mapped`` the tensors become those of the knowledge, without a copy.
+        With ``mapped`` the tensors of the file are used without a copy.
         """
         check_head(facts["head"], tensors)
         network = copy.deepcopy(self.network)
@@ -364,4 +364,4 @@ def check_labels(labels: Sequence[Label]) -> None:
                 f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
             )
         if isinstance(label, float) and not math.isfinite(label):
-            raise CheckpointError(f"label {label!r} is no number that a saved learner can hold: rename the class")
+            raise CheckpointError(f"label {label!r} is not a finite number and cannot be saved: rename the class")

@@ -53,7 +53,7 @@ class State(nn.Module):
     the packed half of a matrix of expanded features, ``q`` for pairs of classes.
     """
     contents: ClassVar[str] = ""
-    """What is kept of images, in words."""
+    """Description of what is stored about images, for `adagauss info`."""
 
     def check(self) -> None:
         """Raise a `DataError` if what was read from a file cannot have been learned.
@@ -75,10 +75,10 @@ class State(nn.Module):
             if isinstance(state, State):
                 state.check()
 
-    def require(self, fact: bool | torch.Tensor, otherwise: str) -> None:
+    def require(self, fact: bool | torch.Tensor, problem: str) -> None:
         """Raise a `DataError` with this reason unless ``fact`` holds, everywhere if it is a tensor."""
         if not bool(fact.all() if isinstance(fact, torch.Tensor) else fact):
-            raise DataError(f"{type(self).__name__}: {otherwise}")
+            raise DataError(f"{type(self).__name__}: {problem}")
 
     def _load_from_state_dict(
         self,
@@ -104,13 +104,13 @@ class State(nn.Module):
         names = "forgotten" if all(len(group) == 1 for group in groups) else "joined"
         raise UnsupportedError(
             f"classes cannot be {names}: {type(self).__name__} holds something of them that cannot be taken apart; "
-            "start anew with the classes you want"
+            "train a new learner with the classes you want"
         )
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
         """This state with what another learner, with the same features, has learned; neither is changed.
 
-        ``columns`` says where the classes of the other are among those of both together.
+        ``columns`` are the score columns of the other's classes in the merged state.
         """
         raise UnsupportedError(
             f"two learners of this method cannot be merged: {type(self).__name__} of one does not fit the other; "

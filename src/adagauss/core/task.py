@@ -125,7 +125,7 @@ class CurrentTask:
     """Task ``index``: the data that the parts of a method may use, and their only access to images.
 
     ``data`` holds only the images of the current task; the object is discarded after the task. Its classes are new, or
-    known already: ``targets`` count within the task, `columns` says where its classes are among all.
+    known already: ``targets`` count within the task, `columns` are their score columns.
     """
 
     index: int

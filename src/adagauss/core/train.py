@@ -72,8 +72,8 @@ class Objective(nn.Module):
     """
 
     divided: ClassVar[bool] = False
-    """Whether each of several processes has only its share of a batch. It then computes, with `Division.gathered`, the
-    losses of the whole batch. Otherwise every process trains alike, with batches that all of them have."""
+    """Whether each of several processes has only its share of a batch. It then computes, with `Sharding.all_gather`,
+    the losses of the whole batch. If False, every process trains on the same whole batches."""
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer, each with its own learning rate; by default, one group."""

@@ -1,4 +1,4 @@
-"""One image of a shard with its label, before it is decoded."""
+"""Shards of labelled images: class folders, tar files (WebDataset), Parquet files and npz arrays, read sequentially."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ShardError(DataError):
 
 @dataclass(frozen=True)
 class Example:
-    """An image as it was found."""
+    """An image before decoding."""
 
     name: str
     label: Label
@@ -100,7 +100,7 @@ Bad = dict[str, str]
 
 
 class _Member(tarfile.TarInfo):
-    """A header that is refused where it is damaged or asks for much memory; tarfile would end the archive there."""
+    """A header that raises an error if it is damaged or too large; tarfile would silently end the archive there."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
@@ -191,7 +191,7 @@ _UNREADABLE = (
     zlib.error,
 )
 PARQUET_ROWS = 64
-"""Rows of a table that are in memory at a time, beside what Parquet itself has read."""
+"""Rows of a table that are in memory at a time, in addition to Parquet's own buffers."""
 
 
 def parquet_examples(path: Path, bad: Bad) -> Iterator[Example]:
@@ -335,15 +335,15 @@ def _below(path: Path) -> Iterator[Shard]:
     if not path.is_dir():
         kind = _kind(path)
         if kind is None:
-            raise DataError(f"{path} is no shard: folders of class folders and {', '.join(KINDS)} files are read")
+            raise DataError(f"{path} is not a shard. Give folders of class folders, or {', '.join(KINDS)} files")
         yield Shard(path, kind)
         return
     files = [(file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := _kind(file)) is not None]
     pieces = [(folder, -(-len(image_files(folder)) // PIECE)) for folder in folders_in(path)]
     if files and any(number for _, number in pieces):
         raise DataError(
-            f"{path} holds class folders with images, and {files[0][0].name} beside them: give each kind a folder "
-            "of its own, or name the files"
+            f"{path} holds class folders with images, and the shard {files[0][0].name}. Use separate "
+            "folders, or name the files"
         )
     if files:
         yield from (Shard(file, kind) for file, kind in files)

@@ -40,7 +40,7 @@ def import_extra(module: str, extra: str, who: str) -> Any:
     Args:
         module: what is imported.
         extra: the extra of this package that installs it.
-        who: what needs it, the subject of the error's sentence.
+        who: what needs it, the subject of the error message.
     """
     try:
         return import_module(module)

@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from adagauss import IncrementalClassifier
 from adagauss.deploy.serve.app import make_app
-from adagauss.deploy.serve.limits import Limits
+from adagauss.deploy.serve.security import Limits
 from adagauss.deploy.serve.server import Server
 from adagauss.deploy.serve.store import Store
 

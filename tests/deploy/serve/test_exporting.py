@@ -18,8 +18,8 @@ HARM = "open({!r}, 'w')\n"
 def test_modules_in_the_current_folder_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trap, installed, harmed = tmp_path / "downloads", tmp_path / "installed", tmp_path / "harmed"
     for place, program in ((trap, HARM.format(str(harmed))), (installed, "")):
-        (place / "adagauss/serve").mkdir(parents=True)
-        for name in ("__init__.py", "serve/__init__.py", "serve/exporting.py"):
+        (place / "adagauss/deploy/serve").mkdir(parents=True)
+        for name in ("__init__.py", "deploy/__init__.py", "deploy/serve/__init__.py", "deploy/serve/exporting.py"):
             (place / "adagauss" / name).write_text(program, encoding="utf-8")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", str(installed))

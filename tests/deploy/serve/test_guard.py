@@ -9,8 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from adagauss.deploy.serve import main
-from adagauss.deploy.serve.limits import Limits
-from adagauss.deploy.serve.security import Access, access_for
+from adagauss.deploy.serve.security import Access, Limits, access_for
 from adagauss.errors import ConfigError
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 

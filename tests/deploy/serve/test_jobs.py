@@ -13,11 +13,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from adagauss.deploy.serve.batching import Batcher
-from adagauss.deploy.serve.errors import Refusal
 from adagauss.deploy.serve.jobs import Job, JobReporter
-from adagauss.deploy.serve.limits import Limits
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Model
+from adagauss.deploy.serve.security import ApiError, Limits
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 
@@ -213,7 +212,7 @@ def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None
         await asyncio.to_thread(begun.wait, 10)
         ending = asyncio.create_task(asyncio.to_thread(batcher.stop))
         await asyncio.sleep(0.05)
-        with pytest.raises(Refusal, match="stopped"):
+        with pytest.raises(ApiError, match="stopped"):
             await batcher.ask(model, [picture(9)], None)
         go_on.set()
         answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)

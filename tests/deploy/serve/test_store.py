@@ -10,9 +10,8 @@ import pytest
 
 from adagauss import IncrementalClassifier
 from adagauss.deploy.serve import store as store_module
-from adagauss.deploy.serve.history import History
 from adagauss.deploy.serve.model import Model
-from adagauss.deploy.serve.store import Store
+from adagauss.deploy.serve.store import History, Store
 from adagauss.errors import CheckpointError, DataError
 
 

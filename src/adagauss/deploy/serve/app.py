@@ -12,8 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 import adagauss
-from adagauss.deploy.serve import changing, page, reading
-from adagauss.deploy.serve.guard import Guard
+from adagauss.deploy.serve import page, routes_read, routes_write
+from adagauss.deploy.serve.security import SecurityMiddleware
 from adagauss.deploy.serve.server import Server
 from adagauss.errors import AdagaussError, CheckpointError, UnsupportedError
 from adagauss.utils.progress import escape_control_chars
@@ -48,11 +48,11 @@ def make_app(server: Server) -> FastAPI:
         **_TELEMETRY,
     )
     app.state.server = server
-    for module in (reading, changing, page):
+    for module in (routes_read, routes_write, page):
         app.include_router(module.router)
     app.add_exception_handler(AdagaussError, _refused)
     app.add_exception_handler(RequestValidationError, _unfit)
-    app.add_middleware(Guard, access=server.access, limits=server.limits, metrics=server.metrics)
+    app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits, metrics=server.metrics)
     return app
 
 
@@ -67,6 +67,6 @@ async def _unfit(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """Errors that the user can fix; a `Refusal` is answered by FastAPI itself."""
+    """Errors that the user can fix; a `ApiError` is answered by FastAPI itself."""
     status = 409 if isinstance(error, UnsupportedError) else 503 if isinstance(error, CheckpointError) else 422
     return JSONResponse({"detail": str(error)}, status)

@@ -13,8 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from adagauss.data.decode import Pixels
-from adagauss.deploy.serve.errors import Refusal
 from adagauss.deploy.serve.metrics import Metrics
+from adagauss.deploy.serve.security import ApiError
 
 TOGETHER = 32
 """Most pictures in a batch."""
@@ -73,9 +73,9 @@ class Batcher(Generic[Answer]):
     async def ask(self, model: Classifies[Answer], pixels: list[Pixels], unknown: float | None) -> list[Answer]:
         """The answers of this model for some pictures, in order."""
         if self._stopped:
-            raise Refusal(503, "the server is being stopped: try again when it is back", 5.0)
+            raise ApiError(503, "the server is being stopped: try again when it is back", 5.0)
         if self._waiting + len(pixels) > self._most:
-            raise Refusal(503, "too many pictures are waiting to be classified: try again", 1.0)
+            raise ApiError(503, "too many pictures are waiting to be classified: try again", 1.0)
         loop = asyncio.get_running_loop()
         # Long requests go in pieces, so that short ones of others get between them.
         pieces = [pixels[start : start + self._together] for start in range(0, len(pixels), self._together)]

@@ -7,7 +7,7 @@ import sys
 from io import BufferedReader
 from pathlib import Path
 
-from adagauss.deploy.serve.errors import Refusal
+from adagauss.deploy.serve.security import ApiError
 from adagauss.deploy.serve.store import Store
 from adagauss.errors import AdagaussError
 from adagauss.utils.files import open_regular
@@ -56,13 +56,13 @@ async def _export(model: Path, target: Path) -> None:
     try:
         _, said = await asyncio.wait_for(child.communicate(), SECONDS)
     except TimeoutError:
-        raise Refusal(504, f"the export took longer than {SECONDS:g} seconds") from None
+        raise ApiError(504, f"the export took longer than {SECONDS:g} seconds") from None
     finally:
         if child.returncode is None:
             child.kill()
     if child.returncode:
         lines = said.decode("utf-8", "replace").strip().splitlines()
-        raise Refusal(409 if child.returncode == 2 else 500, lines[-1] if lines else "the export failed")
+        raise ApiError(409 if child.returncode == 2 else 500, lines[-1] if lines else "the export failed")
 
 
 def main(arguments: list[str]) -> int:

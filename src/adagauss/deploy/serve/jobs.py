@@ -16,8 +16,8 @@ from typing import Literal
 import torch
 from pydantic import BaseModel, Field
 
-from adagauss.deploy.serve.errors import Refusal
 from adagauss.deploy.serve.metrics import Metrics
+from adagauss.deploy.serve.security import ApiError
 from adagauss.errors import AdagaussError
 from adagauss.utils.progress import Advance, Reporter
 
@@ -130,7 +130,7 @@ class Jobs:
     def require_room(self) -> None:
         """Refuse a change, before its pictures are received, if too many wait already."""
         if self._queue.full():
-            raise Refusal(503, "other changes are waiting already: try again when they are done", 5.0)
+            raise ApiError(503, "other changes are waiting already: try again when they are done", 5.0)
 
     def submit(self, action: str, summary: str, work: Work, skipped: list[Skipped] | None = None) -> Job:
         """Put a change in line."""
@@ -149,7 +149,7 @@ class Jobs:
         with self._lock:
             if name in self._jobs:
                 return self._jobs[name][0]
-        raise Refusal(404, "there is no such job; jobs are forgotten when the server restarts")
+        raise ApiError(404, "there is no such job; jobs are forgotten when the server restarts")
 
     def cancel(self, name: str) -> Job:
         """Ask a job to stop; one that already saves its change completes it."""

@@ -17,7 +17,7 @@ from adagauss.classifier import IncrementalClassifier, default_method
 from adagauss.data.decode import Pixels
 from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Label
-from adagauss.deploy.serve.limits import Limits
+from adagauss.deploy.serve.security import Limits
 from adagauss.errors import AdagaussError, DataError, UnsupportedError, unknown_name
 from adagauss.utils.progress import Reporter
 
@@ -25,7 +25,7 @@ TOP = 10
 """Most classes in an answer."""
 
 
-class Likely(BaseModel):
+class ClassProbability(BaseModel):
     """A class and its probability."""
 
     label: str
@@ -37,7 +37,7 @@ class Answer(BaseModel):
 
     label: str | None
     probability: float
-    top: list[Likely]
+    top: list[ClassProbability]
 
 
 class KnownClass(BaseModel):
@@ -46,7 +46,7 @@ class KnownClass(BaseModel):
     label: str
     images: int
     expected_accuracy: float | None
-    confused_with: list[Likely]
+    confused_with: list[ClassProbability]
     """Classes that its pictures are most often taken for, and how often."""
 
 
@@ -109,7 +109,7 @@ class Model:
             Answer(
                 label=None if prediction.label is None else str(prediction.label),
                 probability=float(prediction.probability),
-                top=[Likely(label=str(label), probability=float(share)) for label, share in prediction.top],
+                top=[ClassProbability(label=str(label), probability=float(share)) for label, share in prediction.top],
             )
             for prediction in found
         ]
@@ -122,7 +122,9 @@ class Model:
                 label=str(one.label),
                 images=one.images,
                 expected_accuracy=one.expected_accuracy,
-                confused_with=[Likely(label=str(other), probability=share) for other, share in one.confused_with],
+                confused_with=[
+                    ClassProbability(label=str(other), probability=share) for other, share in one.confused_with
+                ],
             )
             for one in (self.classifier.summary() if self.names else [])
         ]
@@ -154,7 +156,7 @@ class Model:
         after.rename(self._known(old), self._label(new))
         return self._of(after, self._reasons)
 
-    def cannot(self) -> dict[str, str]:
+    def unsupported_actions(self) -> dict[str, str]:
         """Actions that its method cannot do, and why; the same for all models that follow, so it is found out once."""
         if self._reasons or len(self.names) < 2:  # with fewer classes there is nothing to try it on
             return {action: reason for action, reason in self._reasons.items() if reason}
@@ -164,11 +166,11 @@ class Model:
             "onnx": "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'",
         }
         self._reasons.update(found)  # at once: others may be reading
-        return self.cannot()
+        return self.unsupported_actions()
 
     def require_can(self, action: str) -> None:
         """Raise if its method cannot do this."""
-        if reason := self.cannot().get(action):
+        if reason := self.unsupported_actions().get(action):
             raise UnsupportedError(reason)
 
     def _copy(self, reporter: Reporter | None = None) -> IncrementalClassifier:

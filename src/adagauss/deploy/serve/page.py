@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Request, Response
 
-from adagauss.deploy.serve.errors import Refusal
+from adagauss.deploy.serve.security import ApiError
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,7 +63,7 @@ async def static(name: str, request: Request) -> Response:
 def _asset(name: str, request: Request) -> Response:
     asset = assets().get(name)
     if asset is None:
-        raise Refusal(404, "there is no such page")
+        raise ApiError(404, "there is no such page")
     headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == asset.tag:
         return Response(status_code=304, headers=headers)

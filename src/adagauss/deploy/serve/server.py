@@ -10,13 +10,12 @@ from fastapi import Depends, Request
 
 from adagauss.deploy.serve.batching import Batcher
 from adagauss.deploy.serve.exporting import Exporter
-from adagauss.deploy.serve.images import Decoder
 from adagauss.deploy.serve.jobs import Jobs
-from adagauss.deploy.serve.limits import Limits
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Answer
-from adagauss.deploy.serve.security import Access
+from adagauss.deploy.serve.security import Access, Limits
 from adagauss.deploy.serve.store import Store
+from adagauss.deploy.serve.uploads import Decoder
 
 
 @dataclass

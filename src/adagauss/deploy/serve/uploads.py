@@ -1,20 +1,23 @@
-"""Pictures and texts of a request, read part by part while it arrives: no picture is written to disk.
+"""Receive uploaded images part by part and decode them in threads: no image is written to disk.
 
-Starlette would store every larger file of a form on disk until the request ends. Here each picture is handed on as soon
-as it is complete, to be decoded; only one at a time is in memory as it came.
+Starlette would store every larger file of a form on disk until the request ends. Here each image is decoded as soon as
+it is complete; only one at a time is in memory undecoded.
 """
 
 from __future__ import annotations
 
+import asyncio
+import io
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from adagauss.deploy.serve.errors import Refusal
-from adagauss.deploy.serve.limits import Limits
+from adagauss.data.decode import Pixels, decode_image
+from adagauss.deploy.serve.security import ApiError, Limits
 
 TEXT_BYTES = 4096
 SHOWN_NAME = 200
@@ -35,7 +38,7 @@ class Part:
         try:
             return self.content.decode("utf-8")
         except UnicodeDecodeError:
-            raise Refusal(422, f"the field {self.key!r} is not UTF-8 text") from None
+            raise ApiError(422, f"the field {self.key!r} is not UTF-8 text") from None
 
 
 async def parts_of(request: Request, limits: Limits) -> AsyncIterator[Part]:
@@ -52,7 +55,7 @@ async def parts_of(request: Request, limits: Limits) -> AsyncIterator[Part]:
             _grow(part, chunk, limits)
         yield part
     else:
-        raise Refusal(415, "send a form (multipart/form-data) of pictures, or one picture as the body (image/jpeg)")
+        raise ApiError(415, "send a form (multipart/form-data) of pictures, or one picture as the body (image/jpeg)")
 
 
 class _Form:
@@ -66,7 +69,7 @@ class _Form:
         self._pictures = 0
         self._fields = 0
         if not boundary:
-            raise Refusal(400, "the form names no boundary between its parts")
+            raise ApiError(400, "the form names no boundary between its parts")
         try:
             self._parser = MultipartParser(
                 boundary,
@@ -81,14 +84,14 @@ class _Form:
                 },
             )
         except FormParserError as error:
-            raise Refusal(400, f"the form cannot be read: {error}") from None
+            raise ApiError(400, f"the form cannot be read: {error}") from None
 
     def received(self, chunk: bytes) -> list[Part]:
         """The parts that this piece completes."""
         try:
             self._parser.write(chunk)
         except FormParserError as error:
-            raise Refusal(400, f"the form cannot be read: {error}") from None
+            raise ApiError(400, f"the form cannot be read: {error}") from None
         complete, self._complete = self._complete, []
         return complete
 
@@ -116,7 +119,7 @@ class _Form:
             self._pictures += 1
         most = self._limits.pictures
         if self._pictures > most or self._fields > most:
-            raise Refusal(413, f"a request may have at most {most} pictures: send several requests")
+            raise ApiError(413, f"a request may have at most {most} pictures: send several requests")
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         _grow(self._part, memoryview(data)[start:end], self._limits)
@@ -129,6 +132,64 @@ def _grow(part: Part, data: bytes | memoryview, limits: Limits) -> None:
     is_text = part.filename is None
     if len(part.content) + len(data) > (TEXT_BYTES if is_text else limits.picture):
         if is_text:
-            raise Refusal(413, f"the field {part.key[:50]!r} is too long")
-        raise Refusal(413, f"a picture may have at most {limits.picture // 2**20} MB: {part.filename} has more")
+            raise ApiError(413, f"the field {part.key[:50]!r} is too long")
+        raise ApiError(413, f"a picture may have at most {limits.picture // 2**20} MB: {part.filename} has more")
     part.content += data
+
+
+LABEL = "label"
+PICTURES = "pictures"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as it was sent: its file name, the label before it in the form, and its pixels or why it has none."""
+
+    name: str
+    label: str
+    pixels: Pixels | None
+    problem: str = ""
+
+
+class Decoder:
+    """Decodes in a few threads, which bounds the memory of large pictures."""
+
+    def __init__(self, threads: int = 2) -> None:
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+
+    async def pictures(self, request: Request, size: int, channels: int, limits: Limits) -> AsyncIterator[Picture]:
+        """The pictures of a request in order, each with the last label sent before it.
+
+        A few are decoded while the next ones arrive, never more than one per thread and one in waiting.
+        """
+        label, waiting = "", list[asyncio.Future[Picture]]()
+        loop = asyncio.get_running_loop()
+        try:
+            async for part in parts_of(request, limits):
+                if part.filename is not None:
+                    waiting.append(loop.run_in_executor(self._pool, _decoded, part, label, size, channels))
+                elif part.key == LABEL:
+                    label = part.text
+                else:
+                    raise ApiError(422, f"unknown field {part.key[:50]!r}: a form has the fields label and pictures")
+                while len(waiting) > self._threads:
+                    yield await waiting.pop(0)
+            while waiting:
+                yield await waiting.pop(0)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _decoded(part: Part, label: str, size: int, channels: int) -> Picture:
+    name = part.filename or "picture"
+    try:
+        pixels = decode_image(io.BytesIO(part.content), size, channels)
+    except Exception as error:  # a damaged file makes Pillow's readers raise almost anything
+        return Picture(name, label, None, str(error) or type(error).__name__)
+    return Picture(name, label, pixels)

@@ -1,20 +1,30 @@
-"""The report: what it says of runs, alone and together, finished or not, and of odd folders."""
+"""The report: seeds, protocols, unfinished runs, hostile names, commands, and damaged folders."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
+from adagauss.analysis.report import Report, command, follows_paper
+from adagauss.analysis.report import write_report as write_whole_report
+from adagauss.cli import app
+from adagauss.cli.experiments import _resolve
+from adagauss.core.config import plain
+from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
+from adagauss.experiments.config import RunConfig, make_config
+from adagauss.experiments.protocols import protocol
 from adagauss.experiments.run import RunFolder
-from adagauss.report import write_report as write_whole_report
-from adagauss.report.writing import Written
-from adagauss.utils.progress import escape_control_chars
-from tests.report.made import config_of, made_run
+from adagauss.utils.progress import Reporter, escape_control_chars
+from adagauss.utils.runtime import RuntimeConfig
+from tests.analysis.made_runs import config_of, made_run
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -29,7 +39,7 @@ HOSTILE = [
 VOID = ("meta", "br", "img")
 
 
-def write_report(runs: Sequence[Path], out: Path, study: str = "none") -> Written:
+def write_report(runs: Sequence[Path], out: Path, study: str = "none") -> Report:
     """Without figures, which take most of the time."""
     return write_whole_report(runs, out, study=study)
 
@@ -92,16 +102,16 @@ def test_seeds_are_averaged_and_a_single_one_has_no_spread(tmp_path: Path, out: 
     text = words(out)
     assert "finetune 60.0 % ± 14.1 A_last" in text
     assert "frozen 90.0 % A_last" in text
-    assert "Not every method was run with the same seeds." in text
+    assert "Not all methods have the same seeds." in text
 
 
-def test_the_page_allows_nothing_but_its_own_style_and_pictures(tmp_path: Path, out: Path) -> None:
+def test_the_page_allows_only_its_own_style_and_images(tmp_path: Path, out: Path) -> None:
     write_report([made_run(tmp_path / "run", config_of())], out)
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', out.read_text(encoding="utf-8"))
     assert policy is not None
     assert policy[1].split("; ")[:3] == [
-        "default-src &#x27;none&#x27;",
-        "style-src &#x27;unsafe-inline&#x27;",
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
         "img-src data:",
     ]
 
@@ -121,19 +131,19 @@ def test_hostile_names_are_text_everywhere(tmp_path: Path, out: Path) -> None:
     assert "w" * 500 not in out.read_text(encoding="utf-8"), "a name of any length is cut"
 
 
-def test_unfinished_runs_are_shown_apart_as_far_as_they_have_come(tmp_path: Path, out: Path) -> None:
+def test_unfinished_runs_are_shown_separately_up_to_their_last_task(tmp_path: Path, out: Path) -> None:
     made_run(tmp_path / "whole", config_of(sizes=(2, 2, 2)))
     made_run(tmp_path / "part", config_of(sizes=(2, 2, 2), seed=1), done=2)
-    made_run(tmp_path / "begun", config_of(sizes=(2, 2, 2), seed=2), done=0)
+    made_run(tmp_path / "started", config_of(sizes=(2, 2, 2), seed=2), done=0)
     written = write_report([tmp_path], out)
     assert [group.label for group in written.sections[0].groups] == ["finetune", "finetune, 2 of 3 tasks"]
-    assert [one.path.name for one in written.left_out] == ["begun"]
+    assert [one.path.name for one in written.skipped] == ["started"]
     text = words(out)
     assert "unfinished: after 2 of 3 tasks" in text
     assert "has no finished task yet" in text
 
 
-def test_protocols_and_data_are_told_apart(tmp_path: Path, out: Path) -> None:
+def test_each_protocol_and_dataset_has_its_own_section(tmp_path: Path, out: Path) -> None:
     made_run(tmp_path / "a", config_of(sizes=(2, 2)))
     made_run(tmp_path / "b", config_of(sizes=(2, 2, 2)))
     RunFolder(made_run(tmp_path / "c", config_of(sizes=(2, 2)))).write_json(
@@ -149,7 +159,7 @@ def test_protocols_and_data_are_told_apart(tmp_path: Path, out: Path) -> None:
     assert "The runs follow 3 different protocols" in words(out)
 
 
-def test_other_code_is_pointed_out(tmp_path: Path, out: Path) -> None:
+def test_different_code_versions_are_noted(tmp_path: Path, out: Path) -> None:
     made_run(tmp_path / "a", config_of())
     made_run(tmp_path / "b", config_of(seed=1), environment={"source": "def"})
     write_report([tmp_path], out)
@@ -166,7 +176,7 @@ def test_the_commands_and_the_commit_of_the_runs_are_shown(tmp_path: Path, out: 
     assert "adagauss run --method finetune --dataset digits --sizes 2,2 --classes 4 --seed 0" in text
 
 
-def test_settings_have_their_origins(tmp_path: Path, out: Path) -> None:
+def test_settings_are_shown_with_their_origins(tmp_path: Path, out: Path) -> None:
     config = config_of("adagauss", settings={"drift.kind": "affine"})
     write_report([made_run(tmp_path / "a", config)], out)
     text = words(out)
@@ -179,17 +189,17 @@ def test_a_run_is_not_counted_twice(tmp_path: Path, out: Path) -> None:
     copy = made_run(tmp_path / "b", config_of())
     written = write_report([first, first, copy], out)
     assert len(written.sections[0].runs) == 1
-    assert "would be counted twice" in written.left_out[0].reason
+    assert "would be counted twice" in written.skipped[0].reason
 
 
-def test_worst_classes_come_first_with_what_they_are_taken_for(tmp_path: Path, out: Path) -> None:
+def test_worst_classes_come_first_with_the_classes_they_are_confused_with(tmp_path: Path, out: Path) -> None:
     path = made_run(tmp_path / "run", config_of(sizes=(3, 3)), names=list("abcdef"), right=1.0)
     folder = RunFolder(path)
     evaluation, facts = folder.evaluation(1)
-    evaluation.predicted[evaluation.true == 4] = 1  # e is always taken for b
+    evaluation.predicted[evaluation.true == 4] = 1  # e is always confused with b
     folder.write_evaluation(1, evaluation, facts)
     write_report([path], out)
-    assert "taken for e 2 0.0 10 b (100 %) a 1 100.0 10 –" in words(out)
+    assert "confused with e 2 0.0 10 b (100 %) a 1 100.0 10 –" in words(out)
 
 
 def test_a_thousand_classes_stay_a_small_page(tmp_path: Path, out: Path) -> None:
@@ -220,5 +230,56 @@ def test_evaluations_of_another_run_are_refused(tmp_path: Path, out: Path) -> No
     path = made_run(tmp_path / "run", config_of(sizes=(2, 2)))
     other = made_run(tmp_path / "other", config_of(sizes=(3, 1)))
     (path / "tasks/01/evaluation.safetensors").write_bytes((other / "tasks/01/evaluation.safetensors").read_bytes())
-    with pytest.raises(ConfigError, match="do not belong to one run"):
+    with pytest.raises(ConfigError, match="from different runs"):
         write_report([path], out)
+
+
+# Commands of runs.
+
+DIGITS = StreamConfig(dataset="digits")
+CONFIGS = {
+    "default": make_config("adagauss", DIGITS, seed=3),
+    "preset": make_config("adagauss", DIGITS, preset="paper"),
+    "another part": make_config("adagauss", DIGITS, settings={"drift.kind": "affine", "classifier.tied": 0.5}),
+    "epochs": make_config("finetune", StreamConfig(dataset="digits", sizes=(4, 3, 3)), epochs=2, diagnostics="none"),
+    "off": make_config("adagauss", DIGITS, settings={"representation.later.clip_norm": None}),
+    "order": make_config("exact", StreamConfig(dataset="digits", class_order=tuple("9876543210"), first=4, tasks=3)),
+    "seeded": make_config(
+        "frozen",
+        StreamConfig(dataset="digits", class_order="seeded", class_order_seed=7),
+        runtime=RuntimeConfig(device="cpu"),
+    ),
+}
+
+
+def resolved(line: str) -> RunConfig:
+    program: Any = typer.main.get_command(app)
+    first, name, *words = shlex.split(line)
+    assert first == "adagauss"
+    with program.commands[name].make_context(name, words) as context:
+        return _resolve(context, Reporter())[0]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_command_resolves_to_the_configuration(name: str) -> None:
+    line = command(CONFIGS[name], CONFIGS[name].origins)
+    assert line is not None
+    assert plain(resolved(line)) == plain(CONFIGS[name])
+
+
+def test_a_protocol_is_named_and_the_paper_is_quoted_only_without_changes() -> None:
+    chosen = protocol("cifar100-10")
+    same = make_config("adagauss", chosen.stream, protocol=chosen)
+    changed = make_config("adagauss", chosen.stream, protocol=chosen, settings={"drift.kind": "affine"})
+    assert command(same, same.origins) == "adagauss run --method adagauss --protocol cifar100-10 --seed 0"
+    assert follows_paper(same, same.origins)
+    assert not follows_paper(changed, changed.origins)
+
+
+def test_a_configuration_that_options_cannot_express_has_no_command() -> None:
+    numbers = StreamConfig(dataset="digits", class_order=(9, 8, 7, 6, 5, 4, 3, 2, 1, 0))
+    with_numbers, default = make_config("exact", numbers), CONFIGS["default"]
+    assert command(with_numbers, with_numbers.origins) is None
+    assert command(default, {}) is not None
+    assert command(CONFIGS["another part"], {}) is None, "settings of the user are lost without their origins"
+    assert command(default.model_copy(update={"scale": "cpu"}), default.origins) is None

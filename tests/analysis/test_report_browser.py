@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from adagauss.report import write_report
-from tests.report.made import config_of, made_run
-from tests.report.test_report import HOSTILE
+from adagauss.analysis.report import write_report
+from tests.analysis.made_runs import config_of, made_run
+from tests.analysis.test_report import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api")
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(report: Path) -> Iterator[Page]:
-    """The report, without scripts; whatever it asks from the network or the policy refuses fails the test."""
+    """The report, without scripts; a network request or a refusal of the policy fails the test."""
     complaints: list[str] = []
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

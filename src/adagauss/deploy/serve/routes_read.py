@@ -14,11 +14,11 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 
 import adagauss
-from adagauss.deploy.serve.errors import Refusal
-from adagauss.deploy.serve.history import Action
 from adagauss.deploy.serve.jobs import Job
-from adagauss.deploy.serve.model import TOP, KnownClass, Likely
+from adagauss.deploy.serve.model import TOP, ClassProbability, KnownClass
+from adagauss.deploy.serve.security import ApiError
 from adagauss.deploy.serve.server import Served
+from adagauss.deploy.serve.store import Action
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
@@ -48,7 +48,7 @@ class Prediction(BaseModel):
     label: str | None = None
     unknown: bool = False
     probability: float = 0.0
-    top: list[Likely] = []
+    top: list[ClassProbability] = []
     problem: str = ""
 
 
@@ -106,7 +106,7 @@ async def predict(
     """
     now = server.store.snapshot
     if not now.model.names:
-        raise Refusal(409, "nothing has been taught yet: teach at least one class first")
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
     size, channels = now.model.picture_shape
     pictures = [picture async for picture in server.decoder.pictures(request, size, channels, server.limits)]
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
@@ -143,7 +143,7 @@ def model(server: Served) -> ModelInfo:
         method=now.model.method,
         picture_size=size,
         classes=now.model.classes,
-        cannot=now.model.cannot(),
+        cannot=now.model.unsupported_actions(),
         can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
         job=next((job for job in reversed(server.jobs.all) if not job.ended), None),
     )
@@ -178,7 +178,7 @@ async def stop_job(job: str, server: Served) -> Job:
 def download(server: Served) -> StreamingResponse:
     """As `IncrementalClassifier.load` reads it."""
     if not server.store.path.exists():
-        raise Refusal(409, "nothing has been taught yet, so there is no file")
+        raise ApiError(409, "nothing has been taught yet, so there is no file")
     return _file(open_regular(server.store.path), server.store.path.name)
 
 
@@ -186,7 +186,7 @@ def download(server: Served) -> StreamingResponse:
 async def download_onnx(server: Served) -> StreamingResponse:
     """Preprocessing, labels and threshold are inside; the first export of a version takes some seconds."""
     if not server.store.path.exists():
-        raise Refusal(409, "nothing has been taught yet, so there is nothing to export")
+        raise ApiError(409, "nothing has been taught yet, so there is nothing to export")
     await run_in_threadpool(server.store.snapshot.model.require_can, "onnx")
     return _file(await server.exporter.file(), f"{server.store.path.stem}.onnx")
 
