@@ -52,7 +52,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 def test_every_command_has_help_with_an_example_of_its_own() -> None:
     for name, command in _commands_of_the_program().items():
-        assert f"adagauss {name}" in (command.epilog or ""), name
+        assert command.hidden or f"adagauss {name}" in (command.epilog or ""), name
         assert command.help
 
 

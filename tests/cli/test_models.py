@@ -107,7 +107,7 @@ def test_options_of_a_new_model_are_refused_for_an_old_one(adagauss: Command, bi
     before = birds.read_bytes()
     refused = adagauss("teach", birds, "seen", "--set", "backbone.options.filters=9")
     assert refused.code == 2
-    assert "--set takes effect only when a model is made" in refused.said
+    assert "--set takes effect only when a model is created" in refused.said
     assert birds.read_bytes() == before
 
 
@@ -304,7 +304,7 @@ def test_two_programs_do_not_overwrite_each_other(
         (["teach", "seen", "seen"], "a run is a record"),
         (["forget", "birds.safetensors", "robni"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robni", "x"], "did you mean 'robin'"),
-        (["rename", "birds.safetensors", "robin", "owl"], "--join"),
+        (["rename", "birds.safetensors", "robin", "owl"], "--merge"),
         (["merge", "birds.safetensors", "nowhere", "--into", "birds.safetensors"], "no model nowhere"),
         (["export", "birds.safetensors", "birds.txt"], "end in .onnx"),
     ],
@@ -316,3 +316,15 @@ def test_mistakes_are_one_sentence(adagauss: Command, birds: Path, words: list[s
     assert message in outcome.said
     assert "Traceback" not in outcome.err
     assert birds.read_bytes() == before
+
+
+def test_models_are_merged_by_teaching(adagauss: Command, photographs: Photographs, birds: Path) -> None:
+    photographs(Path("more"), ("tit",))
+    assert adagauss("teach", "tits.safetensors", "more", "--features-from", birds, "--quiet").code == 0
+    assert adagauss("teach", "again.safetensors", "more", "--like", birds, "--quiet").code == 0
+    both = adagauss("teach", "all.safetensors", birds, "tits.safetensors", "--quiet")
+    assert both.code == 0, both.err
+    assert "all.safetensors now knows 4 classes" in both.out
+    refused = adagauss("teach", "new.safetensors", birds, "--quiet")
+    assert "name two models" in refused.said
+    assert "now knows 4 classes" in adagauss("teach", birds, "tits.safetensors", "--quiet").out

@@ -68,9 +68,9 @@ for panel, modules in COMMANDS.items():
 
 
 def _model_commands() -> set[str]:
-    """The commands for models, by name: their networks stand still by default, and their users do other things."""
-    ours = [one.callback for one in app.registered_commands if one.rich_help_panel == MODELS]
-    return {command.__name__ for command in ours if command}
+    """Names of the commands for models: their networks are frozen by default, so OpenMP threads need not spin."""
+    ours = [one for one in app.registered_commands if one.rich_help_panel == MODELS]
+    return {one.name or one.callback.__name__ for one in ours if one.callback}
 
 
 def main() -> None:

@@ -21,7 +21,6 @@ import typer
 from typer.core import TyperCommand
 
 from adagauss.cli import output
-from adagauss.cli.experiments import EngineName
 from adagauss.cli.options import (
     Device,
     ModelArgument,
@@ -140,87 +139,148 @@ TEACH = """**Examples:**
 
 `adagauss teach birds.safetensors photos/wrens --class Wren`
 
-`adagauss teach birds.safetensors photos/new-species --skip-bad`
-
 `adagauss teach birds.safetensors photos --effort best`
 
-`adagauss teach elsewhere.safetensors photos/garden --like birds.safetensors`
+`adagauss teach birds.safetensors shards/train-*.tar --jobs 8`
 
-`adagauss teach leaves.safetensors leaves --method adagauss+ --set backbone.name=resnet_thin`
+`adagauss teach garden.safetensors photos/garden --features-from birds.safetensors`
+
+`adagauss teach all.safetensors birds.safetensors garden.safetensors`
 """
 SETTING = {"method", "effort", "preset", "settings", "epochs", "image_size", "seed"}
-MAKING = {*SETTING, "like"}
-"""Options that take effect when a model is made."""
+CREATING = {*SETTING, "features_from", "like"}
+"""Options that take effect only when a model is created."""
+OPTION_NAMES = {"settings": "set", "class_name": "class", "engine_name": "engine", "skip_bad_images": "skip-bad"}
+"""Options whose parameter has another name."""
 MOST_LINES = 12
+MOST_DAMAGED = 5
+MODEL_SUFFIX = ".safetensors"
 
 
 def teach(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File of the model; made if there is none.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One folder of images per class.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="A folder with one folder of images per class; shards (.tar, .tar.gz, .tgz, .parquet, .npz, or "
+            "folders of them); or model files to merge.",
+        ),
+    ],
     class_name: Annotated[
-        str | None, typer.Option("--class", "-c", metavar="NAME", help="All images of FOLDER show this class.")
+        str | None, typer.Option("--class", "-c", metavar="NAME", help="All images of the folder are of this class.")
     ] = None,
     nested: Annotated[
-        bool, typer.Option("--nested", help="A class folder may hold several folders of images, and none itself.")
+        bool, typer.Option("--nested", help="A class folder may hold only folders of images, and no images itself.")
     ] = False,
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Method of a new model; the default trains nothing.")
+        str | None,
+        typer.Option("--method", "-m", help="Method of a new model; the default does not train the network."),
     ] = None,
     effort: Annotated[
-        str, typer.Option("--effort", help="quick, good, or best, which tries several methods; instead of --method.")
+        str, typer.Option("--effort", help="quick, good, or best, which compares several methods; replaces --method.")
     ] = "good",
-    preset: Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method.")] = None,
+    preset: Annotated[str | None, typer.Option("--preset", "-p", hidden=True, help="Preset of the method.")] = None,
     settings: Settings = None,
     epochs: Annotated[
-        int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task, of a method that trains.")
+        int | None,
+        typer.Option("--epochs", "-e", min=1, hidden=True, help="Epochs per task, for methods that train."),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Side in pixels that images are brought to.")
+        int | None, typer.Option("--image-size", min=1, help="Images are resized to this size, in pixels.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices of a new model.")] = 0,
-    like: Annotated[
+    seed: Annotated[int, typer.Option("--seed", min=0, hidden=True, help="Random seed of a new model.")] = 0,
+    features_from: Annotated[
         Path | None,
-        typer.Option("--like", metavar="MODEL", help="Begin with the features of this model: to be merged later."),
+        typer.Option(
+            "--features-from", metavar="MODEL", help="Use the features of this model, so that both can be merged."
+        ),
+    ] = None,
+    like: Annotated[Path | None, typer.Option("--like", hidden=True, help="Old name of --features-from.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes for shards, with one thread each.")
+    ] = None,
+    engine_name: Annotated[
+        str | None, typer.Option("--engine", hidden=True, help="local: one worker process per CPU core.")
     ] = None,
     device: Device = "auto",
-    skip_bad_images: SkipBadImages = False,
+    skip_bad_images: Annotated[
+        bool, typer.Option("--skip-bad", help="Skip images that cannot be decoded, and damaged shards.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a model, or teach it more: new classes, more images of known ones, or both.
+    """Create a model, or teach it more: new classes, more images of known classes, or both.
 
-    No image is kept. MODEL is replaced as a whole at the end: if the command is stopped, it is as it was before.
+    The model stores no images. MODEL is replaced as a whole at the end, so that stopping the command leaves it
+    unchanged. Shards are read once, with constant memory. Finished shards are stored in the folder MODEL.shards: the
+    same command resumes, and learns each shard once.
     """
-    begun = signature(model)
-    if like is not None:
-        check_model(like)
+    if (reference := features_from or like) is not None:
+        check_model(reference)
+    if any(path.suffix == MODEL_SUFFIX for path in sources):
+        _refuse(context, CREATING | {"class_name", "nested", "jobs"}, "--{} does not apply to merging models: omit it")
+        _merge_models(model, sources, quiet)
+    elif jobs or engine_name or _are_shards(sources):
+        _refuse(context, {"class_name", "nested", "epochs", "effort"}, "--{} does not apply to shards: omit it")
+        _teach_shards(context, model, sources, _job_count(jobs, engine_name), reference)
+    else:
+        _teach_folder(context, model, sources[0], reference)
+
+
+def _are_shards(sources: Sequence[Path]) -> bool:
+    """Whether the sources are shard files, folders of them, or several folders."""
+    from adagauss.data.folders import IMAGE_SUFFIXES
+    from adagauss.data.inputs import resolve_path
+    from adagauss.data.shards import shard_kind
+
+    if len(sources) > 1:
+        return True
+    path = resolve_path(sources[0])
+    if path.is_dir():
+        return any(shard_kind(file) for file in path.iterdir() if file.is_file())
+    return path.suffix.lower() not in IMAGE_SUFFIXES
+
+
+def _job_count(jobs: int | None, engine_name: str | None) -> int | None:
+    if engine_name not in (None, "local"):
+        raise ConfigError(f"--engine {engine_name}: shards are processed on this machine only. Use --jobs N")
+    return jobs or (os.cpu_count() if engine_name else None)
+
+
+def _teach_folder(context: typer.Context, model: Path, folder: Path, reference: Path | None) -> None:
+    previous = signature(model)
+    given = context.params
     with changing(model):
-        counted = _counted(folder, class_name, nested)
-        classifier = _open_or_create(context, model, bool(begun))
-        before = _images(classifier) if begun else Counter()
+        files = _files_per_class(folder, given["class_name"], given["nested"])
+        classifier = _open_or_create(context, model, reference)
+        before = _images(classifier) if previous else Counter()
         started = perf_counter()
-        classifier.partial_fit(folder, class_name)
+        classifier.partial_fit(folder, given["class_name"])
         seconds = perf_counter() - started
         taught = _images(classifier) - before
-        save(classifier, model, "teach", begun, classes=len(taught), images=taught.total())
-    _report_teaching(classifier, model, taught, counted.total() - taught.total(), set(before), seconds)
+        save(classifier, model, "teach", previous, classes=len(taught), images=taught.total())
+    _report_teaching(classifier, model, taught, files.total() - taught.total(), set(before), seconds)
 
 
-def _open_or_create(context: typer.Context, model: Path, begun: bool) -> IncrementalClassifier:
-    """The model in the file, one with the features of another, or a new one with the options that were given."""
+def _open_or_create(context: typer.Context, model: Path, reference: Path | None) -> IncrementalClassifier:
+    """The model in the file, an empty one with the features of another, or a new one with the given options."""
     from adagauss.classifier import IncrementalClassifier, default_method
 
     given = context.params
     reading = {"skip_bad": given["skip_bad_images"], "quiet": given["quiet"]}
-    if begun:
-        reason = f"{model} is there already, and --{{}} takes effect only when a model is made"
-        _refuse(context, MAKING, f"{reason}: leave it out, or choose another file")
+    if model.exists():
+        _refuse(
+            context,
+            CREATING,
+            f"{model} exists, and --{{}} takes effect only when a model is created: omit it, or choose another file",
+        )
         return open_model(model, **reading)
-    if given["like"] is not None:
-        _refuse(context, SETTING, f"a model like {given['like']} has its settings: leave --{{}} out")
-        return open_model(given["like"], **reading).empty_like()
+    if reference is not None:
+        _refuse(context, SETTING, f"the new model takes the settings of {reference}: omit --{{}}")
+        return open_model(reference, **reading).empty_like()
     classifier = IncrementalClassifier(
-        # The default by its name, so that the file tells it.
+        # The default by its name, so that the file records it.
         given["method"] or (default_method() if given["effort"] == "good" else None),
         given["preset"],
         effort=given["effort"],
@@ -236,19 +296,19 @@ def _open_or_create(context: typer.Context, model: Path, begun: bool) -> Increme
     return classifier
 
 
-def _refuse(context: typer.Context, names: set[str], sentence: str) -> None:
-    """Raise with this sentence if one of these options was given; its name takes the place of the braces."""
+def _refuse(context: typer.Context, names: set[str], message: str) -> None:
+    """Raise with this message if one of these options was given; its name replaces the braces."""
     if found := sorted(names & given_options(context)):
-        raise ConfigError(sentence.format({"settings": "set"}.get(found[0], found[0]).replace("_", "-")))
+        raise ConfigError(message.format(OPTION_NAMES.get(found[0], found[0]).replace("_", "-")))
 
 
-def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
-    """Images of each class; errors say what the command line can do about them."""
+def _files_per_class(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
+    """Number of image files of each class; errors name the options that help."""
     from adagauss.data.folders import folders_in, image_files
     from adagauss.data.inputs import nested_folder_example, resolve_path
 
     if not resolve_path(folder).is_dir():
-        raise DataError(f"{folder} is a file: give the folder that holds it, or several in one folder")
+        raise DataError(f"{folder} is an image file: give the folder that holds it")
     if class_name is not None:
         return Counter({class_name: len(image_files(folder))})
     folders = folders_in(folder)
@@ -256,20 +316,20 @@ def _counted(folder: Path, class_name: str | None, nested: bool) -> Counter[str]
         if not any(folder.iterdir()):
             raise DataError(f"{folder} is empty: put a folder of images into it for each class")
         raise DataError(
-            f"{folder} holds no class folders: name the class of all its images with --class NAME, or put those of "
-            "each class into a folder named after it"
+            f"{folder} holds no class folders: name the class of all its images with --class NAME, or put the images "
+            "of each class into a folder with the name of the class"
         )
     members = {path: image_files(path) for path in folders}
     if not nested and (inside := nested_folder_example(members)):
         raise DataError(
-            f"{folder}: {inside}. If those are the classes, teach the folder that holds them, one after another if "
-            "there are several; if it is one class, whatever the folders in it: --nested"
+            f"{folder}: {inside}. If the inner folders are the classes, teach each outer folder in turn. If each outer "
+            "folder is one class, add --nested"
         )
     return Counter({path.name: len(files) for path, files in members.items()})
 
 
 def _images(classifier: IncrementalClassifier) -> Counter[object]:
-    """How many images of each class a model has learned."""
+    """Number of learned images of each class."""
     return Counter({one.label: one.images for one in classifier.summary()})
 
 
@@ -282,8 +342,8 @@ def _report_teaching(
     seconds: float,
 ) -> None:
     what, number = output.counted(len(taught), "class", "classes"), output.counted(taught.total(), "image")
-    left_out = f" ({skipped} skipped)" if skipped else ""
-    typer.echo(escape_control_chars(f"Taught {what} from {number}{left_out} in {seconds:.1f} s:"))
+    note = f" ({skipped} skipped)" if skipped else ""
+    typer.echo(escape_control_chars(f"Taught {what} from {number}{note} in {seconds:.1f} s:"))
     rows = [
         (f"  {clipped(name, 50)}", count, "more images" if name in known else "new") for name, count in taught.items()
     ]
@@ -295,120 +355,111 @@ def _report_teaching(
     total = output.counted(len(classifier.learner_.classes), "class", "classes")
     typer.echo(escape_control_chars(f"{model} now knows {total} ({size(model)}; no image is in it)."))
     if len(classifier.learner_.classes) == 1:
-        typer.echo("Next: teach another class; one alone is always the answer.")
+        typer.echo("Next: teach another class; a model with one class always predicts it.")
     else:
         typer.echo(escape_control_chars(f"Next: adagauss predict {shlex.quote(str(model))} PHOTOS"))
 
 
-GATHER = """**Examples:**
-
-`adagauss gather birds.safetensors shards/train-*.tar --jobs 8`
-
-`adagauss gather birds.safetensors data/train-*.parquet --method analytic-pretrained --skip-bad`
-
-"""
-MAKING_FROM_SHARDS = {"method", "settings", "image_size", "seed"}
-MOST_DAMAGED = 5
-
-
-def gather(
-    context: typer.Context,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File of the model; made if there is none.")],
-    shards: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="SHARD...", help="Tar, Parquet and npz files, folders of them, and folders of class folders."
-        ),
-    ],
-    method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Method of a new model: one of the family analytic.")
-    ] = None,
-    settings: Settings = None,
-    image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Side in pixels that images are brought to.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of all random choices of a new model.")] = 0,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Worker processes, with one thread each."),
-    ] = None,
-    engine_name: EngineName = None,
-    device: Device = "auto",
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out images that cannot be decoded, and damaged shards.")
-    ] = False,
-    quiet: Quiet = False,
+def _teach_shards(
+    context: typer.Context, model: Path, sources: Sequence[Path], jobs: int | None, reference: Path | None
 ) -> None:
-    """Teach a model the images of shards: read once, one shard after another, with memory that does not grow.
-
-    The result is that of `teach` with all images at once. Finished shards are kept in the folder MODEL.gather until
-    MODEL is replaced in the end: the same command goes on after an interruption, and takes in each shard once.
-    """
     from adagauss.analytic.batches import teach_shards
-    from adagauss.cli.output import stoppable
-
-    folder, begun = model.with_name(f"{model.name}.gather"), signature(model)
-    reporter, started = make_reporter(quiet), perf_counter()
-    with stoppable(f"finished shards are in {folder}, and the same command goes on from there"):
-        classifier = _open_for_shards(context, model, folder, bool(begun))
-        found = teach_shards(
-            classifier.learner_, shards, folder, jobs=jobs, skip_bad=skip_bad, device=device, reporter=reporter
-        )
-        if found.store.total.images:
-            save(classifier, model, "gather", begun, shards=found.shards, images=found.store.total.images)
-        found.clear()
-    _report_shards(classifier, model, found, perf_counter() - started)
-
-
-def _open_for_shards(context: typer.Context, model: Path, folder: Path, begun: bool) -> IncrementalClassifier:
-    """The model in the file, one that an earlier command has begun, or a new one."""
-    from adagauss.analytic.batches import FEATURES, sample_images
-    from adagauss.classifier import IncrementalClassifier, default_method
-    from adagauss.data.shards import find_shards
 
     given = context.params
-    if begun:
-        if found := sorted(MAKING_FROM_SHARDS & given_options(context)):
-            option = {"settings": "set"}.get(found[0], found[0]).replace("_", "-")
-            raise ConfigError(
-                f"{model} is there already, and --{option} takes effect only when a model is made: leave it out, or "
-                "choose another file"
-            )
-        return open_model(model, quiet=given["quiet"])
-    shards = find_shards(given["shards"])
-    wanted: dict[str, Any] = {
-        "method": given["method"] or default_method(),
-        "settings": parse_settings(given["settings"]) or None,
-        "image_size": given["image_size"],
-        "seed": given["seed"],
-    }
-    fresh = IncrementalClassifier(**wanted, device=given["device"], verbose=not given["quiet"])
+    previous = signature(model)
+    # Interrupted commands of version 0.2.0 left their finished shards in MODEL.gather.
+    old = model.with_name(f"{model.name}.gather")
+    folder = old if old.is_dir() else model.with_name(f"{model.name}.shards")
+    reporter, started = make_reporter(given["quiet"]), perf_counter()
+    with stoppable(f"finished shards are stored in {folder}; the same command resumes"):
+        classifier = _open_for_shards(context, model, sources, folder, reference)
+        report = teach_shards(
+            classifier.learner_,
+            sources,
+            folder,
+            jobs=jobs,
+            skip_bad=given["skip_bad_images"],
+            device=given["device"],
+            reporter=reporter,
+        )
+        if report.store.total.images:
+            save(classifier, model, "teach", previous, shards=report.shards, images=report.store.total.images)
+        report.clear()
+    _report_shards(classifier, model, report, perf_counter() - started)
+
+
+def _open_for_shards(
+    context: typer.Context, model: Path, sources: Sequence[Path], folder: Path, reference: Path | None
+) -> IncrementalClassifier:
+    """The model in the file, one that an interrupted command has started, or a new one."""
+    from adagauss.analytic.batches import FEATURES, sample_images
+    from adagauss.data.shards import find_shards
+
+    shards = find_shards(sources)
+    classifier = _open_or_create(context, model, reference)
+    if model.exists():
+        return classifier
     if (folder / FEATURES).exists():
-        opened = open_model(folder / FEATURES, quiet=given["quiet"])
-        if any(opened.stored_params()[name] != fresh.stored_params()[name] for name in wanted):
+        started = open_model(folder / FEATURES, quiet=context.params["quiet"])
+        names = ("method", "preset", "settings", "image_size", "seed")
+        if any(started.stored_params()[name] != classifier.stored_params()[name] for name in names):
             raise ConfigError(
-                f"{folder} holds shards for a model with other settings: give those, or delete the folder"
+                f"{folder} holds shards for a model with other settings: use the same settings, or delete the folder"
             )
-        return opened
-    classifier = fresh.partial_fit(*sample_images(shards)).empty_like()
+        return started
+    if reference is None:
+        classifier = classifier.partial_fit(*sample_images(shards)).empty_like()
     classifier.learner_.save(folder / FEATURES, about={"estimator": classifier.stored_params()})
     return classifier
 
 
-def _report_shards(classifier: IncrementalClassifier, model: Path, found: ShardsReport, seconds: float) -> None:
-    images, shards = output.counted(found.images, "image"), output.counted(found.shards, "shard")
-    rate = f", {found.images / seconds:,.0f} per second" if found.images else ""
-    typer.echo(escape_control_chars(f"Gathered {images} from {shards} in {seconds:.1f} s{rate}."))
-    if found.known:
-        typer.echo(f"{output.counted(found.known, 'shard')} had been gathered before.")
-    if found.skipped_images:
-        typer.echo(f"{output.counted(found.skipped_images, 'image')} could not be used.")
-    for sentence in found.damaged[:MOST_DAMAGED]:
-        typer.echo(escape_control_chars(f"Left out: {sentence}"))
-    if len(found.damaged) > MOST_DAMAGED:
-        typer.echo(f"... and {len(found.damaged) - MOST_DAMAGED} more shards.")
+def _report_shards(classifier: IncrementalClassifier, model: Path, report: ShardsReport, seconds: float) -> None:
+    images, shards = output.counted(report.images, "image"), output.counted(report.shards, "shard")
+    rate = f", {report.images / seconds:,.0f} per second" if report.images else ""
+    typer.echo(escape_control_chars(f"Taught {images} from {shards} in {seconds:.1f} s{rate}."))
+    if report.known:
+        typer.echo(f"{output.counted(report.known, 'shard')} already learned.")
+    if report.skipped_images:
+        typer.echo(f"{output.counted(report.skipped_images, 'image')} skipped: cannot be decoded.")
+    for reason in report.damaged[:MOST_DAMAGED]:
+        typer.echo(escape_control_chars(f"Skipped: {reason}"))
+    if len(report.damaged) > MOST_DAMAGED:
+        typer.echo(f"... and {len(report.damaged) - MOST_DAMAGED} more shards.")
     total = output.counted(len(classifier.learner_.classes), "class", "classes")
     typer.echo(escape_control_chars(f"{model} now knows {total}."))
+
+
+def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
+    """Merge models into one file: into an existing model, or two or more into a new one."""
+    previous = signature(target)
+    others = [path for path in sources if path.resolve() != target.resolve()]
+    if not previous and len(others) < 2:
+        raise CheckpointError(f"there is no model {target} to merge into: name two models, or copy {others[0]}")
+    if not others:
+        raise CheckpointError(f"{target} cannot be merged into itself: name another model")
+    first, *rest = [target, *others] if previous else others
+    with changing(first, out=target):
+        for path in others:
+            check_model(path)
+        classifier = open_model(first, quiet=quiet)
+        for path in rest:
+            classifier.merge(open_model(path, quiet=quiet))
+        save(classifier, target, "merge", previous, classes=len(classifier.learner_.classes))
+    total = output.counted(len(classifier.learner_.classes), "class", "classes")
+    typer.echo(escape_control_chars(f"{target} now knows {total} ({size(target)}; no image is in it)."))
+
+
+def merge(
+    model: ModelArgument,
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="File of another model, with the same features.")],
+    into: Annotated[Path, typer.Option("--into", metavar="OUT", help="Merged model; may be MODEL.")],
+    quiet: Quiet = False,
+) -> None:
+    """Merge two models with the same method and features. `adagauss teach OUT MODEL OTHER` does the same."""
+    if into.exists() and into.resolve() != model.resolve():
+        raise CheckpointError(f"{into} exists: choose another file for --into, or remove it")
+    check_model(model)
+    _merge_models(into, [model, other], quiet)
 
 
 PREDICT = """**Examples:**
@@ -884,9 +935,8 @@ RENAME = """**Examples:**
 
 `adagauss rename birds.safetensors Gray_Catbird Catbird`
 
-`adagauss rename birds.safetensors Wren_female Wren --join`
+`adagauss rename birds.safetensors Wren_female Wren --merge`
 """
-MERGE = "**Example:** `adagauss merge birds.safetensors garden.safetensors --into all.safetensors`"
 
 
 def forget(
@@ -919,10 +969,11 @@ def rename(
     model: ModelArgument,
     old: Annotated[str, typer.Argument(metavar="OLD", help="A class.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
-    join: Annotated[bool, typer.Option("--join", help="NEW is a class too: both become one.")] = False,
+    merge_classes: Annotated[bool, typer.Option("--merge", help="NEW is a class of the model: merge both.")] = False,
+    join: Annotated[bool, typer.Option("--join", hidden=True, help="Old name of --merge.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Call a class otherwise, or join it to another one."""
+    """Rename a class, or merge it into another."""
     begun = signature(model)
     with changing(model):
         classifier = open_model(model, quiet=quiet)
@@ -930,37 +981,15 @@ def rename(
         label = known_label(old, known)
         if new == str(label):
             raise DataError(f"{new!r} is its name already: nothing was changed")
-        if join:
+        if merge_classes or join:
             classifier.merge_classes(known_label(new, known), label)
         else:
             if new in map(str, known):
-                raise CheckpointError(f"there is a class {new!r} already: --join makes one class of both")
+                raise CheckpointError(f"{new!r} is a class already: add --merge to merge both")
             classifier.rename(label, label_like(label, new))
         save(classifier, model, "rename", begun)
-    typer.echo(escape_control_chars(f"{old} is part of {new} now." if join else f"{old} is called {new} now."))
-
-
-def merge(
-    model: ModelArgument,
-    other: Annotated[Path, typer.Argument(metavar="OTHER", help="File of another model, with the same features.")],
-    into: Annotated[Path, typer.Option("--into", metavar="OUT", help="File for both; MODEL itself may be given.")],
-    quiet: Quiet = False,
-) -> None:
-    """Make one model of two that were taught in two places, with the sums of one that was taught all of it.
-
-    Strengths and weights of features were chosen in each by its own images, so that a few answers may be others. Both
-    must have the same method and the same features: a pretrained network, or one that both started from.
-    """
-    begun = signature(into)
-    if begun and into.resolve() != model.resolve():
-        raise CheckpointError(f"{into} is there already: choose another file for --into, or remove it")
-    with changing(model, out=into):
-        check_model(other)
-        classifier = open_model(model, quiet=quiet)
-        classifier.merge(open_model(other, quiet=quiet))
-        save(classifier, into, "merge", begun, classes=len(classifier.learner_.classes))
     typer.echo(
-        escape_control_chars(f"{into} knows the {len(classifier.learner_.classes)} classes of both ({size(into)}).")
+        escape_control_chars(f"{old} is part of {new} now." if merge_classes or join else f"{old} is called {new} now.")
     )
 
 
@@ -1042,12 +1071,12 @@ def serve(
 def register(app: typer.Typer, panel: str) -> None:
     """Add the commands."""
     app.command(rich_help_panel=panel, epilog=TEACH)(teach)
-    app.command(rich_help_panel=panel, epilog=GATHER)(gather)
+    app.command("gather", rich_help_panel=panel, hidden=True, deprecated=True)(teach)
     app.command(rich_help_panel=panel, epilog=PREDICT, cls=PredictCommand)(predict)
     app.command(rich_help_panel=panel, epilog=INFO)(info)
     app.command(rich_help_panel=panel, epilog=EVALUATE)(evaluate)
     app.command(rich_help_panel=panel, epilog=FORGET)(forget)
     app.command(rich_help_panel=panel, epilog=RENAME)(rename)
-    app.command(rich_help_panel=panel, epilog=MERGE)(merge)
+    app.command(rich_help_panel=panel, hidden=True, deprecated=True)(merge)
     app.command(rich_help_panel=panel, epilog="**Example:** `adagauss export birds.safetensors birds.onnx`")(export)
     app.command(rich_help_panel=panel, epilog=SERVE)(serve)

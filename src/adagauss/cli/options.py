@@ -43,9 +43,9 @@ ProtocolScale = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, help="Threads that decode image files.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, hidden=True, help="Threads that decode image files.")]
 NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Neither use nor keep decoded images on disk (they may be private).")
+    bool, typer.Option("--no-cache", hidden=True, help="Do not cache decoded images on disk (they may be private).")
 ]
 SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")

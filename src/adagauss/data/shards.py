@@ -333,12 +333,14 @@ def find_shards(paths: Iterable[Path | str]) -> list[Shard]:
 
 def _below(path: Path) -> Iterator[Shard]:
     if not path.is_dir():
-        kind = _kind(path)
+        kind = shard_kind(path)
         if kind is None:
             raise DataError(f"{path} is not a shard. Give folders of class folders, or {', '.join(KINDS)} files")
         yield Shard(path, kind)
         return
-    files = [(file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := _kind(file)) is not None]
+    files = [
+        (file, kind) for file in sorted(path.iterdir()) if file.is_file() and (kind := shard_kind(file)) is not None
+    ]
     pieces = [(folder, -(-len(image_files(folder)) // PIECE)) for folder in folders_in(path)]
     if files and any(number for _, number in pieces):
         raise DataError(
@@ -353,7 +355,8 @@ def _below(path: Path) -> Iterator[Shard]:
     yield from (Shard(folder, "folder", piece) for folder, number in pieces for piece in range(number))
 
 
-def _kind(path: Path) -> str | None:
+def shard_kind(path: Path) -> str | None:
+    """Kind of a shard by the name of its file; None for other files."""
     name = path.name.lower()
     if name.startswith("."):
         return None

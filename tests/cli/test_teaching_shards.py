@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from adagauss.core.learn import Learner
+from tests.cli.conftest import SMALL, Command
+from tests.shards.conftest import Digits, digits, packed, samples
+
+__all__ = ["digits"]  # a fixture
+
+
+@pytest.fixture
+def shards(tmp_path: Path, digits: Digits) -> list[Path]:
+    """Three tar files, the last one of them damaged."""
+    paths = [
+        packed(tmp_path / f"{index}.tar", samples(digits, range(40 * index, 40 * index + 40))) for index in range(3)
+    ]
+    paths[2].write_bytes(paths[2].read_bytes()[:5000])
+    return paths
+
+
+def test_a_model_is_made_and_goes_on_after_an_error(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:
+    model = tmp_path / "digits.safetensors"
+    stopped = adagauss("teach", model, *shards, *SMALL, "--quiet")
+    assert stopped.code == 2
+    assert "2.tar is damaged" in stopped.said
+    assert not model.exists()
+    other = adagauss("teach", model, *shards, *SMALL, "--seed", "1", "--skip-bad", "--quiet")
+    assert "a model with other settings" in other.said
+    done = adagauss("teach", model, *shards, *SMALL, "--skip-bad", "--quiet")
+    assert done.code == 0, done.err
+    assert "2 shards already learned" in done.out
+    assert "Skipped: " in done.out
+    assert "now knows 10 classes" in done.out
+    assert int(Learner.load(model).state.evidence.learned.sum()) == 80
+    assert {path.name for path in (tmp_path / "digits.safetensors.shards").iterdir()} <= {"lock"}
+    again = adagauss("teach", model, *shards[:2], "--quiet")
+    assert "Taught 0 images from 0 shards" in again.out
+    assert "--method takes effect only" in adagauss("teach", model, shards[0], "--method", "exact").said
+
+
+def test_a_file_of_another_kind_is_refused(adagauss: Command, tmp_path: Path, shards: list[Path]) -> None:
+    shutil.copy(shards[0], tmp_path / "x.zip")
+    refused = adagauss("teach", tmp_path / "new.safetensors", tmp_path / "x.zip", *SMALL, "--quiet")
+    assert refused.code == 2
+    assert "x.zip is not a shard" in refused.said
+    assert not (tmp_path / "new.safetensors.shards").exists()
+
+
+def test_the_old_command_and_a_folder_of_shards_do_the_same(
+    adagauss: Command, tmp_path: Path, shards: list[Path]
+) -> None:
+    shards[2].unlink()
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path in shards[:2]:
+        shutil.copy(path, folder)
+    assert adagauss("gather", old, *shards[:2], *SMALL, "--quiet").code == 0
+    done = adagauss("teach", new, folder, *SMALL, "--quiet")
+    assert "Taught 80 images from 2 shards" in done.out
+    assert Learner.load(new).classes == Learner.load(old).classes
+    refused = adagauss("teach", new, folder, "--engine", "ray")
+    assert "Use --jobs N" in refused.said
+    assert "--class does not apply to shards" in adagauss("teach", new, folder, "--class", "x").said
