@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from adagauss.deploy.serve.batching import Batcher
 from adagauss.deploy.serve.jobs import Job, JobReporter
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.security import ApiError, Limits
+from adagauss.deploy.serve.server import Batcher
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 

@@ -37,11 +37,12 @@ def main(
     """
     try:
         import fastapi
+        import prometheus_client
         import python_multipart
         import uvicorn
     except ImportError as error:
         raise ConfigError(f"serving needs the package {error.name}: pip install 'adagauss[serve]'") from None
-    del fastapi, python_multipart, uvicorn
-    from adagauss.deploy.serve.running import run
+    del fastapi, prometheus_client, python_multipart, uvicorn
+    from adagauss.deploy.serve.app import run
 
     run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts, undo)
