@@ -14,7 +14,7 @@ from PIL import Image
 
 from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.plotting import save_figure
-from adagauss.cli import tables, terminal
+from adagauss.cli import output
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 from tests.cli.conftest import SMALL, Command, Photographs
@@ -114,11 +114,11 @@ def test_a_run_of_such_classes_is_told_and_drawn(adagauss: Command, hostile: Pat
 
 
 def test_a_cell_of_a_table_is_text_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.show(terminal.table("[bold]title", ("[i]head",), [["[/bold] \x1b[31m"]]))
+    output.show(output.table("[bold]title", ("[i]head",), [["[/bold] \x1b[31m"]]))
     shown = capsys.readouterr().out
     for text in ("[bold]title", "[i]head", "[/bold] \\x1b[31m"):
         assert text in shown
-    assert tables.spaced(100, 5) == [0, 25, 50, 74, 99]
+    assert output.spaced(100, 5) == [0, 25, 50, 74, 99]
 
 
 def test_a_name_of_a_megabyte_is_cut_at_once() -> None:

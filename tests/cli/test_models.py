@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from adagauss.cli.predicting import with_rates
+from adagauss.cli.models import with_rates
 from tests.cli.conftest import SMALL, Command, Photographs
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adagauss.deploy.serve.model import Model
+from adagauss.classifier import IncrementalClassifier
 from tests.cli.conftest import SMALL, Command
 from tests.interrupts import interruptible
 
@@ -64,7 +64,7 @@ def test_a_model_is_whole_after_it(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch, method: str, words: list[str], sentence: str
 ) -> None:
     before = birds.read_bytes()
-    monkeypatch.setattr(Model, method, _interrupt)
+    monkeypatch.setattr(IncrementalClassifier, method, _interrupt)
     outcome = adagauss(*words)
     assert outcome.code == 130
     assert sentence in outcome.said
@@ -74,13 +74,13 @@ def test_a_model_is_whole_after_it(
 def test_a_change_that_was_finished_is_not_denied(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = Model.save
+    save = IncrementalClassifier.save
 
-    def saved_then_stopped(self: Model, path: Path) -> None:
+    def saved_then_stopped(self: IncrementalClassifier, path: Path) -> None:
         save(self, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "save", saved_then_stopped)
+    monkeypatch.setattr(IncrementalClassifier, "save", saved_then_stopped)
     outcome = adagauss("rename", birds, "owl", "Owl")
     assert outcome.code == 130
     assert "the change was finished before" in outcome.said

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adagauss.analysis.figures import accuracy_curve, matrix_figure
-from adagauss.cli import tables, terminal
+from adagauss.cli import output
 from adagauss.core.config import existing, plain
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
@@ -255,8 +255,8 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
     rows = compare.comparison_rows(results)
     for written in compare.FORMATS.values():
         assert "CPU scale" in written(rows, compare.caption(results))
-    tables.show(results, small)
-    terminal.show(tables.comparison_table(rows, results))
+    output.show_results(results, small)
+    output.show(output.comparison_table(rows, results))
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("CPU scale") == 3
     for figure in (accuracy_curve(results), matrix_figure(small)):
@@ -285,7 +285,6 @@ def test_a_new_metric_is_one_entry(
 ) -> None:
     tasks = Metric("tasks", "number of tasks", lambda evaluations: float(len(evaluations)), percent=False)
     monkeypatch.setattr(compare, "COMPARED", (*compare.COMPARED, tasks))
-    monkeypatch.setattr(tables, "COMPARED", compare.COMPARED)
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, tasks))
     out, results = grid
     evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]
@@ -293,7 +292,7 @@ def test_a_new_metric_is_one_entry(
     vars(with_it)["metrics"] = metrics.summary(evaluations)
     (row,) = compare.comparison_rows({"joint": [with_it]})
     assert row["number of tasks"] == "2.0"
-    tables.show({"joint": [with_it]}, with_it)
+    output.show_results({"joint": [with_it]}, with_it)
     assert "2.0" in capsys.readouterr().out
 
 

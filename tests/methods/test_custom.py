@@ -14,6 +14,7 @@ import pytest
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, method_info
 from adagauss.methods.base import _METHODS, MODULES, OLD_NAMES, REMOVED, REMOVED_PRESETS, methods
+from adagauss.utils.files import read_yaml
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_method.py"
 RUN = ("-d", "digits", "--tasks", "2", "--epochs", "1", "--set", "backbone.name=convnet", "--quiet")
@@ -41,7 +42,7 @@ def test_a_run_with_a_custom_part_is_resumed_shown_and_rescored_in_new_processes
     shutil.copy(EXAMPLE, tmp_path / "own" / "shifting.py")
     run = tmp_path / "run"
     adagauss(tmp_path, "run", "-m", "own.shifting:mean-shift", *RUN, "--out", str(run))
-    stored = json.loads((run / "config.json").read_text())
+    stored = read_yaml(run / "config.yaml")
     assert stored["method_name"] == "own.shifting:mean-shift"
     assert stored["method"]["drift"]["kind"] == "own.shifting:mean_shift"
     metrics = (run / "metrics.json").read_text()
@@ -52,7 +53,7 @@ def test_a_run_with_a_custom_part_is_resumed_shown_and_rescored_in_new_processes
         json.loads(metrics)["metrics"]["a_last"]
     )
     assert "mean-shift" in adagauss(tmp_path, "info", str(run))
-    adagauss(tmp_path, "rescore", str(run), "--quiet")
+    adagauss(tmp_path, "replay", str(run), "--set", "drift.step=0.5", "--quiet")
 
 
 def test_a_module_that_cannot_be_found_is_named() -> None:

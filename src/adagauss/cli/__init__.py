@@ -9,20 +9,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from adagauss import __version__
-from adagauss.cli import (
-    analysing,
-    changing,
-    deploying,
-    evaluating,
-    experiments,
-    gathering,
-    informing,
-    paper,
-    predicting,
-    replaying,
-    stopping,
-    teaching,
-)
+from adagauss.cli import analysing, experiments, models, output, paper, replaying
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
 from adagauss.utils.progress import escape_control_chars
@@ -72,7 +59,7 @@ def options(
 MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
-    MODELS: (teaching, gathering, predicting, informing, evaluating, changing, deploying),
+    MODELS: (models,),
     RESEARCH: (experiments, replaying, analysing, paper),
 }
 for panel, modules in COMMANDS.items():
@@ -96,12 +83,12 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = warn
             app()
-    except stopping.Stopped as stopped:
+    except output.Stopped as stopped:
         _stopped(str(stopped))
     except SystemExit as ended:
-        if ended.code != stopping.EXIT_CODE:
+        if ended.code != output.EXIT_CODE:
             raise
-        _stopped(stopping.NOTHING_CHANGED)
+        _stopped(output.NOTHING_CHANGED)
     except AdagaussError as error:
         _fail(str(error), 2)
     except OSError as error:
@@ -135,7 +122,7 @@ def _fail(sentence: str, code: int) -> NoReturn:
 
 def _stopped(kept: str) -> NoReturn:
     typer.secho(f"\nadagauss: stopped; {_harmless(kept)}", fg="yellow", err=True)
-    sys.exit(stopping.EXIT_CODE)
+    sys.exit(output.EXIT_CODE)
 
 
 def _harmless(sentence: str) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagauss.cli import terminal
+from adagauss.cli import output
 from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
-from adagauss.cli.stopping import stoppable
+from adagauss.cli.output import stoppable
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import escape_control_chars
 
@@ -108,21 +108,21 @@ def _show(drawn: list[Drawn], out: Path, reason: str) -> None:
     made = [one for one in drawn if one.missing is None]
     rows = [(one.name, "png, svg, csv", one.title) for one in made]
     if rows:
-        for line in terminal.lines(("drawn", "files", "what it shows"), rows):
+        for line in output.lines(("drawn", "files", "what it shows"), rows):
             typer.echo(line)
         typer.echo(escape_control_chars(f"Figures: {out}"))
     for one in drawn:
         if one.missing is not None:
-            typer.echo(terminal.folded("not drawn: ", escape_control_chars(f"{one.name}: {one.missing}"), 4), err=True)
+            typer.echo(output.folded("not drawn: ", escape_control_chars(f"{one.name}: {one.missing}"), 4), err=True)
     if reason:
-        typer.echo(terminal.folded("no images: ", escape_control_chars(reason), 4), err=True)
+        typer.echo(output.folded("no images: ", escape_control_chars(reason), 4), err=True)
     if not made:
         raise typer.Exit(2)
 
 
 def _list(known: list[Study]) -> None:
     rows = [(one.name, "images" if one.needs_images else "", one.title) for one in known]
-    lines = terminal.lines(("study", "needs", "shows"), rows)
+    lines = output.lines(("study", "needs", "shows"), rows)
     of_paper = sum(bool(one.paper) for one in known)
     for line in (
         lines[0],

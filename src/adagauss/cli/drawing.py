@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
-from adagauss.cli.stopping import Stopped, stoppable
+from adagauss.cli.output import Stopped, stoppable
 from adagauss.utils.progress import escape_control_chars
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.cli import terminal
+from adagauss.cli import output
 from adagauss.cli.options import (
     DataRoot,
     DatasetName,
@@ -39,7 +39,7 @@ from adagauss.cli.options import (
     read_options,
     refuse_beside_protocol,
 )
-from adagauss.cli.stopping import stoppable
+from adagauss.cli.output import stoppable
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.utils.process import keep_freed_memory
 from adagauss.utils.progress import escape_control_chars
@@ -277,7 +277,6 @@ def run(
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
     from adagauss.analysis.figures import write_figures
-    from adagauss.cli import tables
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here
@@ -310,7 +309,7 @@ def run(
             result = run_benchmark(
                 resolved, out, resume=resume, reporter=reporter, options=options, dataset=data, trackers=logger or ()
             )
-    tables.show({resolved.method_name: [result]}, result)
+    output.show_results({resolved.method_name: [result]}, result)
     typer.echo(escape_control_chars(f"Run folder: {out}"))
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
         folder = RunFolder(out)
@@ -493,7 +492,7 @@ def compare(
     from adagauss.analysis.figures import accuracy_curve
     from adagauss.analysis.plotting import save_figure
     from adagauss.cli.drawing import drawing
-    from adagauss.cli.tables import MEANING, comparison_table
+    from adagauss.cli.output import MEANING, comparison_table
     from adagauss.experiments import compare as comparison
     from adagauss.experiments.grid import run_grid
     from adagauss.utils.files import write_atomically
@@ -527,7 +526,7 @@ def compare(
     caption = comparison.caption(results, f"recipe: {recipe}")
     for ending, written in comparison.FORMATS.items():
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
-    terminal.show(comparison_table(rows, results))
+    output.show(comparison_table(rows, results))
     typer.echo(MEANING)
     typer.echo(escape_control_chars(f"Tables: {out}/table.md, table.tex, table.csv"))
     with drawing(f"the comparison is complete in {out}, and the same command draws it again"):
@@ -657,7 +656,7 @@ def tune(
         for one in tuned.trials[:SHOWN]
     ]
     title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned.trials)} trials"
-    terminal.show(terminal.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
+    output.show(output.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
     for reason in sorted({one.reason for one in tuned.trials if one.reason}):
         typer.secho(escape_control_chars(f"some failed: {reason}"), fg="yellow", err=True)
     best = tuned.best.settings
@@ -689,7 +688,6 @@ def demo(
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
     from adagauss.analysis.figures import accuracy_curve, write_figures
     from adagauss.analysis.plotting import save_figure
-    from adagauss.cli import tables
     from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
@@ -709,7 +707,7 @@ def demo(
             folders.append(out / f"{method}-{config.digest()}-seed{seed}")
             result = run(config, folders[-1], resume=True, reporter=reporter, dataset=dataset)
             results.setdefault(method, []).append(result)
-    tables.show(results, results[DEMO_METHODS[0]][0])
+    output.show_results(results, results[DEMO_METHODS[0]][0])
     with drawing(f"the runs are complete in {out}, and the same command draws them again"):
         save_figure(accuracy_curve(results), out / "accuracy.png")
         drawn = {folder: write_figures(RunFolder(folder)) for folder in folders}
@@ -722,7 +720,7 @@ def _list_datasets(data_root: Path) -> None:
     """Size, licence, folder of each dataset, and whether it is present."""
     from adagauss.data.dataset import datasets as all_datasets
 
-    width = terminal.width()
+    width = output.width()
     typer.secho(f"datasets below {data_root}", italic=True)
     infos = list(all_datasets().values())
     names = max(len(info.name) for info in infos)
@@ -761,7 +759,7 @@ def _folded(start: str, text: str, width: int) -> str:
 
     return textwrap.fill(
         text,
-        max(width, terminal.NARROWEST),
+        max(width, output.NARROWEST),
         initial_indent=start,
         subsequent_indent=" " * len(start),
         break_long_words=False,
@@ -821,7 +819,7 @@ def method_lines() -> list[str]:
     # All families share their columns; each heading goes before the first of its lines.
     rows = [(f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0]) for info in infos]
     found: list[str] = []
-    for number, line in enumerate(terminal.lines(("", "", ""), rows)[1:]):
+    for number, line in enumerate(output.lines(("", "", ""), rows)[1:]):
         family = infos[number].family
         if number == 0 or infos[number - 1].family != family:
             found += [f"{family}: {FAMILIES[family]}" if family in FAMILIES else family]
@@ -848,7 +846,7 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
     }
     for key, text in facts.items():
         if text:
-            typer.echo(terminal.folded(f"{key}: ", text, 4))
+            typer.echo(output.folded(f"{key}: ", text, 4))
     typer.echo()
     if not protocol and not dataset:
         resolved = resolve_method(name, preset)
@@ -889,14 +887,14 @@ def _list_protocols() -> None:
         scales = "paper, cpu" if chosen.needs_weights else "paper, cpu, few"
         rows.append((name, tasks, order, *networks, scales))
     heads = ("name", "tasks", "order", "network", "network, cpu", "--scale")
-    terminal.show(terminal.table("protocols (50 + 5: 50 classes first, then 5 tasks)", heads, rows))
+    output.show(output.table("protocols (50 + 5: 50 classes first, then 5 tasks)", heads, rows))
 
 
 def _list_metrics() -> None:
     from adagauss.experiments.metrics import METRICS
 
     rows = [(metric.name, metric.title, metric.better) for metric in METRICS]
-    terminal.show(terminal.table("metrics", ("name", "title", "better"), rows))
+    output.show(output.table("metrics", ("name", "title", "better"), rows))
 
 
 def _list_backbones() -> None:
@@ -906,7 +904,7 @@ def _list_backbones() -> None:
     known = {**all_backbones(), **families()}
     rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
     heads = ("name", "what it is", "installed")
-    terminal.show(terminal.table("backbones (--set backbone.name=...)", heads, rows))
+    output.show(output.table("backbones (--set backbone.name=...)", heads, rows))
 
 
 KINDS = ("methods", "protocols", "backbones", "datasets", "metrics")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adagauss.cli import terminal
+from adagauss.cli import output
 from adagauss.cli.experiments import DaskAddress, EngineName, Jobs, RayAddress, SlurmPartition, engine
 from adagauss.cli.options import DataRoot, Device, NoCache, Quiet, Workers, make_reporter, parse_numbers, read_options
-from adagauss.cli.stopping import stoppable
+from adagauss.cli.output import stoppable
 from adagauss.errors import ConfigError
 from adagauss.utils.progress import escape_control_chars
 
@@ -78,7 +78,7 @@ def report(
         written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
     for one in written.skipped:
         typer.secho(escape_control_chars(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
-    count = terminal.counted(sum(len(section.runs) for section in written.sections), "run")
+    count = output.counted(sum(len(section.runs) for section in written.sections), "run")
     typer.echo(escape_control_chars(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))
 
 
@@ -183,10 +183,10 @@ def _list_items(items: Sequence[Item], config: ReproductionConfig) -> None:
         (name, title, f"{load.finished}/{load.runs}", str(load.rescored or ""), _time(load.minutes))
         for name, title, load in [*workloads, ("together", "shared runs once", found.together)]
     ]
-    for line in terminal.lines(("name", "item", "runs", "rescored", "time left"), rows, right=(2, 3, 4)):
+    for line in output.lines(("name", "item", "runs", "rescored", "time left"), rows, right=(2, 3, 4)):
         typer.echo(line)
     typer.echo(
-        terminal.folded(
+        output.folded(
             "",
             "runs: finished/all; rescored: rows scored on the networks of these runs; time left: estimate for one "
             f"process ({config.scale.note}).",
@@ -194,11 +194,9 @@ def _list_items(items: Sequence[Item], config: ReproductionConfig) -> None:
     )
     for item in items:
         if deviation := item.deviations.get(config.scale.size):
-            typer.echo(terminal.folded(f"{item.name}: ", deviation, 4))
+            typer.echo(output.folded(f"{item.name}: ", deviation, 4))
     for reason, concerned in found.unavailable.items():
-        typer.echo(
-            terminal.folded("cannot be run here: ", escape_control_chars(f"{reason}: {', '.join(concerned)}"), 4)
-        )
+        typer.echo(output.folded("cannot be run here: ", escape_control_chars(f"{reason}: {', '.join(concerned)}"), 4))
 
 
 def _list_missing(items: Sequence[Item], config: ReproductionConfig) -> None:
@@ -214,7 +212,7 @@ def _list_missing(items: Sequence[Item], config: ReproductionConfig) -> None:
         if isinstance(state, Problem):
             uses = "; ".join(dict.fromkeys(users[spec.name]))
             typer.echo(
-                terminal.folded(f"{spec.name}  ", escape_control_chars(f"{state.kind}: {state.reason} ({uses})"), 4)
+                output.folded(f"{spec.name}  ", escape_control_chars(f"{state.kind}: {state.reason} ({uses})"), 4)
             )
 
 
@@ -226,16 +224,16 @@ def _show(made: Reproduced, config: ReproductionConfig) -> None:
         rows = table_rows([one])
         heads = [head for head in rows[0] if head not in ("benchmark", "note")]
         title = f"{made.item.title}: {one.protocol} ({config.scale.note})"
-        terminal.show(terminal.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
+        output.show(output.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
         for label, problem in one.problems().items():
-            typer.echo(terminal.folded("- ", escape_control_chars(f"{label}: {problem.kind} ({problem.reason})"), 2))
+            typer.echo(output.folded("- ", escape_control_chars(f"{label}: {problem.kind} ({problem.reason})"), 2))
     for claim in made.item.claims:
         for one in made.results:
             verdict = check_claim(claim, one)
             if verdict.word != "not measured":
-                typer.echo(terminal.folded("- ", escape_control_chars(f"{claim.text} {one.protocol}: {verdict}."), 2))
+                typer.echo(output.folded("- ", escape_control_chars(f"{claim.text} {one.protocol}: {verdict}."), 2))
     for note in made.notes:
-        typer.echo(terminal.folded("- ", escape_control_chars(note), 2))
+        typer.echo(output.folded("- ", escape_control_chars(note), 2))
     typer.echo(escape_control_chars(f"Files: {config.folder(made.item)}"))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adagauss.cli import terminal
+from adagauss.cli import output
 from adagauss.cli.options import (
     DataRoot,
     NoCache,
@@ -18,7 +18,7 @@ from adagauss.cli.options import (
     parse_settings,
     read_options,
 )
-from adagauss.cli.stopping import stoppable
+from adagauss.cli.output import stoppable
 from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ def replay(
     The memory can be changed as well, and then applies to all lines of the table.
     """
     from adagauss.analysis.replay import replay as replay_run
-    from adagauss.cli import tables
     from adagauss.data.dataset import load_dataset
     from adagauss.experiments.run import Run, RunFolder
     from adagauss.parts.drift import NoDrift
@@ -74,7 +73,7 @@ def replay(
         classifiers[CHANGED] = changed.classifier
     with stoppable("a replay changes nothing, and nothing of it is kept: the same command begins again"):
         results = [replay_run(RunFolder(path), data, drifts, classifiers, reporter, changed.memory) for path in runs]
-    terminal.show(tables.replay_table(results, metrics[0]))
+    output.show(output.replay_table(results, metrics[0]))
 
 
 def _common_config(runs: list[Path]) -> RunConfig:

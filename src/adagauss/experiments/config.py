@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from adagauss.core.config import Config, Layer, import_parts, plain
+from adagauss.core.config import Config, Layer, plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.protocols import Protocol
 from adagauss.methods import Method, method_info, resolve_method, stored_method_name
@@ -41,11 +41,9 @@ class RunConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _import_method(cls, data: Any) -> Any:
-        """Import the modules of the method and of its custom parts, which a stored configuration names."""
+        """Import the module of the method, which a stored configuration names, and use its present name."""
         if not isinstance(data, Mapping) or not isinstance(name := data.get("method_name"), str):
             return data
-        if isinstance(data.get("method"), Mapping):
-            import_parts(data["method"])
         return {**data, "method_name": stored_method_name(name)}
 
     @property

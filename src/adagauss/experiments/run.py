@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from adagauss.core.config import import_parts
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import short_name
@@ -34,6 +35,7 @@ from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean, summ
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from adagauss.utils.files import IrregularFileError, YamlError, read_text, read_yaml, write_atomically
 from adagauss.utils.progress import Advance, Reporter
+from adagauss.utils.registry import import_custom
 
 Counts = npt.NDArray[np.int64]
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -198,7 +200,7 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration of the run."""
+        """The resolved configuration of the run; the modules of custom methods and parts are imported."""
         path = self.path / "config.yaml"
         try:
             data = read_yaml(path)
@@ -208,6 +210,9 @@ class RunFolder:
             raise CheckpointError(f"{path} is not readable YAML ({error})") from error
         if not isinstance(data, dict):
             raise CheckpointError(f"{path} does not hold a configuration")
+        import_custom([data.get("method_name")])
+        if isinstance(method := data.get("method"), dict):
+            import_parts(method)
         return data
 
     @property

@@ -1,0 +1,225 @@
+"""Output of the commands: width of the terminal, tables of plain text, and the message after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from adagauss.utils.progress import clipped, columns, escape_control_chars
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from adagauss.analysis.replay import Replay
+    from adagauss.experiments.compare import Rows
+    from adagauss.experiments.run import Results, Run
+
+NOTHING_CHANGED = "nothing was changed"
+EXIT_CODE = 130
+
+
+class Stopped(Exception):  # noqa: N818  # not an error
+    """The user stopped a command; the message tells what is stored and how to resume."""
+
+
+@contextmanager
+def stoppable(stored: str | Callable[[], str]) -> Iterator[None]:
+    """Turn Ctrl-C into a `Stopped` with this message, or with the message that this function returns.
+
+    Commands change files only in this context. Elsewhere `adagauss.cli.main` reports that nothing was changed.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(stored if isinstance(stored, str) else stored()) from None
+
+
+UNFOLDED = 10_000
+"""Line width if the output goes to a file or a pipe: unbroken lines suit `grep`."""
+NARROWEST = 60
+LONGEST = 120
+"""Columns of one cell; longer names are cut."""
+
+
+def width() -> int:
+    """Columns of the terminal (or of the variable COLUMNS); in a pipe without one, lines are not broken."""
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return max(shutil.get_terminal_size().columns, NARROWEST)
+    return UNFOLDED
+
+
+def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: Sequence[str] = ()) -> Table:
+    """A table whose cells wrap on a narrow terminal; columns in ``numbers`` are right-aligned and do not wrap."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=Text(escape_control_chars(title)) if title else None, title_justify="left")
+    for head in heads:
+        right = head in numbers
+        made.add_column(
+            Text(escape_control_chars(head)), justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
+    for row in rows:
+        made.add_row(*(Text(clipped(cell, LONGEST)) for cell in row))
+    return made
+
+
+def show(*tables: Table) -> None:
+    """Print tables on standard output."""
+    from rich.console import Console
+
+    console = Console(width=min(width(), 160))
+    for one in tables:
+        console.print(one)
+
+
+def lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
+    """Plain lines in columns, without a frame; the widest columns are truncated to fit the terminal."""
+    cells = [[escape_control_chars(cell) for cell in row] for row in [heads, *rows]]
+    widths = [max(columns(row[place]) for row in cells) for place in range(len(heads))]
+    spare = width() - sum(widths) - 2 * (len(widths) - 1)
+    while spare < 0 and max(widths) > 8:
+        widest = widths.index(max(widths))
+        second = max([8, *(size for place, size in enumerate(widths) if place != widest)])
+        cut = min(-spare, max(1, widths[widest] - second))
+        widths[widest] -= cut
+        spare += cut
+    return ["  ".join(_padded(row, widths, right)).rstrip() for row in cells]
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> Iterator[str]:
+    for place, (cell, room) in enumerate(zip(row, widths, strict=True)):
+        text = clipped(cell, room)
+        fill = " " * (room - columns(text))
+        yield fill + text if place in right else text + fill
+
+
+def folded(start: str, text: str, indent: int | None = None) -> str:
+    """Wrap a text after its start, with further lines indented; words are not broken."""
+    import textwrap
+
+    return textwrap.fill(
+        text,
+        width(),
+        initial_indent=start,
+        subsequent_indent=" " * (len(start) if indent is None else indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A count with its unit.
+
+    >>> counted(1, "class", "classes"), counted(2, "image")
+    ('1 class', '2 images')
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
+"""Columns that fit into a narrow terminal; the files contain all columns."""
+MOST_TASKS = 6
+"""Columns of tasks that fit into 80 columns with the longest name of a method."""
+MOST_ROWS = 20
+MEANING = (
+    "A_last: accuracy on all seen classes after the last task, every task weighted\n"
+    "equally; A_inc: its mean over the tasks"
+)
+
+
+def accuracy_table(results: Results) -> Table:
+    """Accuracy over all seen classes after each task, mean over seeds."""
+    from adagauss.experiments.run import protocol_title
+
+    tasks = len(next(iter(results.values()))[0].protocol.tasks)
+    chosen = spaced(tasks, MOST_TASKS)
+    heads = ["method", *(f"task {task + 1}" for task in chosen)]
+    rows = []
+    for name, runs in results.items():
+        curves = [run.curve for run in runs]
+        means = [sum(values) / len(values) for values in zip(*curves, strict=True)]
+        rows.append([name, *(_percent(means[task]) for task in chosen)])
+    title = f"{protocol_title(results)}: accuracy on all seen classes after each task, %"
+    return table(title, heads, rows, numbers=heads[1:])
+
+
+def run_table(result: Run) -> Table:
+    """One run task by task: accuracy on all seen classes, and on the classes of the task when learned and finally."""
+    matrix = result.matrix
+    chosen = spaced(len(matrix), MOST_ROWS)
+    heads = ("task", "classes", "all seen classes", "accuracy when learned", "final accuracy")
+    rows = [
+        (
+            task + 1,
+            result.protocol.tasks[task],
+            _percent(result.curve[task]),
+            _percent(matrix[task][task]),
+            _percent(matrix[-1][task]),
+        )
+        for task in chosen
+    ]
+    return table(f"{result.title}; accuracy after each task, %", heads, rows, numbers=heads)
+
+
+def summary_table(results: Results) -> Table:
+    """The metrics of each method over its seeds."""
+    from adagauss.experiments.compare import COMPARED, summarise
+    from adagauss.experiments.run import protocol_title
+
+    heads = ["method", "seeds", *(metric.title for metric in COMPARED)]
+    rows = [(name, len(runs), *summarise(runs).values()) for name, runs in results.items()]
+    several = any(len(runs) > 1 for runs in results.values())
+    title = f"{protocol_title(results)}: % over all tasks" + (" (mean ± deviation over seeds)" if several else "")
+    return table(title, heads, rows, numbers=heads[1:])
+
+
+def comparison_table(rows: Rows, results: Results) -> Table:
+    """Metrics of the compared methods, with the numbers of the paper where the protocol is the same."""
+    from adagauss.experiments.compare import OTHER_PROTOCOL, PAPER_COLUMN
+    from adagauss.experiments.run import protocol_title
+
+    shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
+    shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
+    cells = [[row[column] for column in shown] for row in rows]
+    return table(f"{protocol_title(results)}, %", shown, cells, numbers=shown[1:])
+
+
+def replay_table(results: list[Replay], run: Run) -> Table:
+    """A_last / A_inc of drifts (down) with classifiers (across)."""
+    from adagauss.analysis.replay import mean_log_det, summarise
+
+    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
+    title = f"{run.protocol.title}: {run.method} replayed{seeds}, A_last / A_inc, %"
+    cells = summarise(results)
+    heads = ["drift", *(f"classifier {kind}" for kind in next(iter(cells.values()))), "log-determinant, task 1"]
+    rows = [(drift, *by_kind.values(), mean_log_det(results, drift)) for drift, by_kind in cells.items()]
+    return table(title, heads, rows)
+
+
+def show_results(results: Results, of: Run) -> None:
+    """Print the tables of finished runs, and one of these runs task by task."""
+    curves = [accuracy_table(results)] if len(results) > 1 else []
+    show(*curves, run_table(of), summary_table(results))
+    typer.echo(MEANING)
+
+
+def spaced(count: int, most: int) -> list[int]:
+    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
+
+    >>> spaced(3, 5), spaced(10, 4)
+    ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
