@@ -90,7 +90,7 @@ def test_an_undo_behind_another_change_does_not_name_the_one_before(
 ) -> None:
     ended(client, client.post("/api/rename", json={"old": "red", "new": "scarlet"}))
     monkeypatch.setattr(Jobs, "open", 1)  # as if one were waiting
-    assert client.post("/api/undo").json()["summary"] == "the last change by then"
+    assert client.post("/api/undo").json()["summary"] == "the last change"
 
 
 def test_an_undone_file_is_the_file_before_byte_by_byte(client: TestClient, model: Path, saved: Path) -> None:

@@ -45,7 +45,7 @@ _PREDICT_FORM: dict[str, Any] = {
 
 
 class Prediction(BaseModel):
-    """What one picture shows, or why it could not be read."""
+    """Prediction for one picture, or the decoding error."""
 
     name: str
     label: str | None = None
@@ -56,14 +56,14 @@ class Prediction(BaseModel):
 
 
 class Predictions(BaseModel):
-    """All from one version of the model."""
+    """Predictions of one version of the model."""
 
     version: int
     predictions: list[Prediction]
 
 
 class ModelInfo(BaseModel):
-    """What the model is and can do."""
+    """Classes and capabilities of the model."""
 
     name: str
     version: int
@@ -71,15 +71,15 @@ class ModelInfo(BaseModel):
     picture_size: int
     classes: list[KnownClass]
     cannot: dict[str, str]
-    """Actions that this method cannot do, and why."""
+    """Unsupported actions with the reasons."""
     can_undo: str | None
-    """What the next undo would undo."""
+    """Description of the change that the next undo reverts."""
     job: Job | None
-    """The change at work, if any."""
+    """The running or next job, if any."""
 
 
 class Change(BaseModel):
-    """A change of the past."""
+    """An entry of the history."""
 
     number: int
     time: str
@@ -89,13 +89,13 @@ class Change(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server works."""
+    """Health of the server."""
 
     status: str
     release: str
 
 
-@router.post("/predict", openapi_extra=_PREDICT_FORM, tags=["read"], summary="What pictures show")
+@router.post("/predict", openapi_extra=_PREDICT_FORM, tags=["read"], summary="Classify pictures")
 async def predict(
     request: Request,
     server: Served,
@@ -104,8 +104,8 @@ async def predict(
 ) -> Predictions:
     """Send a form with any number of ``pictures``, or one picture as the body.
 
-    With ``unknown``, a wished rate of false alarms such as 0.05, pictures that look like no known class have no label.
-    Pictures are not kept.
+    With ``unknown``, the target false-positive rate such as 0.05, pictures of unknown classes get no label.
+    Pictures are not stored.
     """
     now = server.store.snapshot
     if not now.model.names:
@@ -114,8 +114,8 @@ async def predict(
     pictures = [picture async for picture in server.decoder.pictures(request, size, channels, server.limits)]
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
     if not pictures:
-        raise DataError("there are no pictures")
-    answers = iter(await server.batcher.ask(now.model, pixels, unknown) if pixels else [])
+        raise DataError("the request contains no pictures")
+    answers = iter(await server.batcher.classify(now.model, pixels, unknown) if pixels else [])
     predictions = []
     for picture in pictures:
         if picture.pixels is None:
@@ -134,9 +134,9 @@ async def predict(
     return Predictions(version=now.version, predictions=predictions)
 
 
-@router.get("/model", tags=["read"], summary="The classes and what can be done")
+@router.get("/model", tags=["read"], summary="Classes and capabilities of the model")
 def model(server: Served) -> ModelInfo:
-    """For each class the number of its pictures, the accuracy to expect and what it is taken for."""
+    """For each class: number of pictures, estimated accuracy and confused classes."""
     now = server.store.snapshot
     undoable = server.store.history.undoable()
     size, _ = now.model.picture_shape
@@ -152,57 +152,57 @@ def model(server: Served) -> ModelInfo:
     )
 
 
-@router.get("/history", tags=["read"], summary="What was taught, the newest first")
+@router.get("/history", tags=["read"], summary="History of changes, newest first")
 def history(server: Served) -> list[Change]:
-    """Every change since the model is served."""
+    """List all recorded changes."""
     shown = set(Change.model_fields)
     return [Change(**entry.model_dump(include=shown)) for entry in reversed(server.store.history.entries)]
 
 
-@router.get("/jobs", tags=["jobs"], summary="Changes since the start of the server, the newest first")
+@router.get("/jobs", tags=["jobs"], summary="Jobs since the start of the server, newest first")
 def jobs(server: Served) -> list[Job]:
-    """Waiting, at work and ended."""
+    """List waiting, running and finished jobs."""
     return server.jobs.all
 
 
-@router.get("/jobs/{job}", tags=["jobs"], summary="How far a change is")
+@router.get("/jobs/{job}", tags=["jobs"], summary="State of a job")
 async def job_state(job: str, server: Served) -> Job:
-    """``done`` means that the change is saved: it survives whatever happens to the server."""
+    """In the state ``done`` the change is saved on disk."""
     return server.jobs.get(job)
 
 
-@router.delete("/jobs/{job}", tags=["jobs"], summary="Stop a change")
+@router.delete("/jobs/{job}", tags=["jobs"], summary="Cancel a job")
 async def stop_job(job: str, server: Served) -> Job:
-    """Nothing of a stopped change is kept; one that is already being saved is completed."""
+    """A cancelled job leaves the model unchanged. A job that is already saving completes."""
     return server.jobs.cancel(job)
 
 
 @router.get("/download/model", tags=["read"], summary="The model file", response_class=StreamingResponse)
 def download(server: Served) -> StreamingResponse:
-    """As `IncrementalClassifier.load` reads it."""
+    """Readable with `IncrementalClassifier.load`."""
     if not server.store.path.exists():
-        raise ApiError(409, "nothing has been taught yet, so there is no file")
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
     return _file(open_regular(server.store.path), server.store.path.name)
 
 
 @router.get("/download/onnx", tags=["read"], summary="The model as ONNX", response_class=StreamingResponse)
 async def download_onnx(server: Served) -> StreamingResponse:
-    """Preprocessing, labels and threshold are inside; the first export of a version takes some seconds."""
+    """Includes preprocessing, labels and OOD thresholds. The first export of a version takes some seconds."""
     if not server.store.path.exists():
-        raise ApiError(409, "nothing has been taught yet, so there is nothing to export")
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
     await run_in_threadpool(server.store.snapshot.model.require_can, "onnx")
     return _file(await server.exporter.file(), f"{server.store.path.stem}.onnx")
 
 
-@router.get("/health", tags=["operation"], summary="Whether the server works")
+@router.get("/health", tags=["operation"], summary="Health check")
 async def health() -> Health:
-    """Needs no token."""
+    """Requires no token."""
     return Health(status="ok", release=adagauss.__version__)
 
 
-@router.get("/metrics", tags=["operation"], summary="Counts for Prometheus", response_class=PlainTextResponse)
+@router.get("/metrics", tags=["operation"], summary="Prometheus metrics", response_class=PlainTextResponse)
 async def metrics(server: Served) -> PlainTextResponse:
-    """Requests, jobs, pictures, how long predictions take and how many are classified together."""
+    """Requests, jobs, pictures, prediction latency and batch sizes."""
     now = server.store.snapshot
     gauges = {
         "classes": float(len(now.model.names)),
@@ -213,7 +213,7 @@ async def metrics(server: Served) -> PlainTextResponse:
 
 
 def _file(file: BufferedReader, name: str) -> StreamingResponse:
-    """An opened file, so that one that takes its place meanwhile is not mixed in; it is closed with its last reader."""
+    """Stream an open file, so that replacing it during the download has no effect."""
     size = os.fstat(file.fileno()).st_size
 
     async def content() -> AsyncIterator[bytes]:
@@ -253,11 +253,11 @@ class Forget(BaseModel):
 
     classes: list[str] = Field(min_length=1, max_length=1000)
     for_good: bool = False
-    """Also delete the files before earlier changes, which still hold what was known; nothing can be undone then."""
+    """Also delete the copies for undo, which still contain the classes. Nothing can be undone afterwards."""
 
 
 class Rename(BaseModel):
-    """Another name for a class."""
+    """A new name for a class."""
 
     old: str
     new: str
@@ -268,12 +268,12 @@ class Rename(BaseModel):
     status_code=202,
     tags=["change"],
     openapi_extra=_TEACH_FORM,
-    summary="Teach new classes, or known ones more",
+    summary="Teach new or known classes",
 )
 async def teach(request: Request, server: Served) -> Job:
-    """Send a form: a field ``label``, then its pictures, then perhaps the next label and its pictures.
+    """Send a form: a field ``label``, then its pictures, then optionally the next label and its pictures.
 
-    Pictures that cannot be read are skipped and named in the job. No picture is kept.
+    Unreadable pictures are skipped and listed in the job. Pictures are not stored.
     """
     server.jobs.require_room()
     async with server.uploads:
@@ -293,7 +293,7 @@ async def teach(request: Request, server: Served) -> Job:
 
 @router.post("/forget", status_code=202, tags=["change"], summary="Forget classes")
 async def forget(what: Forget, server: Served) -> Job:
-    """Nothing of the classes remains in the model; the files kept for undo still hold them, unless ``for_good``."""
+    """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
     await run_in_threadpool(server.store.snapshot.model.require_can, "forget")
     names = [class_name(name, server.limits) for name in what.classes]
     summary = ", ".join(dict.fromkeys(names))
@@ -305,9 +305,9 @@ async def forget(what: Forget, server: Served) -> Job:
     return server.jobs.submit("forget", summary, work)
 
 
-@router.post("/rename", status_code=202, tags=["change"], summary="Give a class another name")
+@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
 async def rename(what: Rename, server: Served) -> Job:
-    """The new name must not be that of another class."""
+    """The new name must not belong to another class."""
     old, new = class_name(what.old, server.limits), class_name(what.new, server.limits)
     summary = f"{old} is now {new}"
     return server.jobs.submit(
@@ -317,16 +317,16 @@ async def rename(what: Rename, server: Served) -> Job:
 
 @router.post("/undo", status_code=202, tags=["change"], summary="Undo the last change")
 async def undo(server: Served) -> Job:
-    """Bring back the model before the last change; ask again to go further back."""
-    # With other changes in line, which one will be the last is known only when its turn has come.
-    summary = "the last change by then" if server.jobs.open else server.store.history.last().summary
+    """Restore the model before the last change. Repeat to undo earlier changes."""
+    # With queued jobs, the last change is known only when this job runs.
+    summary = "the last change" if server.jobs.open else server.store.history.last().summary
     return server.jobs.submit("undo", summary, lambda _: server.store.undo())
 
 
-@router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the files kept for undo")
+@router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the copies for undo")
 async def drop_copies(server: Served) -> Job:
-    """After this nothing can be undone, and nothing forgotten is left in these files."""
-    return server.jobs.submit("drop copies", "files kept for undo", lambda _: _without_copies(server))
+    """Nothing can be undone afterwards, and no copy contains forgotten classes."""
+    return server.jobs.submit("drop copies", "copies for undo", lambda _: _without_copies(server))
 
 
 def _without_copies(server: Server, forgotten: Collection[str] = ()) -> int:
@@ -351,5 +351,9 @@ async def _received(request: Request, server: Server) -> tuple[list[Pixels], lis
     empty = [name for name in sent if name not in names]
     if empty or not sent:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in skipped[:3])
-        raise DataError(f"there is no picture of {empty[0]!r} ({reasons})" if empty else "there are no pictures")
+        raise DataError(
+            f"the request contains no picture of {empty[0]!r} ({reasons})"
+            if empty
+            else "the request contains no pictures"
+        )
     return pixels, names, skipped
