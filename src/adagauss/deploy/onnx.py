@@ -1,4 +1,4 @@
-"""A learner as one ONNX file: pictures in, probabilities out, preprocessing inside."""
+"""Export a learner, including preprocessing, to one ONNX file."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from adagauss.errors import CheckpointError, ConfigError
 from adagauss.utils.files import write_atomically
 
 FORMAT = 1
-"""Version of inputs, outputs and metadata; a reader refuses others."""
+"""Version of inputs, outputs and metadata. Readers must reject other versions."""
 INPUT, OUTPUTS = "pixels", ("probabilities", "label_index", "typicality")
 FALSE_ALARMS = (0.01, 0.05, 0.1)
-"""Rates at which images of known classes are called unknown, for which the file holds thresholds."""
+"""False-positive rates for which the file contains OOD thresholds."""
 MOST_BYTES = 2**31 - 2**20
-"""Largest size of a protocol buffer, less something for its graph."""
+"""Maximum size of a protocol buffer, minus space for the graph."""
 LEVELS = 255
-# Pillow's weights of red, green and blue in a grey picture, of 2¹⁶.
+# Pillow's weights of red, green and blue for grey images, in units of 2⁻¹⁶.
 GREY_WEIGHTS = (19595, 38470, 7471)
 
 
 def export_onnx(learner: Learner, path: Path | str) -> None:
-    """Write what is known to a file that onnxruntime runs without this library.
+    """Export a learner to an ONNX file. Running it requires only onnxruntime.
 
-    Input ``pixels``: uint8 (N, H, W, 3), any number of upright RGB pictures of any one size. Outputs ``probabilities``:
+    Input ``pixels``: uint8 (N, H, W, 3), a batch of upright RGB images of the same size. Outputs ``probabilities``:
     float32 (N, C), ``label_index``: int64 (N,), the most probable class, and ``typicality``: float32 (N,). The metadata
-    hold, as JSON, ``labels`` in the order of the columns; ``unknown``, which gives for some rates of false alarms the
-    typicality below which a picture shows no known class; the ``format``, and ``facts`` about the learner. The file is
+    contain, as JSON, ``labels`` in the order of the columns; ``unknown``, which maps false-positive rates to the
+    typicality below which an image belongs to no known class; ``format``; and ``facts`` about the learner. The file is
     replaced atomically.
     """
     learner.state.scorer  # noqa: B018  # raises if nothing has been learned
@@ -54,7 +54,7 @@ def _write(program: Any, path: Path, facts: dict[str, Any], onnx: Any) -> None:
     size = sum(value.const_value.nbytes for value in program.model.graph.initializers.values() if value.const_value)
     if size > MOST_BYTES:
         raise CheckpointError(
-            f"{path}: an ONNX file holds at most 2 GB, and this learner needs {size / 1e9:.1f} GB: use fewer features"
+            f"{path}: an ONNX file has at most 2 GB, but this learner needs {size / 1e9:.1f} GB: use fewer features"
         )
     for key, value in facts.items():
         program.model.metadata_props[key] = json.dumps(value)
@@ -64,7 +64,7 @@ def _write(program: Any, path: Path, facts: dict[str, Any], onnx: Any) -> None:
 
 
 def metadata(learner: Learner) -> dict[str, Any]:
-    """What a reader of the file has to know, and what a person may want to."""
+    """Return the metadata of the file."""
     from adagauss import __version__
 
     channels, height, width = learner.shape
@@ -86,12 +86,12 @@ def metadata(learner: Learner) -> dict[str, Any]:
 
 
 class DeployedPredictor(nn.Module):
-    """uint8 pictures (N, H, W, 3) of any size to probabilities, the most probable class and typicality."""
+    """Map uint8 images (N, H, W, 3) of any size to probabilities, the most probable class and typicality."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
         known = learner.state
-        # A copy on the CPU, in the plain memory order: the learner itself is not touched.
+        # A copy on the CPU in contiguous format; the learner is unchanged.
         predictor: Predictor = copy.deepcopy(known.predictor).cpu().requires_grad_(False).eval()
         predictor.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.predictor = predictor
@@ -107,18 +107,18 @@ class DeployedPredictor(nn.Module):
 
 
 def grey(levels: Tensor) -> Tensor:
-    """(N, 3, H, W) as (N, 1, H, W) whole numbers, exactly as Pillow does it."""
+    """Convert (N, 3, H, W) to (N, 1, H, W) integer levels, exactly as Pillow does."""
     weights = torch.tensor(GREY_WEIGHTS, dtype=torch.int32).view(1, 3, 1, 1)
     total = (levels.int() * weights).sum(1, keepdim=True, dtype=torch.int32) + 2**15
     return torch.div(total, 2**16, rounding_mode="floor").float()
 
 
 def centre(levels: Tensor, height: int, width: int) -> Tensor:
-    """The largest centred part with these proportions, resampled as `adagauss.data.decode.fitted` does it.
+    """Crop the largest centred region with this aspect ratio and resize it, as `adagauss.data.decode.fitted` does.
 
     With weights w_ij = max(0, 1 − |j + ½ − c_i| / max(1, s)), normalised over j, c_i = start + (i + ½)s and s the
-    source pixels per wanted pixel, the picture is round(W_down · round(X · W_acrossᵀ)): Pillow's bilinear filter,
-    within one level of 255. Written in tensors alone, so that an exported program takes pictures of any size.
+    source pixels per target pixel, the image is round(W_down · round(X · W_acrossᵀ)): Pillow's bilinear filter,
+    within one level of 255. Uses tensor operations only, so that the exported program accepts images of any size.
     """
     rows, columns = (torch.arange(levels.shape[axis], dtype=torch.float64) for axis in (2, 3))
     there_down, there_across = rows[-1] + 1, columns[-1] + 1
@@ -145,7 +145,7 @@ def _rounded(levels: Tensor) -> Tensor:
 def _program(module: DeployedPredictor) -> Any:
     dimension = torch.export.Dim
     shapes = {0: dimension("batch"), 1: dimension("height", min=1), 2: dimension("width", min=1)}
-    # Sizes of an example that no wanted size is equal to, lest they be taken for it.
+    # The example size differs from the target size, so that the exporter does not treat it as constant.
     example = torch.zeros(3, module.height + 5, module.width + 7, 3, dtype=torch.uint8)
     with torch.inference_mode(False), torch.no_grad(), _quiet():
         return torch.onnx.export(
@@ -161,7 +161,7 @@ def _program(module: DeployedPredictor) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's notes on its own inner workings."""
+    """Silence log messages and warnings of the exporter."""
     loggers = {
         logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
     }
@@ -181,5 +181,5 @@ def _imported() -> Any:
         import onnx
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError as error:
-        raise ConfigError(f"export needs {error.name}: pip install 'adagauss[onnx]'") from None
+        raise ConfigError(f"export requires {error.name}: pip install 'adagauss[onnx]'") from None
     return onnx

@@ -14,6 +14,7 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 pytest.importorskip("python_multipart")
+pytest.importorskip("prometheus_client")
 
 from starlette.testclient import TestClient
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from adagauss.deploy.serve.batching import Batcher
 from adagauss.deploy.serve.jobs import Job, JobReporter
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.security import ApiError, Limits
+from adagauss.deploy.serve.server import Batcher
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 
@@ -156,7 +156,7 @@ def picture(value: int) -> Any:
 def asked(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None]) -> list[list[int]]:
     async def all_at_once() -> list[list[int]]:
         return await asyncio.gather(
-            *(batcher.ask(model, [picture(value) for value in values], rate) for model, values, rate in requests)
+            *(batcher.classify(model, [picture(value) for value in values], rate) for model, values, rate in requests)
         )
 
     batcher.start()
@@ -169,7 +169,7 @@ def asked(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None])
 def test_requests_that_wait_are_classified_together_and_get_their_own_answers() -> None:
     model = Counting()
     answers = asked(
-        Batcher(100, Metrics(), together=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)]
+        Batcher(100, Metrics(), batch_size=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)]
     )
     assert answers == [[value, value + 1] for value in range(0, 12, 2)]
     sizes = [size for size, _ in model.batches]
@@ -188,7 +188,7 @@ def test_requests_to_other_models_or_with_other_rates_are_not_mixed() -> None:
 
 def test_a_long_request_goes_in_pieces_between_which_others_come() -> None:
     model = Counting()
-    long, short = asked(Batcher(100, Metrics(), together=4), (model, list(range(12)), None), (model, [99], None))
+    long, short = asked(Batcher(100, Metrics(), batch_size=4), (model, list(range(12)), None), (model, [99], None))
     assert long == list(range(12))
     assert short == [99]
     assert all(size <= 4 for size, _ in model.batches)
@@ -203,17 +203,17 @@ def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None
             go_on.wait(10)
             return super().classify(pixels, unknown)
 
-    batcher: Batcher[int] = Batcher(100, Metrics(), together=1)
+    batcher: Batcher[int] = Batcher(100, Metrics(), batch_size=1)
     batcher.start()
 
     async def stopped_meanwhile() -> list[list[int]]:
         model = Slow()
-        waiting = [asyncio.create_task(batcher.ask(model, [picture(value)], None)) for value in range(3)]
+        waiting = [asyncio.create_task(batcher.classify(model, [picture(value)], None)) for value in range(3)]
         await asyncio.to_thread(begun.wait, 10)
         ending = asyncio.create_task(asyncio.to_thread(batcher.stop))
         await asyncio.sleep(0.05)
         with pytest.raises(ApiError, match="stopped"):
-            await batcher.ask(model, [picture(9)], None)
+            await batcher.classify(model, [picture(9)], None)
         go_on.set()
         answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)
         await ending

@@ -187,7 +187,7 @@ def test_why_nothing_can_be_undone_is_said(model: Path, saved: Path) -> None:
         store.undo()
     rename(store, "red", "scarlet")
     store.drop_copies()
-    with pytest.raises(DataError, match="no longer kept"):
+    with pytest.raises(DataError, match="is not stored"):
         store.undo()
     store.close()
     IncrementalClassifier.load(saved).rename("red", "pink").save(model)

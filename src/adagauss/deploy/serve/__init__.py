@@ -1,7 +1,7 @@
-"""A classifier for a team: a page to teach and try it, and the same by REST. Needs the extra ``serve``.
+"""Serve a classifier over HTTP: a web page and a REST API. Requires the extra ``serve``.
 
-One process serves one model. Predictions come from an immutable snapshot while one thread learns; every change is on
-disk before it is acknowledged. See ``docs/serving.md``.
+One process serves one model. Predictions use an immutable snapshot while one thread learns. Every change is on disk
+before it is acknowledged. See ``docs/serving.md``.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ def main(
     hosts: tuple[str, ...] = (),
     undo: int = 10,
 ) -> None:
-    """Serve a model until the process is stopped; a file that is not there yet begins with its first class.
+    """Serve a model until the process is stopped.
 
     Args:
-        model: the file; nothing else may write to it meanwhile.
-        host: address to listen on; any other than this machine's own needs a token.
-        port: 0 takes a free one.
-        token: what every request must carry; at least 16 characters. None takes the environment variable
-            ``ADAGAUSS_TOKEN``, which other users of the machine cannot see, if it is set.
-        hosts: names that the server is also reached by, such as that of a proxy before it.
-        undo: how many changes can be undone; each keeps one file beside the model.
+        model: model file; created with the first class if missing. No other program may write to it.
+        host: address to listen on. Non-loopback addresses require a token.
+        port: 0 selects a free port.
+        token: bearer token that every request must send; at least 16 characters. None uses the environment variable
+            ``ADAGAUSS_TOKEN`` if it is set. Other users of the machine cannot see that variable.
+        hosts: additional host names of the server, such as the name of a reverse proxy.
+        undo: number of changes that can be undone. Each one stores a copy of the model file.
     """
     try:
         import fastapi
+        import prometheus_client
         import python_multipart
         import uvicorn
     except ImportError as error:
-        raise ConfigError(f"serving needs the package {error.name}: pip install 'adagauss[serve]'") from None
-    del fastapi, python_multipart, uvicorn
-    from adagauss.deploy.serve.running import run
+        raise ConfigError(f"serving requires the package {error.name}: pip install 'adagauss[serve]'") from None
+    del fastapi, prometheus_client, python_multipart, uvicorn
+    from adagauss.deploy.serve.app import run
 
     run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts, undo)

@@ -1,33 +1,102 @@
-"""The application: routes, the guard around them, and how errors are answered."""
+"""The application: the page, the routes, the error handlers, and running it on a socket."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+import uvicorn
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 import adagauss
-from adagauss.deploy.serve import page, routes_read, routes_write
-from adagauss.deploy.serve.security import SecurityMiddleware
+from adagauss.deploy.serve import routes
+from adagauss.deploy.serve.security import ApiError, SecurityMiddleware, access_for, is_loopback
 from adagauss.deploy.serve.server import Server
-from adagauss.errors import AdagaussError, CheckpointError, UnsupportedError
+from adagauss.deploy.serve.store import Store
+from adagauss.errors import AdagaussError, CheckpointError, ConfigError, UnsupportedError
 from adagauss.utils.progress import escape_control_chars
 
+page = APIRouter(include_in_schema=False)
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of the page."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """Read the files of the page once, by name. Requests never reach the disk."""
+    found = {}
+    for file in (files("adagauss.deploy.serve") / "static").iterdir():
+        kind = TYPES.get("." + file.name.rpartition(".")[2])
+        if kind is not None:
+            content = file.read_bytes()
+            found[file.name] = Asset(content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return found
+
+
+@page.get("/")
+async def index(request: Request) -> Response:
+    """Return the page."""
+    return _asset("index.html", request)
+
+
+@page.get("/favicon.ico")
+async def icon(request: Request) -> Response:
+    """Return the icon that browsers request."""
+    return _asset("icon.svg", request)
+
+
+@page.get("/static/{name}")
+async def static(name: str, request: Request) -> Response:
+    """Return a file of the page."""
+    return _asset(name, request)
+
+
+def _asset(name: str, request: Request) -> Response:
+    asset = assets().get(name)
+    if asset is None:
+        raise ApiError(404, "page not found")
+    headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == asset.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, media_type=asset.kind, headers=headers)
+
+
 DESCRIPTION = """\
-An image classifier that is taught class by class. Predictions come from the last saved state while another class is
-being taught; every change is a job, and a job that is `done` is saved. Where the server has a token, send it as
+A class-incremental image classifier. Predictions use the last saved model while new classes are learned. Every change
+is a job; a job in the state `done` is saved. If the server requires a token, send it as
 `Authorization: Bearer TOKEN`."""
 _TELEMETRY: dict[str, Any] = {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
-"""Nothing about requests leaves this server, whatever the environment says; older releases of FastAPI ignore it."""
+"""Disables telemetry regardless of the environment. Older releases of FastAPI ignore it."""
 
 
 def make_app(server: Server) -> FastAPI:
-    """The application of a server; it starts and stops with it."""
+    """Create the application. The server starts and stops with it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -42,22 +111,22 @@ def make_app(server: Server) -> FastAPI:
         version=adagauss.__version__,
         description=DESCRIPTION,
         openapi_url="/api/openapi.json",
-        docs_url=None,  # FastAPI's pages of documentation load scripts from another site
+        docs_url=None,  # FastAPI's documentation pages load scripts from another site
         redoc_url=None,
         lifespan=lifespan,
         **_TELEMETRY,
     )
     app.state.server = server
-    for module in (routes_read, routes_write, page):
-        app.include_router(module.router)
-    app.add_exception_handler(AdagaussError, _refused)
-    app.add_exception_handler(RequestValidationError, _unfit)
+    app.include_router(routes.router)
+    app.include_router(page)
+    app.add_exception_handler(AdagaussError, _handle_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid)
     app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits, metrics=server.metrics)
     return app
 
 
-async def _unfit(request: Request, error: Exception) -> JSONResponse:
-    """What is wrong with a request, without repeating its values: some of them cannot be written as an answer."""
+async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
+    """Report validation errors without the invalid values: some of them cannot be encoded as JSON."""
     problems = error.errors() if isinstance(error, RequestValidationError) else []
     detail = [
         {"loc": [escape_control_chars(place) for place in one["loc"]], "msg": escape_control_chars(one["msg"])}
@@ -66,7 +135,50 @@ async def _unfit(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": detail}, 422)
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """Errors that the user can fix; a `ApiError` is answered by FastAPI itself."""
+async def _handle_error(request: Request, error: Exception) -> JSONResponse:
+    """Report errors that the user can fix. FastAPI handles `ApiError` itself."""
     status = 409 if isinstance(error, UnsupportedError) else 503 if isinstance(error, CheckpointError) else 422
     return JSONResponse({"detail": str(error)}, status)
+
+
+CONNECTIONS = 512
+"""Maximum number of concurrent connections. Further ones get status 503."""
+
+
+def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...], undo: int) -> None:
+    """Serve until the process receives a signal to stop."""
+    if undo < 0:
+        raise ConfigError(f"undo must not be negative; got {undo}")
+    access = access_for(host, token, hosts)
+    server = Server(Store(model, undo), access)
+    with _listening(host, port) as listener:
+        server.start()  # before the address is printed, so that errors in the model file end this command
+        config = uvicorn.Config(
+            make_app(server),
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # rate limits use the address, so clients must not choose it
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=5,
+        )
+        sys.stderr.write(_greeting(server, host, listener.getsockname()[1]))
+        sys.stderr.flush()
+        with suppress(KeyboardInterrupt):  # Ctrl+C stops the server
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, reuse_port=False)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}:{port} ({error}): choose another port or host") from None
+
+
+def _greeting(server: Server, host: str, port: int) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    # Browsers do not send the part after # to the server. The page reads the token from there.
+    link = f"http://{shown}:{port}/" + ("#token=TOKEN, with your token" if server.access.token else "")
+    note = "" if is_loopback(host) else "Traffic is not encrypted: use a reverse proxy with TLS.\n"
+    return f"Serving {server.store.path.name} at {link} (process {os.getpid()}; stop with Ctrl+C)\n{note}"

@@ -1,4 +1,4 @@
-"""Changes as background jobs: one thread carries them out in order, while predictions go on."""
+"""Background jobs: one thread runs all changes in order, while predictions continue."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 REMEMBERED = 200
-"""Finished jobs that can still be asked for."""
+"""Number of finished jobs that are listed."""
 STAGE_SHARE = 0.8
-"""Part of the remaining bar that a stage fills: how many stages follow is not known."""
+"""Share of the remaining progress bar that a stage fills, because the number of stages is unknown."""
 NICENESS = 10
 NOTES = 20
 
@@ -40,7 +40,7 @@ class Skipped(BaseModel):
 
 
 class Job(BaseModel):
-    """A change: asked for, at work, or ended. ``done`` means that it is saved."""
+    """A change of the model. In the state ``done`` it is saved."""
 
     id: str = Field(default_factory=lambda: secrets.token_hex(8))
     action: str
@@ -53,7 +53,7 @@ class Job(BaseModel):
     """Version of the model after the change."""
     skipped: list[Skipped] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
-    """What the learner had to say about it."""
+    """Messages of the learner."""
     asked: float = Field(default_factory=time.time)
     seconds: float = 0.0
 
@@ -63,15 +63,15 @@ class Job(BaseModel):
 
 
 Work = Callable[[Reporter], int]
-"""Carries a change out and saves it; returns the version after it."""
+"""Applies and saves a change; returns the new version."""
 
 
 class StoppedError(Exception):
-    """Raised within a job that shall stop; what it changes is swapped at the end only, so nothing has changed."""
+    """Raised in a cancelled job. A job replaces the model in its last step, so the model is unchanged."""
 
 
 class JobReporter(Reporter):
-    """Writes the progress of a job into it; the outermost stages fill the bar one after another."""
+    """Record progress and messages in a job. Only the outermost stages move the progress bar."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -85,7 +85,7 @@ class JobReporter(Reporter):
     @contextmanager
     def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
         self._depth += 1
-        outermost, begun, done = self._depth == 1, self._job.progress, 0.0
+        outermost, start, done = self._depth == 1, self._job.progress, 0.0
 
         def advance(note: str = "", step: float = 1.0) -> None:
             nonlocal done
@@ -93,7 +93,7 @@ class JobReporter(Reporter):
                 raise StoppedError
             done += step
             if outermost:
-                self._job.progress = begun + (1.0 - begun) * STAGE_SHARE * min(1.0, done / max(total, 1e-9))
+                self._job.progress = start + (1.0 - start) * STAGE_SHARE * min(1.0, done / max(total, 1e-9))
 
         if outermost:
             self._job.stage = title
@@ -104,7 +104,7 @@ class JobReporter(Reporter):
 
 
 class Jobs:
-    """The one who learns: a thread, and a short line of jobs before it."""
+    """A thread that runs jobs from a bounded queue."""
 
     def __init__(self, waiting: int, metrics: Metrics) -> None:
         self._queue: queue.Queue[tuple[Job, JobReporter, Work] | None] = queue.Queue(waiting)
@@ -114,11 +114,11 @@ class Jobs:
         self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> bool:
-        """Cancel what waits and what is at work, and wait for the end of it; False if it did not come in time."""
+        """Cancel all jobs and wait for the thread. Return False if it did not stop within the timeout."""
         with self._lock:
             for _, reporter in self._jobs.values():
                 reporter.cancelled.set()
@@ -128,15 +128,15 @@ class Jobs:
         return not self._thread.is_alive()
 
     def require_room(self) -> None:
-        """Refuse a change, before its pictures are received, if too many wait already."""
+        """Raise if the queue is full. Called before the pictures of a change are received."""
         if self._queue.full():
-            raise ApiError(503, "other changes are waiting already: try again when they are done", 5.0)
+            raise ApiError(503, "the job queue is full: try again later", 5.0)
 
     def submit(self, action: str, summary: str, work: Work, skipped: list[Skipped] | None = None) -> Job:
-        """Put a change in line."""
+        """Queue a change."""
         job = Job(action=action, summary=summary, skipped=skipped or [])
         reporter = JobReporter(job)
-        self.require_room()  # only the server's event loop submits, so there is still room in the next line
+        self.require_room()  # only the event loop submits, so put_nowait cannot fail
         with self._lock:
             self._jobs[job.id] = (job, reporter)
             self._queue.put_nowait((job, reporter, work))
@@ -145,14 +145,14 @@ class Jobs:
         return job
 
     def get(self, name: str) -> Job:
-        """A job by its id."""
+        """Return the job with this id."""
         with self._lock:
             if name in self._jobs:
                 return self._jobs[name][0]
-        raise ApiError(404, "there is no such job; jobs are forgotten when the server restarts")
+        raise ApiError(404, "job not found: jobs are listed until the server restarts")
 
     def cancel(self, name: str) -> Job:
-        """Ask a job to stop; one that already saves its change completes it."""
+        """Cancel a job. A job that is already saving completes."""
         job = self.get(name)
         with self._lock:
             self._jobs[name][1].cancelled.set()
@@ -162,21 +162,21 @@ class Jobs:
 
     @property
     def all(self) -> list[Job]:
-        """Jobs that are not forgotten yet, the newest first."""
+        """Listed jobs, newest first."""
         with self._lock:
             return [job for job, _ in reversed(self._jobs.values())]
 
     @property
     def open(self) -> int:
-        """How many jobs have not ended."""
+        """Number of jobs that are waiting or running."""
         return sum(not job.ended for job in self.all)
 
     def _run(self) -> None:
         _yield_to_readers()
         while (item := self._queue.get()) is not None:
-            self._carry_out(*item)
+            self._execute(*item)
 
-    def _carry_out(self, job: Job, reporter: JobReporter, work: Work) -> None:
+    def _execute(self, job: Job, reporter: JobReporter, work: Work) -> None:
         started = time.perf_counter()
         state: State = "failed"
         with self._lock:
@@ -192,15 +192,15 @@ class Jobs:
         except AdagaussError as error:
             job.error = str(error)
         except Exception as error:
-            logger.exception("the job %s failed", job.action)
-            job.error = f"unexpected error ({type(error).__name__}): the server's log says where"
+            logger.exception("job %s failed", job.action)
+            job.error = f"unexpected error ({type(error).__name__}): see the server's log"
         job.seconds = time.perf_counter() - started
         self._metrics.job(job.action, state)
-        job.state = state  # last: whoever sees the end sees all of it
+        job.state = state  # set last: a reader that sees the final state sees all fields
 
 
 def _yield_to_readers() -> None:
-    """Leave a core to those that predict, and give this thread and those it starts a lower priority, where possible."""
+    """Leave one core for predictions and lower the priority of this thread and its children, where supported."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) - 1))
     if hasattr(os, "setpriority"):
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""The classifier as the server uses it: never changed, every change makes another one, so that readers need no lock."""
+"""The immutable classifier of the server. Every change returns a new one, so readers need no lock."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from adagauss.errors import AdagaussError, DataError, UnsupportedError, unknown_
 from adagauss.utils.progress import Reporter
 
 TOP = 10
-"""Most classes in an answer."""
+"""Maximum number of classes in a prediction."""
 
 
 class ClassProbability(BaseModel):
@@ -33,7 +33,7 @@ class ClassProbability(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a picture shows: the class, or None where it looks like none of the known ones."""
+    """The predicted class, or None for an unknown class."""
 
     label: str | None
     probability: float
@@ -41,33 +41,33 @@ class Answer(BaseModel):
 
 
 class KnownClass(BaseModel):
-    """What is known about a class."""
+    """Summary of a class."""
 
     label: str
     images: int
     expected_accuracy: float | None
     confused_with: list[ClassProbability]
-    """Classes that its pictures are most often taken for, and how often."""
+    """Classes that it is most often confused with, and how often."""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A classifier at one moment; an empty one has learned nothing yet."""
+    """A snapshot of the classifier; an empty one has no classes."""
 
     classifier: IncrementalClassifier
     names: tuple[str, ...] = ()
-    """Classes as text, in the order of their labels."""
+    """Class names, in the order of the labels."""
     _reasons: dict[str, str] = field(default_factory=dict)
-    """For each action that was tried, why the method cannot do it; empty if it can."""
+    """For each checked action the reason why it is unsupported; empty if it is supported."""
 
     @classmethod
     def empty(cls) -> Model:
-        """A classifier that was taught nothing."""
+        """Create a model without classes."""
         return cls(IncrementalClassifier())
 
     @classmethod
     def load(cls, path: Path) -> Model:
-        """From a saved file."""
+        """Load a saved classifier."""
         return cls._of(IncrementalClassifier.load(path))
 
     @classmethod
@@ -77,31 +77,31 @@ class Model:
         return cls(classifier, names, {} if reasons is None else reasons)
 
     def save(self, path: Path) -> None:
-        """Write it to a file, whole or not at all."""
+        """Save the classifier atomically."""
         self.classifier.save(path)
 
     @property
     def method(self) -> str:
-        """The name of its method, or of the effort that chose it."""
+        """Name of the method, or of the effort that selected it."""
         if not self.names:
             return "none yet"
         return str(self.classifier.method or f"effort {self.classifier.effort}")
 
     @property
     def picture_shape(self) -> tuple[int, int]:
-        """Side in pixels and channels of the pictures it takes."""
+        """Size in pixels and number of channels of the input images."""
         if not self.names:
             return self.classifier.image_size or PHOTO_SIZE, 3
         channels, height, width = self.classifier.learner_.shape
         if height != width:
             raise DataError(
-                f"this classifier was taught pictures of {height}×{width} pixels, and uploaded ones are made square: "
+                f"this classifier expects images of {height}×{width} pixels, but the server resizes to squares: "
                 "use it from Python"
             )
         return height, channels
 
     def classify(self, pixels: list[Pixels], unknown: float | None) -> list[Answer]:
-        """What each picture shows."""
+        """Classify pictures."""
         if not self.names:
             raise DataError("nothing has been taught yet: teach at least one class first")
         found = self.classifier.classify(np.stack(pixels), top=TOP, unknown=unknown)
@@ -116,7 +116,7 @@ class Model:
 
     @cached_property
     def classes(self) -> list[KnownClass]:
-        """What is known about each class."""
+        """Summary of each class."""
         return [
             KnownClass(
                 label=str(one.label),
@@ -130,51 +130,58 @@ class Model:
         ]
 
     def taught(self, pixels: Sequence[Pixels], names: Sequence[str], reporter: Reporter) -> Model:
-        """After learning these pictures, of new classes and known ones."""
+        """Return a model that has learned these pictures of new or known classes."""
         after = self._copy(reporter)
         if not self.names:
-            after.method = default_method()  # by its name, so that the file tells it
-        # As pictures the first time, so that the settings for photographs are taken.
+            after.method = default_method()  # set by name, so that the file contains it
+        # The first task passes PIL images, so that the defaults for photographs apply.
         images = np.stack(pixels) if self.names else [Image.fromarray(one.transpose(1, 2, 0)) for one in pixels]
         after.partial_fit(images, [self._label(name) for name in names])
         model = self._of(after, self._reasons)
-        model.classify([pixels[0]], None)  # what is computed once only is computed before readers come
+        model.classify([pixels[0]], None)  # fills caches before the model is published
         return model
 
     def forgot(self, names: Sequence[str]) -> Model:
-        """Without some classes."""
+        """Return a model without these classes."""
         labels = [self._known(name) for name in dict.fromkeys(names)]
         if len(labels) == len(self.names):
-            raise DataError("these are all classes it knows: undo what was taught, or begin with another file")
+            raise DataError("cannot forget all classes: undo the changes, or use another model file")
         after = self._copy()
         after.forget(*labels)
         return self._of(after, self._reasons)
 
     def renamed(self, old: str, new: str) -> Model:
-        """With another name for a class."""
+        """Return a model in which a class has a new name."""
         after = self._copy()
         after.rename(self._known(old), self._label(new))
         return self._of(after, self._reasons)
 
     def unsupported_actions(self) -> dict[str, str]:
-        """Actions that its method cannot do, and why; the same for all models that follow, so it is found out once."""
-        if self._reasons or len(self.names) < 2:  # with fewer classes there is nothing to try it on
+        """Return unsupported actions with the reasons. They depend on the method only, so they are checked once."""
+        if self._reasons or len(self.names) < 2:  # the check needs two classes
             return {action: reason for action, reason in self._reasons.items() if reason}
+        no_forget = ""
+        try:
+            self._copy().forget(self._known(self.names[0]))
+        except UnsupportedError as error:
+            no_forget = str(error)
+        except AdagaussError:
+            pass  # specific to this class, not to the method
         found = {
-            "forget": _reason(lambda: self._copy().forget(self._known(self.names[0]))),
+            "forget": no_forget,
             "teach more": self.classifier.learner_.method.why_no_known_classes or "",
-            "onnx": "" if find_spec("onnxscript") else "ONNX needs its extra: pip install 'adagauss[onnx]'",
+            "onnx": "" if find_spec("onnxscript") else "ONNX export requires its extra: pip install 'adagauss[onnx]'",
         }
-        self._reasons.update(found)  # at once: others may be reading
+        self._reasons.update(found)  # in one step: other threads may be reading
         return self.unsupported_actions()
 
     def require_can(self, action: str) -> None:
-        """Raise if its method cannot do this."""
+        """Raise if the method does not support this action."""
         if reason := self.unsupported_actions().get(action):
             raise UnsupportedError(reason)
 
     def _copy(self, reporter: Reporter | None = None) -> IncrementalClassifier:
-        """Another classifier that shares what was learned, which neither of them changes."""
+        """Copy the classifier; both share the immutable learned state."""
         after = copy.copy(self.classifier)
         after.verbose = reporter or False
         if self.names:
@@ -184,13 +191,13 @@ class Model:
 
     def _known(self, name: str) -> Label:
         if not self.names:
-            raise DataError(f"there is no class {name!r}: nothing has been taught yet")
+            raise DataError(f"unknown class {name!r}: the model has no classes")
         if name not in self.names:
             raise unknown_name("class", name, self.names)
         return self.classifier.classes_.tolist()[self.names.index(name)]  # type: ignore[no-any-return]
 
     def _label(self, name: str) -> Label:
-        """The label for a name: a number where the classes were taught as numbers."""
+        """Return the label for a name; a number if the labels are numbers."""
         if name in self.names:
             return self._known(name)
         kinds = {type(label) for label in self.classifier.classes_.tolist()} if self.names else {str}
@@ -201,26 +208,16 @@ class Model:
                 return kind(name)
             except ValueError:
                 continue
-        raise DataError(f"the classes of this classifier are numbers, and {name!r} is none")
-
-
-def _reason(attempt: Callable[[], object]) -> str:
-    try:
-        attempt()
-    except UnsupportedError as error:
-        return str(error)
-    except AdagaussError:
-        return ""  # a matter of this class, and no reason that holds for others
-    return ""
+        raise DataError(f"the labels of this classifier are numbers; got {name!r}")
 
 
 def class_name(text: str, limits: Limits) -> str:
-    """A name for a class that people can read: no control characters, not too long.
+    """Normalise whitespace in a class name and check its length and characters.
 
     >>> class_name("  snow\\u00a0owl ", Limits())
     'snow owl'
     """
     name = " ".join(text.split())
     if not name or len(name) > limits.name or not name.isprintable():
-        raise DataError(f"a class name has 1 to {limits.name} printable characters; got {name[: limits.name]!r}")
+        raise DataError(f"a class name must have 1 to {limits.name} printable characters; got {name[: limits.name]!r}")
     return name

@@ -1,9 +1,8 @@
 """Access control and limits: host, origin, token, request rates and sizes, and the security headers.
 
-A page of another site can make a browser send requests to a server on the same machine. Three things keep it out:
-browsers say where a request comes from (``Origin``, ``Sec-Fetch-Site``); a name that an attacker points at 127.0.0.1
-(DNS rebinding) is not among the hosts; and a token travels in a header, never in a cookie, so a browser does not add it
-by itself.
+A page of another site can make a browser send requests to a local server (CSRF). Three checks prevent this. Cross-site
+requests are rejected by ``Origin`` and ``Sec-Fetch-Site``. Unknown host names are rejected against DNS rebinding. The
+token is sent in a header, never in a cookie, so browsers do not add it automatically.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from adagauss.deploy.serve.metrics import Metrics
 from adagauss.errors import AdagaussError, ConfigError
 
 
-class ApiError(HTTPException, AdagaussError):  # it is an answer, not a fault of this program
-    """A request that is not carried out: its status, the reason, and when to try again."""
+class ApiError(HTTPException, AdagaussError):
+    """An HTTP error with status, reason and an optional ``Retry-After`` in seconds."""
 
     def __init__(self, status: int, reason: str, retry_after: float | None = None) -> None:
         headers = {} if retry_after is None else {"Retry-After": str(max(1, round(retry_after)))}
@@ -43,12 +42,12 @@ class ApiError(HTTPException, AdagaussError):  # it is an answer, not a fault of
 
 
 ADDRESSES = 4096
-"""Addresses whose use is remembered; the one that was silent for longest is dropped first."""
+"""Maximum number of tracked addresses; the least recently used one is dropped first."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one server. Bytes are those that arrive, whatever a request says about itself."""
+    """Limits of one server. Byte limits count received bytes, not only the declared length."""
 
     body: int = 512 * 2**20
     """Bytes of a request."""
@@ -59,11 +58,11 @@ class Limits:
     name: int = 100
     """Characters of a class name."""
     waiting_jobs: int = 4
-    """Changes that may wait for the one at work; their decoded pictures are in memory."""
+    """Queued jobs; their decoded pictures are in memory."""
     waiting_pictures: int = 2000
-    """Pictures that may wait to be classified."""
+    """Queued pictures for classification."""
     uploads: int = 4
-    """Requests with pictures to teach that are received at the same time."""
+    """Concurrent uploads of training pictures."""
     requests: float = 500.0
     """Requests per second from one address."""
     changes: float = 5.0
@@ -71,11 +70,11 @@ class Limits:
     wrong_tokens: float = 0.2
     """Wrong tokens per second from one address."""
     idle: float = 30.0
-    """Seconds that a request may pause while it is received."""
+    """Timeout in seconds between two chunks of a request."""
 
 
 class Rate:
-    """So many events per second on average for each key, and a few at once (a token bucket).
+    """Rate limiter: one token bucket per key.
 
     >>> rate = Rate(2.0, burst=1, clock=lambda: 0.0)
     >>> rate.wait("10.0.0.1"), rate.wait("10.0.0.1"), rate.wait("10.0.0.2")
@@ -89,7 +88,7 @@ class Rate:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, key: str) -> float:
-        """0.0 and the event is counted; or the seconds after which it may be tried again."""
+        """Count an event and return 0.0, or return the seconds until the next event is allowed."""
         left, now = self._left(key)
         if left < 1.0:
             return (1.0 - left) / self._per_second
@@ -100,7 +99,7 @@ class Rate:
         return 0.0
 
     def exhausted(self, key: str) -> bool:
-        """Whether an event would have to wait now; nothing is counted."""
+        """Whether the bucket is empty; counts no event."""
         return self._left(key)[0] < 1.0
 
     def _left(self, key: str) -> tuple[float, float]:
@@ -109,7 +108,7 @@ class Rate:
         return min(self._burst, left + (now - then) * self._per_second), now
 
 
-LEAST_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
 PAGE_PATHS = ("/", "/favicon.ico")
 OPEN_PATHS = ("/api/health",)
 HEADERS = {
@@ -124,35 +123,33 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-"""Headers of every answer: the page runs its own scripts only, and no other page may frame or read it."""
+"""Headers of every response: only own scripts run, and other sites cannot frame or read the page."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use a server: names it answers to, and the token, if any."""
+    """Access control: accepted host names and the token, if any."""
 
     token: str | None = field(default=None, repr=False)
     hosts: frozenset[str] = frozenset({"localhost"})
-    """Host names beside addresses in numbers; a name that is not here is refused."""
+    """Accepted host names. IP addresses are always accepted."""
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raise a `ApiError` unless the host and the site of a request are those of this server."""
+        """Raise `ApiError` for an unknown host name or a cross-site request."""
         host = headers.get("host", "")
         name = host_name(host)
         if name not in self.hosts and not _is_address(name):
-            raise ApiError(
-                403, f"this server does not answer to the name {name[:100]!r}: add it with hosts=, or use its address"
-            )
+            raise ApiError(403, f"unknown host name {name[:100]!r}: add it with hosts=, or use the IP address")
         if is_page(path):
-            return  # a link of another site may open the page; it holds nothing and cannot be framed
+            return  # links of other sites may open the page; it contains no data and cannot be framed
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
         foreign = origin is not None and _netloc(origin) != host.lower()
         if foreign or site not in ("same-origin", "none"):
-            raise ApiError(403, "requests from pages of other sites are refused")
+            raise ApiError(403, "cross-site requests are not allowed")
 
     def knows(self, authorization: str | None) -> bool:
-        """Whether this header carries the token; the time it takes does not depend on how much of it is right."""
+        """Whether this header contains the token, compared in constant time."""
         if self.token is None:
             return True
         scheme, _, given = (authorization or "").partition(" ")
@@ -161,14 +158,13 @@ class Access:
 
 
 def access_for(host: str, token: str | None, hosts: tuple[str, ...] = ()) -> Access:
-    """The access of a server bound to ``host``; without a token only this machine itself may be served."""
-    if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"the token must have at least {LEAST_TOKEN} printable ASCII characters")
+    """Create the access control of a server bound to ``host``. Non-loopback addresses require a token."""
+    if token is not None and (len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable()):
+        raise ConfigError(f"the token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters")
     if token is None and not is_loopback(host):
         raise ConfigError(
-            f"{host} can be reached from other machines, so a token is required: put one of at least {LEAST_TOKEN} "
-            "characters into the environment variable ADAGAUSS_TOKEN (openssl rand -hex 16 makes one), or serve on "
-            "127.0.0.1"
+            f"{host} is not a loopback address, so a token is required: set the environment variable ADAGAUSS_TOKEN "
+            f"to at least {MIN_TOKEN_LENGTH} characters (openssl rand -hex 16), or serve on 127.0.0.1"
         )
     own = {"localhost", host.lower(), *(name.lower() for name in hosts)}
     if token is not None:
@@ -177,7 +173,7 @@ def access_for(host: str, token: str | None, hosts: tuple[str, ...] = ()) -> Acc
 
 
 def is_loopback(host: str) -> bool:
-    """Whether all addresses of a host are those of this machine itself.
+    """Whether all addresses of a host are loopback addresses.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -185,12 +181,12 @@ def is_loopback(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", None)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"there is no host {host!r} ({error}): use an address of this machine") from None
+        raise ConfigError(f"cannot resolve host {host!r} ({error}): use an address of this machine") from None
     return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
 
 
 def host_name(header: str) -> str:
-    """The host in a ``Host`` header, without its port.
+    """Return the host name in a ``Host`` header without the port; empty if the header is invalid.
 
     >>> host_name("LocalHost:8000"), host_name("[::1]:8000"), host_name("a.b:evil"), host_name("[::1]evil")
     ('localhost', '::1', '', '')
@@ -206,19 +202,14 @@ def host_name(header: str) -> str:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path belongs to the page itself: files of this package, the same for everybody."""
+    """Whether a path is a static file of the page."""
     return path in PAGE_PATHS or path.startswith("/static/")
-
-
-def needs_token(path: str) -> bool:
-    """Whether a path is only for those who know the token."""
-    return not is_page(path) and path not in OPEN_PATHS
 
 
 def _netloc(origin: str) -> str:
     try:
         return urlsplit(origin).netloc.lower()
-    except ValueError:  # nothing that a browser would send
+    except ValueError:  # no browser sends this
         return ""
 
 
@@ -273,23 +264,27 @@ class SecurityMiddleware:
         try:
             try:
                 self._admit(scope)
-            except ApiError as refusal:
-                await _refuse(refusal, sending)
+            except ApiError as error:
+                await _send_error(error, sending)
             else:
                 await self._app(scope, self._limited(receive, self._most(scope["path"])), sending)
         finally:
-            self._metrics.request(_route(scope), status, time.perf_counter() - started)
+            # The route template, so that path parameters do not become metric labels.
+            route = str(getattr(scope.get("route"), "path", "other"))
+            self._metrics.request(route, status, time.perf_counter() - started)
 
     def _admit(self, scope: Scope) -> None:
-        headers, address, path = _headers(scope), _address(scope), scope["path"]
+        headers, path = _headers(scope), scope["path"]
+        client = scope.get("client")
+        address = client[0] if client else "local"
         self._access.check(path, headers)
         _within(self._requests.wait(address))
-        if needs_token(path):
+        if not is_page(path) and path not in OPEN_PATHS:
             if self._wrong_tokens.exhausted(address):
-                raise ApiError(429, "too many wrong tokens from this address: wait a little", 10.0)
+                raise ApiError(429, "too many wrong tokens from this address: try again later", 10.0)
             if not self._access.knows(headers.get("authorization")):
                 self._wrong_tokens.wait(address)
-                raise ApiError(401, "this server needs its token, as Authorization: Bearer TOKEN")
+                raise ApiError(401, "wrong or missing token: send Authorization: Bearer TOKEN")
         if scope["method"] in ("POST", "DELETE", "PUT", "PATCH") and path != PREDICT:
             _within(self._changes.wait(address))
         length = headers.get("content-length", "0")
@@ -297,21 +292,21 @@ class SecurityMiddleware:
             raise _too_large(self._most(path))
 
     def _most(self, path: str) -> int:
-        """Bytes of a request; only those with pictures may be large."""
+        """Maximum bytes of a request; only uploads of pictures may be large."""
         return self._limits.body if path in PICTURE_PATHS else min(SMALL, self._limits.body)
 
     def _limited(self, receive: Receive, most: int) -> Receive:
-        """Counts the bytes that really arrive: a request sent in chunks does not say its length."""
+        """Limit the received bytes and pauses: a chunked request does not declare its length."""
         received, whole = 0, False
 
         async def limited() -> Message:
             nonlocal received, whole
-            if whole:  # what follows is the client's farewell, whenever it comes
+            if whole:  # only the disconnect message follows, at any time
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), self._limits.idle)
             except TimeoutError:
-                raise ApiError(408, f"nothing arrived for {self._limits.idle:g} seconds") from None
+                raise ApiError(408, f"no data received for {self._limits.idle:g} s") from None
             received += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if received > most:
@@ -321,38 +316,27 @@ class SecurityMiddleware:
         return limited
 
 
-async def _refuse(refusal: ApiError, send: Send) -> None:
-    body = json.dumps({"detail": refusal.detail}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **(refusal.headers or {})}
+async def _send_error(error: ApiError, send: Send) -> None:
+    body = json.dumps({"detail": error.detail}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **(error.headers or {})}
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status_code, "headers": pairs})
+    await send({"type": "http.response.start", "status": error.status_code, "headers": pairs})
     await send({"type": "http.response.body", "body": body})
 
 
 def _within(wait: float) -> None:
     if wait > 0:
-        raise ApiError(429, "too many requests from this address: wait a little", wait)
+        raise ApiError(429, "too many requests from this address: try again later", wait)
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, f"this request may have at most {limit / 2**20:.3g} MB: send less at once")
+    return ApiError(413, f"the request is larger than {limit / 2**20:.3g} MB: send smaller requests")
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    """Headers by lower-case name; one that comes twice counts as neither of its values."""
+    """Return headers by lower-case name. Repeated headers are joined, so they match no valid value."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1")
         found[key] = value.decode("latin-1") if key not in found else f"{found[key]}, {value.decode('latin-1')}"
     return found
-
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else "local"
-
-
-def _route(scope: Scope) -> str:
-    """The route as it is declared, so that names in a path do not become metrics; set when one was found."""
-    route = scope.get("route")
-    return str(getattr(route, "path", "other"))

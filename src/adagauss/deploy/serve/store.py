@@ -1,15 +1,15 @@
-"""The model of a server: one file, replaced whole at every change, and what is needed to undo the last ones.
+"""The model file of a server, replaced atomically at every change, and the copies for undo.
 
-A change is committed by one rename. Before it, the new file and the list of changes are complete on disk; so whenever
-the process is killed, the next start finds either the state before or the state after:
+One rename commits a change. The new file and the history are complete on disk before it. If the process is killed, the
+next start finds either the old or the new state:
 
-    before-N.safetensors    second name of the present file            (to undo)
-    next.safetensors        the new model, forced to disk
-    history.json            names the digest of the new file
-    next.safetensors -> MODEL                                          this is the commit
+    before-N.safetensors    hard link to the current file              (for undo)
+    next.safetensors        the new model, synced to disk
+    history.json            contains the digest of the new file
+    next.safetensors -> MODEL                                          commit
     the change is acknowledged
 
-A last entry of the list whose digest is not that of MODEL was not committed, and is dropped.
+If the digest of the last entry differs from that of MODEL, the entry was not committed and is dropped.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")
 LARGEST = 64 * 2**20
 ENTRIES = 1000
-"""Changes that are listed; older ones are dropped from the list."""
+"""Maximum number of entries in the history; older ones are dropped."""
 NOT_NAMED = "classes that were forgotten for good"
 NO_MODEL = ""
-"""Digest of a model file that is not there."""
+"""Digest of a missing model file."""
 
 
 class Entry(BaseModel):
@@ -52,24 +52,24 @@ class Entry(BaseModel):
     action: Action
     summary: str
     before: str
-    """SHA-256 of the model file before it, and after."""
+    """SHA-256 of the model file before the change; ``after`` is the one after it."""
     after: str
     undone: bool = False
     undoes: int | None = None
-    """Number of the change that this one undid."""
+    """Number of the change that this entry reverts."""
     final: bool = False
-    """Whether it cannot be undone, because the state before it is not kept."""
+    """Whether it cannot be undone, because the previous state is not stored."""
 
 
 class History:
-    """All files of the folder; every method leaves it whole."""
+    """The history folder. Every method leaves it consistent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries: list[Entry] = []
 
     def read(self) -> None:
-        """Read the list, if there is one."""
+        """Read the entries, if the file exists."""
         path = self.folder / "history.json"
         if not path.exists():
             return
@@ -79,11 +79,11 @@ class History:
             self.entries = [Entry.model_validate(entry) for entry in listed]
         except (OSError, ValueError, TypeError, ValidationError) as error:
             raise CheckpointError(
-                f"{path} cannot be read ({type(error).__name__}): move it away; the model itself is in its own file"
+                f"{path} cannot be read ({type(error).__name__}): move it away; the model file is not affected"
             ) from error
 
     def write(self, entries: list[Entry]) -> None:
-        """Replace the list."""
+        """Replace the entries."""
         kept = entries[-ENTRIES:]
         save_json(self.folder / "history.json", [entry.model_dump() for entry in kept])
         self.entries = kept
@@ -94,39 +94,43 @@ class History:
 
     @property
     def export_file(self) -> Path:
-        """Where the model is exported to; it is gone as soon as it was opened."""
+        """Temporary ONNX file; unlinked as soon as it is open."""
         return self.folder / "export.onnx"
 
     @property
     def next_file(self) -> Path:
-        """Where a model is written before it takes its place."""
+        """Temporary file of the next model."""
         return self.folder / "next.safetensors"
 
     def copy_before(self, number: int) -> Path:
-        """The file of the model before a change."""
+        """Path of the model file before a change."""
         return self.folder / f"before-{number}.safetensors"
 
     def last(self) -> Entry:
-        """The last change that was not undone; an error if there is none, or the state before it is gone."""
+        """Return the last change that was not undone.
+
+        Raises:
+            DataError: there is none, or its previous state is not stored.
+        """
         changes = [entry for entry in self.entries if entry.action != "undo" and not entry.undone]
         if changes and changes[-1].action == "found" and len(changes) > 1:
-            raise DataError("there is nothing to undo: another program changed the model since")
+            raise DataError("nothing to undo: another program changed the model")
         if not changes or changes[-1].action == "found":
-            raise DataError("there is nothing to undo: nothing was changed here, or all of it was undone")
+            raise DataError("nothing to undo: nothing was changed here, or all changes were undone")
         entry = changes[-1]
         if entry.final or not (entry.before == NO_MODEL or self.copy_before(entry.number).is_file()):
-            raise DataError("there is nothing to undo: the state before the last change is no longer kept")
+            raise DataError("nothing to undo: the state before the last change is not stored")
         return entry
 
     def undoable(self) -> Entry | None:
-        """The change that would be undone next, if there is one."""
+        """Return the change that the next undo reverts, if any."""
         try:
             return self.last()
         except DataError:
             return None
 
     def drop_copies(self, keep: int = 0) -> None:
-        """Delete all but the newest copies, and those of changes that were undone or never happened."""
+        """Delete old copies and those of changes that were undone or not committed."""
         numbers = {entry.number for entry in self.entries if not entry.undone}
         found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := COPY.fullmatch(path.name))]
         wanted = sorted((number for number, _ in found if number in numbers), reverse=True)[:keep]
@@ -134,18 +138,18 @@ class History:
         remove_durably(self.folder, [*unwanted, self.next_file])
 
     def finish(self, forgotten: Collection[str] = ()) -> None:
-        """Delete all copies, after which no change of the list can be undone; some classes are not named any more."""
+        """Delete all copies, mark all entries as final, and remove the names of forgotten classes from them."""
         kept = []
         for entry in self.entries:
-            told = any(name in entry.summary for name in forgotten)
-            changes: dict[str, object] = {"final": True, **({"summary": NOT_NAMED} if told else {})}
+            named = any(name in entry.summary for name in forgotten)
+            changes: dict[str, object] = {"final": True, **({"summary": NOT_NAMED} if named else {})}
             kept.append(entry.model_copy(update=changes))
         self.write(kept)
         self.drop_copies(keep=0)
 
 
 def same_file(source: Path, target: Path) -> None:
-    """A second name for a file, or a copy where the file system knows no second names."""
+    """Create a hard link, or a copy if the file system does not support links."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -156,7 +160,7 @@ def same_file(source: Path, target: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file; empty if there is none."""
+    """Return the SHA-256 of a file; empty if the file is missing."""
     if not path.exists():
         return NO_MODEL
     with open_regular(path) as file:
@@ -175,7 +179,7 @@ class Snapshot:
 
 
 class Store:
-    """Opens a model for one server; only one thread may change it, any may read ``snapshot``."""
+    """The model of one server. One thread changes it; any thread may read ``snapshot``."""
 
     def __init__(self, path: Path, undo: int = UNDO) -> None:
         self.path = path.resolve()
@@ -186,7 +190,7 @@ class Store:
         self.snapshot = Snapshot(Model.empty(), 0)
 
     def open(self) -> None:
-        """Take the model for this server and load it."""
+        """Lock and load the model."""
         try:
             self.history.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire()
@@ -194,7 +198,7 @@ class Store:
             raise CheckpointError(f"{self.path} is already served by another process: stop that one first") from None
         except OSError as error:
             raise CheckpointError(
-                f"{self.history.folder} cannot be written ({error.strerror}): serve a model in a folder of your own"
+                f"{self.history.folder} is not writable ({error.strerror}): serve a model in a writable folder"
             ) from error
         try:
             model = Model.load(self.path) if self.path.exists() else Model.empty()
@@ -205,19 +209,20 @@ class Store:
         self._publish(model)
 
     def close(self) -> None:
-        """Leave the model to others."""
+        """Release the lock."""
         self._lock.release()
 
     def change(self, action: Action, summary: str, make: Callable[[Model], Model]) -> int:
-        """Replace the model by another one made from it, save it, and return the number of the change."""
+        """Apply a function to the model, save the result, and return the number of the change."""
         self._require_own()
         model = make(self.snapshot.model)
+        model.save(self.history.next_file)
         entry = Entry(
             number=self.history.next_number,
             action=action,
             summary=summary,
             before=self._last_digest,
-            after=self._prepared(model),
+            after=digest_of(self.history.next_file),
             final=not self._undo,
         )
         if entry.before != NO_MODEL and self._undo:
@@ -226,7 +231,7 @@ class Store:
         return entry.number
 
     def undo(self) -> int:
-        """Bring back the model before the last change that was not undone yet."""
+        """Restore the model before the last change that was not undone."""
         self._require_own()
         last = self.history.last()
         if last.before == NO_MODEL:
@@ -246,17 +251,9 @@ class Store:
         return entry.number
 
     def drop_copies(self, forgotten: Collection[str] = ()) -> int:
-        """Delete the files before earlier changes, so that nothing forgotten is left in them; nothing can be undone.
-
-        The list of changes does not name ``forgotten`` classes any more either.
-        """
+        """Delete the copies for undo and remove the names of ``forgotten`` classes from the history."""
         self.history.finish(forgotten)
         return self.snapshot.version
-
-    def _prepared(self, model: Model) -> str:
-        """The digest of the new model, written beside the old one."""
-        model.save(self.history.next_file)
-        return digest_of(self.history.next_file)
 
     def _commit(self, entries: list[Entry], model: Model) -> None:
         listed = self.history.entries
@@ -271,7 +268,7 @@ class Store:
             self.history.write(listed)
             raise
         self._publish(model)
-        with suppress(OSError):  # the change is committed; the next start tidies up
+        with suppress(OSError):  # the change is committed; the next start cleans up
             self.history.drop_copies(self._undo)
 
     def _publish(self, model: Model) -> None:
@@ -279,7 +276,7 @@ class Store:
         self.snapshot = Snapshot(model, self.history.next_number - 1)
 
     def _reconcile(self) -> None:
-        """Drop an entry that was not committed; note a change that another program made."""
+        """Drop an uncommitted entry; record a change by another program."""
         self.history.read()
         entries, now = self.history.entries, digest_of(self.path)
         if entries and entries[-1].after != now and entries[-1].before == now:
@@ -291,7 +288,7 @@ class Store:
             entries = [*entries, Entry(number=number, action="found", summary=summary, before=before, after=now)]
         if entries != self.history.entries:
             self.history.write(entries)
-        self.history.export_file.unlink(missing_ok=True)  # of a process that was killed while it exported
+        self.history.export_file.unlink(missing_ok=True)  # left by a process that was killed during export
         self.history.drop_copies(self._undo)
 
     @property
@@ -299,21 +296,21 @@ class Store:
         return self.history.entries[-1].after if self.history.entries else NO_MODEL
 
     def _require_own(self) -> None:
-        """Refuse to replace a file that another program wrote meanwhile."""
+        """Raise if another program changed the model file."""
         if _stamp(self.path) != self._stamp:
             raise CheckpointError(
-                f"{self.path.name} was changed by another program, and nothing of this change was saved: restart the "
-                "server to use the new file"
+                f"{self.path.name} was changed by another program, so this change was not saved: restart the server "
+                "to use the new file"
             )
 
 
 def _marked(entries: list[Entry], number: int | None, undone: bool) -> list[Entry]:
-    """The list in which one change is undone, or stands again."""
+    """Return the entries with the flag ``undone`` of one entry set."""
     return [entry.model_copy(update={"undone": undone}) if entry.number == number else entry for entry in entries]
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What changes when a file is replaced or written."""
+    """Return file attributes that change when the file is replaced or written."""
     try:
         state = path.stat()
     except FileNotFoundError:

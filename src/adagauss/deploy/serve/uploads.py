@@ -1,7 +1,7 @@
-"""Receive uploaded images part by part and decode them in threads: no image is written to disk.
+"""Stream uploaded images and decode them in threads. No image is written to disk.
 
-Starlette would store every larger file of a form on disk until the request ends. Here each image is decoded as soon as
-it is complete; only one at a time is in memory undecoded.
+Starlette would spool large files to disk until the request ends. Here each image is decoded as soon as it is complete,
+so only one encoded image per request is being received.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from adagauss.deploy.serve.security import ApiError, Limits
 
 TEXT_BYTES = 4096
 SHOWN_NAME = 200
-"""Characters of a file's name that an answer repeats; a name is never used for anything else."""
+"""Maximum length of a file name in a response. File names are used for nothing else."""
 
 
 @dataclass
 class Part:
-    """A field of a form, or a file."""
+    """A form field or a file."""
 
     key: str = ""
     filename: str | None = None
@@ -34,7 +34,7 @@ class Part:
 
     @property
     def text(self) -> str:
-        """The content of a field, as text."""
+        """Content of a text field."""
         try:
             return self.content.decode("utf-8")
         except UnicodeDecodeError:
@@ -42,7 +42,7 @@ class Part:
 
 
 async def parts_of(request: Request, limits: Limits) -> AsyncIterator[Part]:
-    """The parts of a form; or of a request whose body is one picture, that picture."""
+    """Yield the parts of a form, or the single picture that is the body."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind == b"multipart/form-data":
         form = _Form(options.get(b"boundary", b""), limits)
@@ -55,11 +55,13 @@ async def parts_of(request: Request, limits: Limits) -> AsyncIterator[Part]:
             _grow(part, chunk, limits)
         yield part
     else:
-        raise ApiError(415, "send a form (multipart/form-data) of pictures, or one picture as the body (image/jpeg)")
+        raise ApiError(
+            415, "unsupported content type: send multipart/form-data, or one picture as the body (image/jpeg)"
+        )
 
 
 class _Form:
-    """Parses a form in pieces, in whatever way it is cut."""
+    """Incremental multipart parser."""
 
     def __init__(self, boundary: bytes, limits: Limits) -> None:
         self._limits = limits
@@ -69,7 +71,7 @@ class _Form:
         self._pictures = 0
         self._fields = 0
         if not boundary:
-            raise ApiError(400, "the form names no boundary between its parts")
+            raise ApiError(400, "the content type of the form has no boundary")
         try:
             self._parser = MultipartParser(
                 boundary,
@@ -87,7 +89,7 @@ class _Form:
             raise ApiError(400, f"the form cannot be read: {error}") from None
 
     def received(self, chunk: bytes) -> list[Part]:
-        """The parts that this piece completes."""
+        """Parse a chunk and return the parts that it completes."""
         try:
             self._parser.write(chunk)
         except FormParserError as error:
@@ -133,17 +135,13 @@ def _grow(part: Part, data: bytes | memoryview, limits: Limits) -> None:
     if len(part.content) + len(data) > (TEXT_BYTES if is_text else limits.picture):
         if is_text:
             raise ApiError(413, f"the field {part.key[:50]!r} is too long")
-        raise ApiError(413, f"a picture may have at most {limits.picture // 2**20} MB: {part.filename} has more")
+        raise ApiError(413, f"{part.filename} is larger than {limits.picture // 2**20} MB")
     part.content += data
-
-
-LABEL = "label"
-PICTURES = "pictures"
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as it was sent: its file name, the label before it in the form, and its pixels or why it has none."""
+    """An uploaded picture: file name, the label before it in the form, and the pixels or the decoding error."""
 
     name: str
     label: str
@@ -152,16 +150,16 @@ class Picture:
 
 
 class Decoder:
-    """Decodes in a few threads, which bounds the memory of large pictures."""
+    """Decode in a few threads, which bounds the memory for large pictures."""
 
     def __init__(self, threads: int = 2) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
     async def pictures(self, request: Request, size: int, channels: int, limits: Limits) -> AsyncIterator[Picture]:
-        """The pictures of a request in order, each with the last label sent before it.
+        """Yield the pictures of a request in order, each with the last label before it.
 
-        A few are decoded while the next ones arrive, never more than one per thread and one in waiting.
+        Decoding overlaps with receiving; at most one picture per thread and one more are pending.
         """
         label, waiting = "", list[asyncio.Future[Picture]]()
         loop = asyncio.get_running_loop()
@@ -169,7 +167,7 @@ class Decoder:
             async for part in parts_of(request, limits):
                 if part.filename is not None:
                     waiting.append(loop.run_in_executor(self._pool, _decoded, part, label, size, channels))
-                elif part.key == LABEL:
+                elif part.key == "label":
                     label = part.text
                 else:
                     raise ApiError(422, f"unknown field {part.key[:50]!r}: a form has the fields label and pictures")
@@ -182,7 +180,7 @@ class Decoder:
                 future.cancel()
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Shut down the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -190,6 +188,6 @@ def _decoded(part: Part, label: str, size: int, channels: int) -> Picture:
     name = part.filename or "picture"
     try:
         pixels = decode_image(io.BytesIO(part.content), size, channels)
-    except Exception as error:  # a damaged file makes Pillow's readers raise almost anything
+    except Exception as error:  # Pillow's decoders raise many exception types for damaged files
         return Picture(name, label, None, str(error) or type(error).__name__)
     return Picture(name, label, pixels)

@@ -1,9 +1,9 @@
-// Requests to the server. The token, where there is one, is kept for this tab only and sent in a header.
+// Requests to the server. The token, if any, is stored for this tab only and sent in a header.
 import { ask } from "./dialogs.js";
 
 const KEY = "adagauss-token";
 
-// A link may carry the token after "#": that part of an address is never sent to a server. It is removed at once.
+// A link may carry the token after "#": browsers do not send that part. It is removed immediately.
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
   sessionStorage.setItem(KEY, given);
@@ -18,7 +18,7 @@ function headers() {
 let asking = null;
 
 function askForToken() {
-  asking ??= ask({ title: "This server needs its token", input: "", secret: true, yes: "Enter" }).then((answer) => {
+  asking ??= ask({ title: "Token required", input: "", secret: true, yes: "Enter" }).then((answer) => {
     asking = null;
     if (answer?.input) sessionStorage.setItem(KEY, answer.input.trim());
     return Boolean(answer?.input);
@@ -37,7 +37,7 @@ async function reason(answer) {
   try {
     return reasonOf((await answer.json()).detail);
   } catch {
-    return `the server answered ${answer.status}`;
+    return `HTTP status ${answer.status}`;
   }
 }
 
@@ -56,7 +56,7 @@ export async function post(path, body) {
   return (await request(path, options)).json();
 }
 
-// Sends a form and tells how much of it has left; fetch cannot tell.
+// Sends a form and reports upload progress, which fetch does not support.
 export function upload(path, form, onProgress) {
   return new Promise((resolve, reject) => {
     const sending = new XMLHttpRequest();
@@ -64,16 +64,16 @@ export function upload(path, form, onProgress) {
     sending.responseType = "json";
     for (const [name, value] of Object.entries(headers())) sending.setRequestHeader(name, value);
     sending.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
-    sending.onerror = () => reject(new Error("the server cannot be reached"));
+    sending.onerror = () => reject(new Error("cannot connect to the server"));
     sending.onload = () => {
       if (sending.status < 300) resolve(sending.response);
-      else reject(new Error(sending.response?.detail ? reasonOf(sending.response.detail) : `status ${sending.status}`));
+      else reject(new Error(sending.response?.detail ? reasonOf(sending.response.detail) : `HTTP status ${sending.status}`));
     };
     sending.send(form);
   });
 }
 
-// Follows a job to its end.
+// Polls a job until it has finished.
 export async function follow(job, onProgress = () => {}) {
   while (job.state === "waiting" || job.state === "running") {
     onProgress(job);

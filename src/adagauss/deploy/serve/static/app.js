@@ -1,11 +1,11 @@
-// Brings the parts of the page together: one description of the model, shown by each of them.
+// Polls the model and updates all parts of the page.
 import { get } from "./api.js";
 import * as classes from "./classes.js";
 import * as past from "./past.js";
 import * as preview from "./preview.js";
 import * as teaching from "./teaching.js";
 
-const EVERY = 4000; // milliseconds between looks at what others may have changed
+const EVERY = 4000; // polling interval in milliseconds
 let model = { name: "", version: -1, classes: [], cannot: {}, can_undo: null, job: null };
 
 function changed(what) {
@@ -33,9 +33,9 @@ async function refresh() {
 }
 
 function facts() {
-  if (!model.classes.length) return "It has learned nothing yet";
+  if (!model.classes.length) return "No classes yet";
   const pictures = model.classes.reduce((sum, one) => sum + one.images, 0);
-  return `${model.classes.length} ${model.classes.length === 1 ? "class" : "classes"}, taught from ${pictures} pictures`;
+  return `${model.classes.length} ${model.classes.length === 1 ? "class" : "classes"}, ${pictures} training pictures`;
 }
 
 for (const part of [classes, teaching, past]) part.setup(changed);

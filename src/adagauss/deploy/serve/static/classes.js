@@ -1,4 +1,4 @@
-// The cards of the classes: what the server knows, and pictures that wait to be taught.
+// Class cards: known classes, and pictures that are not taught yet.
 import { follow, post } from "./api.js";
 import { ask, attempt } from "./dialogs.js";
 import { droppable, isPicture, thumbnail } from "./files.js";
@@ -12,7 +12,7 @@ let changed = () => {};
 let began = false;
 const drafts = []; // {name, fresh, waiting: [{file, canvas}], taught: [canvas]}
 
-// Known classes have their tones in order, new ones those that follow.
+// Known classes use the tones in order; new classes use the next ones.
 export function tone(label, draft = null) {
   const known = info.classes.findIndex((one) => one.label === label);
   const fresh = drafts.filter((one) => one.fresh).indexOf(draft);
@@ -39,14 +39,14 @@ export function show(model) {
   const known = new Set(info.classes.map((one) => one.label));
   for (const draft of drafts) draft.fresh = !known.has(draft.name);
   for (const draft of drafts.filter((one) => one.fresh && one.taught.length && !one.waiting.length)) remove(draft);
-  // Who begins sees two empty cards: one class alone cannot be told from anything.
+  // An empty model shows two empty cards, because classification needs two classes.
   if (!info.classes.length && !drafts.length) drafts.push(empty(), empty());
   if (info.classes.length && !began) drafts.filter(isBlank).forEach(remove);
   began = info.classes.length > 0;
   render();
 }
 
-// What was sent is taught now: its thumbnails stay for this visit.
+// Marks uploaded pictures as taught. Their thumbnails stay until the page is closed.
 export function markTaught(sent) {
   for (const { draft, items } of sent) {
     draft.waiting = draft.waiting.filter((item) => !items.includes(item));
@@ -150,9 +150,9 @@ function counts(draft, known) {
 
 function facts(known) {
   const parts = [];
-  if (known.expected_accuracy !== null) parts.push(`about ${Math.round(100 * known.expected_accuracy)} % recognised`);
+  if (known.expected_accuracy !== null) parts.push(`estimated accuracy ${Math.round(100 * known.expected_accuracy)} %`);
   const other = known.confused_with.find((one) => one.probability >= 0.02);
-  if (other) parts.push(`sometimes taken for ${other.label} (${Math.round(100 * other.probability)} %)`);
+  if (other) parts.push(`confused with ${other.label} (${Math.round(100 * other.probability)} %)`);
   return parts.join(" · ");
 }
 
@@ -198,8 +198,8 @@ async function rename(old) {
 async function forget(label) {
   const answer = await ask({
     title: `Forget “${label}”?`,
-    text: "What was learned of this class is taken out of the model. Undo can bring it back.",
-    check: "For good: delete the copies kept for undo as well",
+    text: "Removes the class from the model. Undo restores it.",
+    check: "Permanently: also delete the copies for undo",
     yes: "Forget",
   });
   if (!answer) return;

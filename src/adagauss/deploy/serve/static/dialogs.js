@@ -1,7 +1,7 @@
-// Questions and messages. All text is set as text, never as markup.
+// Dialogs and messages. All text is set as text, never as markup.
 const part = (name) => document.getElementById(name);
 
-// Asks with an optional text field and an optional check box; null if the answer is no.
+// Opens a dialog with an optional text field and check box; resolves to null if cancelled.
 export function ask({ title, text = "", input = null, secret = false, check = "", yes = "OK" }) {
   const dialog = part("dialog");
   part("dialog-title").textContent = title;
@@ -49,7 +49,7 @@ export function say(text) {
   hiding = setTimeout(() => (toast.hidden = true), 7000);
 }
 
-// Runs something that may fail, and says why if it does.
+// Runs an action and shows its error message if it fails.
 export async function attempt(action) {
   try {
     return await action();

@@ -1,4 +1,4 @@
-// Pictures to classify, with bars of confidence; asked again whenever the model has changed.
+// Classifies pictures and shows the probabilities; repeated when the model changes.
 import { post } from "./api.js";
 import { tone } from "./classes.js";
 import { attempt, say } from "./dialogs.js";
@@ -41,13 +41,13 @@ async function add(files) {
 
 async function classify() {
   if (!pictures.length || !taught) return render([]);
-  const asked = pictures;
+  const sent = pictures;
   const form = new FormData();
-  for (const picture of asked) form.append("pictures", picture.file);
+  for (const picture of sent) form.append("pictures", picture.file);
   const unknown = part("unknown").value;
-  const top = asked.length === 1 ? 5 : 3;
+  const top = sent.length === 1 ? 5 : 3;
   const answer = await post(`/api/predict?top=${top}${unknown ? `&unknown=${unknown}` : ""}`, form);
-  if (asked === pictures) render(answer.predictions);
+  if (sent === pictures) render(answer.predictions);
 }
 
 function render(predictions) {
@@ -58,14 +58,14 @@ function render(predictions) {
 function result(prediction, picture) {
   const box = element("div", "answer");
   box.classList.toggle("single", pictures.length === 1);
-  const said = element("div", prediction.unknown ? "muted" : "");
+  const text = element("div", prediction.unknown ? "muted" : "");
   const verdict = element("div", "verdict");
   verdict.classList.add(prediction.label === null ? "tone-none" : tone(prediction.label));
-  const words = prediction.problem ? "Not read" : prediction.unknown ? "Unknown" : prediction.label;
-  verdict.append(element("b", "", words), element("span", "file-name", picture.file.name));
-  said.append(verdict, ...prediction.top.map(bar));
-  if (prediction.problem) said.append(element("p", "quiet small-text", prediction.problem));
-  box.append(picture.canvas, said);
+  const verdictText = prediction.problem ? "Unreadable" : prediction.unknown ? "Unknown" : prediction.label;
+  verdict.append(element("b", "", verdictText), element("span", "file-name", picture.file.name));
+  text.append(verdict, ...prediction.top.map(bar));
+  if (prediction.problem) text.append(element("p", "quiet small-text", prediction.problem));
+  box.append(picture.canvas, text);
   return box;
 }
 

@@ -1,10 +1,10 @@
-// The button that teaches, and its bar.
+// The teach button and its progress bar.
 import { follow, request, upload } from "./api.js";
 import { waiting, markTaught } from "./classes.js";
 import { attempt, say } from "./dialogs.js";
 
-const TOGETHER = 400; // pictures in one request; the server takes 500
-const SENDING = 0.3; // part of the bar for sending
+const TOGETHER = 400; // pictures per request; the server accepts 500
+const SENDING = 0.3; // share of the progress bar for the upload
 
 const part = (name) => document.getElementById(name);
 let busy = false;
@@ -19,7 +19,7 @@ export function setup(onChange) {
   });
 }
 
-// Shows what would be taught, or what somebody else is teaching now.
+// Shows the pictures to teach, or the running job of another client.
 export function show(model) {
   if (busy) return;
   const drafts = waiting();
@@ -29,10 +29,10 @@ export function show(model) {
   part("teach").textContent = count ? `Teach ${count} ${count === 1 ? "picture" : "pictures"}` : "Teach";
   part("teach-progress").hidden = !model.job;
   if (model.job) bar(model.job.progress, `${model.job.action}: ${model.job.summary}`);
-  else if (nameless) part("teach-text").textContent = "Give the new class a name.";
+  else if (nameless) part("teach-text").textContent = "Enter a name for the new class.";
   else if (drafts.length) part("teach-text").textContent = drafts.map((draft) => draft.name.trim()).join(", ");
   else if (model.classes.length) part("teach-text").textContent = "Add pictures to a class, then teach.";
-  else part("teach-text").textContent = "Begin with two classes and about ten pictures of each.";
+  else part("teach-text").textContent = "Start with two classes and about ten pictures of each.";
 }
 
 async function teach() {
@@ -42,11 +42,11 @@ async function teach() {
   await attempt(async () => {
     const skipped = [];
     const notes = [];
-    for (const draft of waiting()) draft.name = draft.name.trim().replace(/\s+/g, " "); // as the server will call it
+    for (const draft of waiting()) draft.name = draft.name.trim().replace(/\s+/g, " "); // same normalisation as the server
     for (const group of groups(waiting())) {
-      job = await upload("/api/teach", formOf(group), (share) => bar(SENDING * share, "Sending pictures …"));
+      job = await upload("/api/teach", formOf(group), (share) => bar(SENDING * share, "Uploading pictures …"));
       job = await follow(job, (now) => bar(SENDING + (1 - SENDING) * now.progress, words(now)));
-      if (job.state === "cancelled") return say("Stopped. Nothing was changed.");
+      if (job.state === "cancelled") return say("Cancelled. The model is unchanged.");
       skipped.push(...job.skipped);
       notes.push(...job.notes);
       markTaught(group);
@@ -60,7 +60,7 @@ async function teach() {
 }
 
 function words(now) {
-  if (now.state === "waiting") return "Waiting for another change …";
+  if (now.state === "waiting") return "Waiting for another job …";
   return now.progress > 0.79 ? "Saving …" : "Learning …";
 }
 
@@ -69,7 +69,7 @@ function bar(share, text) {
   part("teach-text").textContent = text;
 }
 
-// Pictures in requests that the server takes: [{draft, items}] for each.
+// Splits pictures into requests: a list of [{draft, items}].
 function groups(drafts) {
   const all = [[]];
   let room = TOGETHER;

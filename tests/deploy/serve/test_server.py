@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adagauss.deploy.serve import exporting
-from adagauss.deploy.serve.exporting import Exporter
+from adagauss.deploy.serve import server as server_module
+from adagauss.deploy.serve.server import Exporter
 from adagauss.deploy.serve.store import Store
 
 HARM = "open({!r}, 'w')\n"
@@ -17,13 +17,14 @@ HARM = "open({!r}, 'w')\n"
 
 def test_modules_in_the_current_folder_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trap, installed, harmed = tmp_path / "downloads", tmp_path / "installed", tmp_path / "harmed"
-    for place, program in ((trap, HARM.format(str(harmed))), (installed, "")):
+    fake = "def export_file(*given):\n    return 0\n"
+    for place, program in ((trap, HARM.format(str(harmed)) + fake), (installed, fake)):
         (place / "adagauss/deploy/serve").mkdir(parents=True)
-        for name in ("__init__.py", "deploy/__init__.py", "deploy/serve/__init__.py", "deploy/serve/exporting.py"):
+        for name in ("__init__.py", "deploy/__init__.py", "deploy/serve/__init__.py", "deploy/serve/server.py"):
             (place / "adagauss" / name).write_text(program, encoding="utf-8")
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PYTHONPATH", str(installed))
-    asyncio.run(exporting._export(tmp_path / "model", tmp_path / "out.onnx"))
+    asyncio.run(server_module._export(tmp_path / "model", tmp_path / "out.onnx"))
     assert not harmed.exists()
 
 
@@ -36,7 +37,7 @@ def test_what_was_exported_has_no_name_on_disk_and_goes_with_the_copies(
         exported.append(source)
         target.write_bytes(b"onnx of " + str(len(exported)).encode())
 
-    monkeypatch.setattr(exporting, "_export", export)
+    monkeypatch.setattr(server_module, "_export", export)
     store = Store(model)
     store.open()
     exporter = Exporter(store)

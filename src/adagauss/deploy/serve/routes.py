@@ -1,0 +1,359 @@
+"""The REST routes. Reads use the current snapshot; each change is submitted as a job and returns at once."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from io import BufferedReader
+from typing import Annotated, Any
+
+import anyio
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from pydantic import BaseModel, Field
+
+import adagauss
+from adagauss.data.decode import Pixels
+from adagauss.deploy.serve.jobs import Job, Skipped
+from adagauss.deploy.serve.model import TOP, ClassProbability, KnownClass, class_name
+from adagauss.deploy.serve.security import ApiError
+from adagauss.deploy.serve.server import Served, Server
+from adagauss.deploy.serve.store import Action
+from adagauss.errors import DataError
+from adagauss.utils.files import open_regular
+
+router = APIRouter(prefix="/api")
+CHUNK = 2**20
+
+_PREDICT_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"pictures": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+                }
+            },
+            "image/*": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+class Prediction(BaseModel):
+    """Prediction for one picture, or the decoding error."""
+
+    name: str
+    label: str | None = None
+    unknown: bool = False
+    probability: float = 0.0
+    top: list[ClassProbability] = []
+    problem: str = ""
+
+
+class Predictions(BaseModel):
+    """Predictions of one version of the model."""
+
+    version: int
+    predictions: list[Prediction]
+
+
+class ModelInfo(BaseModel):
+    """Classes and capabilities of the model."""
+
+    name: str
+    version: int
+    method: str
+    picture_size: int
+    classes: list[KnownClass]
+    cannot: dict[str, str]
+    """Unsupported actions with the reasons."""
+    can_undo: str | None
+    """Description of the change that the next undo reverts."""
+    job: Job | None
+    """The running or next job, if any."""
+
+
+class Change(BaseModel):
+    """An entry of the history."""
+
+    number: int
+    time: str
+    action: Action
+    summary: str
+    undone: bool
+
+
+class Health(BaseModel):
+    """Health of the server."""
+
+    status: str
+    release: str
+
+
+@router.post("/predict", openapi_extra=_PREDICT_FORM, tags=["read"], summary="Classify pictures")
+async def predict(
+    request: Request,
+    server: Served,
+    top: Annotated[int, Query(ge=1, le=TOP)] = 3,
+    unknown: Annotated[float | None, Query(gt=0, lt=1)] = None,
+) -> Predictions:
+    """Send a form with any number of ``pictures``, or one picture as the body.
+
+    With ``unknown``, the target false-positive rate such as 0.05, pictures of unknown classes get no label.
+    Pictures are not stored.
+    """
+    now = server.store.snapshot
+    if not now.model.names:
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
+    size, channels = now.model.picture_shape
+    pictures = [picture async for picture in server.decoder.pictures(request, size, channels, server.limits)]
+    pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
+    if not pictures:
+        raise DataError("the request contains no pictures")
+    answers = iter(await server.batcher.classify(now.model, pixels, unknown) if pixels else [])
+    predictions = []
+    for picture in pictures:
+        if picture.pixels is None:
+            predictions.append(Prediction(name=picture.name, problem=picture.problem))
+            continue
+        answer = next(answers)
+        predictions.append(
+            Prediction(
+                name=picture.name,
+                label=answer.label,
+                unknown=answer.label is None,
+                probability=answer.probability,
+                top=answer.top[:top],
+            )
+        )
+    return Predictions(version=now.version, predictions=predictions)
+
+
+@router.get("/model", tags=["read"], summary="Classes and capabilities of the model")
+def model(server: Served) -> ModelInfo:
+    """For each class: number of pictures, estimated accuracy and confused classes."""
+    now = server.store.snapshot
+    undoable = server.store.history.undoable()
+    size, _ = now.model.picture_shape
+    return ModelInfo(
+        name=server.store.path.stem,
+        version=now.version,
+        method=now.model.method,
+        picture_size=size,
+        classes=now.model.classes,
+        cannot=now.model.unsupported_actions(),
+        can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
+        job=next((job for job in reversed(server.jobs.all) if not job.ended), None),
+    )
+
+
+@router.get("/history", tags=["read"], summary="History of changes, newest first")
+def history(server: Served) -> list[Change]:
+    """List all recorded changes."""
+    shown = set(Change.model_fields)
+    return [Change(**entry.model_dump(include=shown)) for entry in reversed(server.store.history.entries)]
+
+
+@router.get("/jobs", tags=["jobs"], summary="Jobs since the start of the server, newest first")
+def jobs(server: Served) -> list[Job]:
+    """List waiting, running and finished jobs."""
+    return server.jobs.all
+
+
+@router.get("/jobs/{job}", tags=["jobs"], summary="State of a job")
+async def job_state(job: str, server: Served) -> Job:
+    """In the state ``done`` the change is saved on disk."""
+    return server.jobs.get(job)
+
+
+@router.delete("/jobs/{job}", tags=["jobs"], summary="Cancel a job")
+async def stop_job(job: str, server: Served) -> Job:
+    """A cancelled job leaves the model unchanged. A job that is already saving completes."""
+    return server.jobs.cancel(job)
+
+
+@router.get("/download/model", tags=["read"], summary="The model file", response_class=StreamingResponse)
+def download(server: Served) -> StreamingResponse:
+    """Readable with `IncrementalClassifier.load`."""
+    if not server.store.path.exists():
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
+    return _file(open_regular(server.store.path), server.store.path.name)
+
+
+@router.get("/download/onnx", tags=["read"], summary="The model as ONNX", response_class=StreamingResponse)
+async def download_onnx(server: Served) -> StreamingResponse:
+    """Includes preprocessing, labels and OOD thresholds. The first export of a version takes some seconds."""
+    if not server.store.path.exists():
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
+    await run_in_threadpool(server.store.snapshot.model.require_can, "onnx")
+    return _file(await server.exporter.file(), f"{server.store.path.stem}.onnx")
+
+
+@router.get("/health", tags=["operation"], summary="Health check")
+async def health() -> Health:
+    """Requires no token."""
+    return Health(status="ok", release=adagauss.__version__)
+
+
+@router.get("/metrics", tags=["operation"], summary="Prometheus metrics", response_class=PlainTextResponse)
+async def metrics(server: Served) -> PlainTextResponse:
+    """Requests, jobs, pictures, prediction latency and batch sizes."""
+    now = server.store.snapshot
+    gauges = {
+        "classes": float(len(now.model.names)),
+        "model_version": float(now.version),
+        "jobs_open": float(server.jobs.open),
+    }
+    return PlainTextResponse(server.metrics.text(gauges), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _file(file: BufferedReader, name: str) -> StreamingResponse:
+    """Stream an open file, so that replacing it during the download has no effect."""
+    size = os.fstat(file.fileno()).st_size
+
+    async def content() -> AsyncIterator[bytes]:
+        for start in range(0, size, CHUNK):
+            yield await anyio.to_thread.run_sync(os.pread, file.fileno(), CHUNK, start)
+
+    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
+    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{plain}"'}
+    return StreamingResponse(content(), media_type="application/octet-stream", headers=headers)
+
+
+_TEACH_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["label", "pictures"],
+                    "properties": {
+                        "label": {
+                            "type": "array",
+                            "items": {"type": "string"},
+                            "description": "The class of the pictures that follow it in the form; may be repeated.",
+                        },
+                        "pictures": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+class Forget(BaseModel):
+    """Classes to forget."""
+
+    classes: list[str] = Field(min_length=1, max_length=1000)
+    for_good: bool = False
+    """Also delete the copies for undo, which still contain the classes. Nothing can be undone afterwards."""
+
+
+class Rename(BaseModel):
+    """A new name for a class."""
+
+    old: str
+    new: str
+
+
+@router.post(
+    "/teach",
+    status_code=202,
+    tags=["change"],
+    openapi_extra=_TEACH_FORM,
+    summary="Teach new or known classes",
+)
+async def teach(request: Request, server: Served) -> Job:
+    """Send a form: a field ``label``, then its pictures, then optionally the next label and its pictures.
+
+    Unreadable pictures are skipped and listed in the job. Pictures are not stored.
+    """
+    server.jobs.require_room()
+    async with server.uploads:
+        pixels, names, skipped = await _received(request, server)
+    counts = Counter(names)
+    now = server.store.snapshot.model
+    if not counts.keys().isdisjoint(now.names):
+        await run_in_threadpool(now.require_can, "teach more")
+    summary = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    return server.jobs.submit(
+        "teach",
+        summary,
+        lambda reporter: server.store.change("teach", summary, lambda model: model.taught(pixels, names, reporter)),
+        skipped,
+    )
+
+
+@router.post("/forget", status_code=202, tags=["change"], summary="Forget classes")
+async def forget(what: Forget, server: Served) -> Job:
+    """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
+    await run_in_threadpool(server.store.snapshot.model.require_can, "forget")
+    names = [class_name(name, server.limits) for name in what.classes]
+    summary = ", ".join(dict.fromkeys(names))
+
+    def work(_: object) -> int:
+        version = server.store.change("forget", summary, lambda model: model.forgot(names))
+        return _without_copies(server, names) if what.for_good else version
+
+    return server.jobs.submit("forget", summary, work)
+
+
+@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
+async def rename(what: Rename, server: Served) -> Job:
+    """The new name must not belong to another class."""
+    old, new = class_name(what.old, server.limits), class_name(what.new, server.limits)
+    summary = f"{old} is now {new}"
+    return server.jobs.submit(
+        "rename", summary, lambda _: server.store.change("rename", summary, lambda model: model.renamed(old, new))
+    )
+
+
+@router.post("/undo", status_code=202, tags=["change"], summary="Undo the last change")
+async def undo(server: Served) -> Job:
+    """Restore the model before the last change. Repeat to undo earlier changes."""
+    # With queued jobs, the last change is known only when this job runs.
+    summary = "the last change" if server.jobs.open else server.store.history.last().summary
+    return server.jobs.submit("undo", summary, lambda _: server.store.undo())
+
+
+@router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the copies for undo")
+async def drop_copies(server: Served) -> Job:
+    """Nothing can be undone afterwards, and no copy contains forgotten classes."""
+    return server.jobs.submit("drop copies", "copies for undo", lambda _: _without_copies(server))
+
+
+def _without_copies(server: Server, forgotten: Collection[str] = ()) -> int:
+    server.exporter.drop()
+    return server.store.drop_copies(forgotten)
+
+
+async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:
+    size, channels = server.store.snapshot.model.picture_shape
+    pixels: list[Pixels] = []
+    names: list[str] = []
+    skipped: list[Skipped] = []
+    sent: dict[str, None] = {}
+    async for picture in server.decoder.pictures(request, size, channels, server.limits):
+        name = class_name(picture.label, server.limits)
+        sent[name] = None
+        if picture.pixels is None:
+            skipped.append(Skipped(name=picture.name, reason=picture.problem))
+        else:
+            pixels.append(picture.pixels)
+            names.append(name)
+    empty = [name for name in sent if name not in names]
+    if empty or not sent:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in skipped[:3])
+        raise DataError(
+            f"the request contains no picture of {empty[0]!r} ({reasons})"
+            if empty
+            else "the request contains no pictures"
+        )
+    return pixels, names, skipped
