@@ -84,7 +84,7 @@ def test_a_class_of_one_image_is_told_of(adagauss: Command, photographs: Photogr
     assert "that image's feature (owl)" in said
     for words in (["evaluate"], ["predict"]):
         assert (
-            "knows one class, which is always the answer"
+            "knows one class and always predicts it"
             in adagauss(*words, tmp_path / "one.safetensors", tmp_path / "one").said
         )
 
@@ -252,7 +252,7 @@ def test_evaluate_tells_accuracy_worst_classes_and_draws(
     outcome = adagauss("evaluate", birds, "unseen", "--sheet", "worst.png", "--confusion", "confusion.png", "--quiet")
     assert outcome.code == 0, outcome.err
     assert "of 19 images" in outcome.out
-    assert "never taught: stranger" in outcome.out
+    assert "unknown classes: stranger" in outcome.out
     rows = {line.split()[0]: line.split() for line in outcome.out.splitlines() if line.split()}
     assert rows["wren"][1] == "7"
     assert rows["wren"][3] == "owl"
@@ -301,7 +301,7 @@ def test_two_programs_do_not_overwrite_each_other(
         (["evaluate", "birds.safetensors", "seen/owl"], "holds no class folders"),
         (["teach", "birds.safetensors", "nowhere"], "no file or folder"),
         (["teach", "new.safetensors", "seen", "--method", "analitic"], "did you mean 'analytic'"),
-        (["teach", "seen", "seen"], "a run is a record"),
+        (["teach", "seen", "seen"], "runs are not changed"),
         (["forget", "birds.safetensors", "robni"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robni", "x"], "did you mean 'robin'"),
         (["rename", "birds.safetensors", "robin", "owl"], "--merge"),

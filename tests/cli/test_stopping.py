@@ -51,10 +51,10 @@ def test_commands_say_what_is_kept(
 @pytest.mark.parametrize(
     ("method", "words", "sentence"),
     [
-        ("partial_fit", ["teach", "birds.safetensors", "seen"], "birds.safetensors is as it was before"),
-        ("partial_fit", ["teach", "new.safetensors", "seen", *SMALL], "new.safetensors was not made"),
-        ("forget", ["forget", "birds.safetensors", "owl"], "birds.safetensors is as it was before"),
-        ("merge", ["merge", "birds.safetensors", "birds.safetensors", "--into", "b"], "b was not made"),
+        ("partial_fit", ["teach", "birds.safetensors", "seen"], "birds.safetensors is unchanged"),
+        ("partial_fit", ["teach", "new.safetensors", "seen", *SMALL], "new.safetensors was not created"),
+        ("forget", ["forget", "birds.safetensors", "owl"], "birds.safetensors is unchanged"),
+        ("merge", ["merge", "birds.safetensors", "birds.safetensors", "--into", "b"], "b was not created"),
         ("classify", ["predict", "birds.safetensors", "seen"], "answers printed so far are right"),
         ("classify", ["evaluate", "birds.safetensors", "seen"], "an evaluation changes nothing"),
         ("export", ["export", "birds.safetensors", "b.onnx"], "b.onnx was not written"),
@@ -83,7 +83,7 @@ def test_a_change_that_was_finished_is_not_denied(
     monkeypatch.setattr(IncrementalClassifier, "save", saved_then_stopped)
     outcome = adagauss("rename", birds, "owl", "Owl")
     assert outcome.code == 130
-    assert "the change was finished before" in outcome.said
+    assert "the change was complete" in outcome.said
 
 
 @pytest.mark.usefixtures("without_drawing")

@@ -77,7 +77,7 @@ def main() -> None:
     """Run a command; a user error is shown as one sentence, with exit code 2."""
     keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal's encoding lacks is no reason to fail.
+        # Escape characters that the encoding of the terminal lacks.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
@@ -92,7 +92,7 @@ def main() -> None:
     except AdagaussError as error:
         _fail(str(error), 2)
     except OSError as error:
-        # What the library foresees it explains itself; the rest is told as the system puts it.
+        # Errors without a message of the library show the message of the system.
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its permissions and the free space", 2)
     except Exception as error:
@@ -109,7 +109,7 @@ def warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning as a sentence: the line of code that gave it says nothing to a user."""
+    """Show a warning as one line, without its line of code."""
     typer.secho(f"adagauss: {_harmless(str(message))}", fg="yellow", err=True)
 
 
@@ -126,5 +126,5 @@ def _stopped(kept: str) -> NoReturn:
 
 
 def _harmless(sentence: str) -> str:
-    """A sentence may quote names; its own line ends stay."""
+    """Escape control characters of quoted names; line ends stay."""
     return "\n".join(map(escape_control_chars, sentence.split("\n")))

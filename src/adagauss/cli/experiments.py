@@ -37,7 +37,7 @@ from adagauss.cli.options import (
     parse_numbers,
     parse_settings,
     read_options,
-    refuse_beside_protocol,
+    refuse_with_protocol,
 )
 from adagauss.cli.output import stoppable
 from adagauss.errors import CheckpointError, ConfigError
@@ -332,7 +332,7 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
 
     given = context.params
     protocol = protocol_by_name(given["protocol"], given["scale"]) if given["protocol"] else None
-    refuse_beside_protocol(context, STREAM_OPTIONS)
+    refuse_with_protocol(context, STREAM_OPTIONS)
     out = given["out"]
     if given["resume"] and out is not None and not RunFolder(out).exists():
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")

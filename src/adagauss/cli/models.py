@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 from adagauss.cli import output
 from adagauss.cli.options import (
     Device,
+    HiddenQuiet,
     ModelArgument,
     Quiet,
     ReadableModel,
@@ -51,7 +52,7 @@ def open_model(path: Path, *, skip_bad: bool = False, quiet: bool = False) -> In
     """The classifier in a file, or the newest one of a run folder."""
     check_model(path)
     from adagauss.classifier import (
-        IncrementalClassifier,  # torch takes seconds: what is wrong with the path is said before
+        IncrementalClassifier,  # torch takes seconds to import: check the path first
     )
     from adagauss.experiments.run import RunFolder
 
@@ -70,9 +71,9 @@ def check_model(path: Path) -> None:
 
 
 def warn_of_one_class(path: Path, classes: Sequence[object]) -> None:
-    """Say that answers of a model with one class tell nothing."""
+    """Warn that a model with one class always predicts it."""
     if len(classes) == 1:
-        note = f"{path} knows one class, which is always the answer, strangers or not: teach it another one"
+        note = f"{path} knows one class and always predicts it: teach it another class"
         typer.secho(escape_control_chars(f"adagauss: {note}"), fg="yellow", err=True)
 
 
@@ -81,7 +82,7 @@ def changing(path: Path, *, out: Path | None = None) -> Iterator[None]:
     """Work that ends with `save`: a run folder is refused, and Ctrl-C says whether the file was replaced."""
     if path.is_dir():
         raise CheckpointError(
-            f"{path} is a folder: a run is a record, and is not changed. Copy its newest learner to a file of its own "
+            f"{path} is a folder: runs are not changed. Copy its newest learner to a file "
             f"(cp {path}/tasks/NN/learner.safetensors MODEL) and change that"
         )
     target = out or path
@@ -89,16 +90,16 @@ def changing(path: Path, *, out: Path | None = None) -> Iterator[None]:
 
     def kept() -> str:
         if signature(target) != before:
-            return f"the change was finished before, and {target} holds it"
-        return f"{target} is as it was before" if before else f"{target} was not made; the same command begins again"
+            return f"the change was complete, and is saved in {target}"
+        return f"{target} is unchanged" if before else f"{target} was not created; run the same command again"
 
     with stoppable(kept):
         yield
 
 
-def save(model: IncrementalClassifier, path: Path, action: str, begun: Signature, **facts: Any) -> None:
+def save(model: IncrementalClassifier, path: Path, action: str, previous: Signature, **facts: Any) -> None:
     """Replace the file, unless another program changed it since; note when, and what was done."""
-    if signature(path) != begun:
+    if signature(path) != previous:
         raise CheckpointError(f"another program changed {path} in the meantime, so nothing was saved: try again")
     about = model.learner_.about
     when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -527,7 +528,7 @@ def predict(
         typer.Option(
             "--unknown",
             metavar="[RATE]",
-            help="Say unknown for images of none of the classes, at this rate of false alarms (0.05 if not given).",
+            help="Label images of other classes unknown, at this false-positive rate (default 0.05).",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per image and line.")] = False,
@@ -539,14 +540,14 @@ def predict(
     if as_json and as_csv:
         raise ConfigError("--json and --csv are two formats: give only one of them")
     if unknown is not None and not 0 < unknown < 1:
-        raise ConfigError(f"--unknown takes a rate of false alarms between 0 and 1, e.g. 0.05; got {unknown:g}")
+        raise ConfigError(f"--unknown takes a false-positive rate between 0 and 1, e.g. 0.05; got {unknown:g}")
     with stoppable("answers printed so far are right; a prediction changes nothing"):
         check_model(model)
         files = image_paths(paths)
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         classes = classifier.learner_.classes
         warn_of_one_class(model, classes)
-        writers: dict[bool, Writer] = {as_json: json_lines(told=unknown is not None), as_csv: csv_lines}
+        writers: dict[bool, Writer] = {as_json: json_lines(flag_unknown=unknown is not None), as_csv: csv_lines}
         write = writers.get(True) or table_of(files, classes, min(top, len(classes)))
         for start in range(0, len(files), AT_ONCE):
             answers = classifier.classify(files[start : start + AT_ONCE], top=top, unknown=unknown)
@@ -581,20 +582,20 @@ def _standard_input() -> list[str]:
     return [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line.strip()]
 
 
-def json_lines(*, told: bool) -> Writer:
+def json_lines(*, flag_unknown: bool) -> Writer:
     """One object per image; names are exact, with everything that is not plain ASCII escaped.
 
-    With ``told``, each says whether its image is unknown; an unknown image has no class, hence no probability of it.
+    With ``flag_unknown``, each has the field ``unknown``. An unknown image has neither class nor probability.
     """
 
     def lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
         for answer in answers:
-            strange = answer.label is None
+            is_unknown = answer.label is None
             facts = {
                 "image": answer.name,
                 "class": answer.label,
-                "probability": None if strange else round(answer.probability, 6),
-                **({"unknown": strange} if told else {}),
+                "probability": None if is_unknown else round(answer.probability, 6),
+                **({"unknown": is_unknown} if flag_unknown else {}),
                 "top": [{"class": label, "probability": round(share, 6)} for label, share in answer.top],
             }
             yield json.dumps(facts)
@@ -608,10 +609,10 @@ def csv_lines(answers: Sequence[Prediction], first: bool) -> Iterator[str]:
         more = [f"{name}_{place}" for place in range(2, len(answers[0].top) + 1) for name in ("class", "probability")]
         yield _csv_row(["image", "class", "probability", *more])
     for answer in answers:
-        strange = answer.label is None
-        cells: list[object] = [answer.name, UNKNOWN if strange else answer.label]
-        cells.append("" if strange else f"{answer.probability:.6f}")
-        for label, share in answer.top[1:] if not strange else answer.top[:-1]:
+        is_unknown = answer.label is None
+        cells: list[object] = [answer.name, UNKNOWN if is_unknown else answer.label]
+        cells.append("" if is_unknown else f"{answer.probability:.6f}")
+        for label, share in answer.top[1:] if not is_unknown else answer.top[:-1]:
             cells += [label, f"{share:.6f}"]
         yield _csv_row(cells)
 
@@ -697,14 +698,14 @@ def facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, 
     yield from _covariances(learner)
     if path.is_dir() and any(path.glob("tasks/*/real.safetensors")):
         yield (
-            "beside it",
+            "run",
             "the run folder keeps real statistics of all classes for figures, in tasks/*/real.safetensors: remove "
             "them, or run with --diagnostics none, if they must not be kept",
         )
 
 
 def _chosen(classifier: IncrementalClassifier, path: Path) -> str:
-    """What was asked for: the method, in a run or a model, or an effort that chooses one."""
+    """The method of a run or a model, or the effort that selects it."""
     if path.is_dir():
         from adagauss.experiments.run import RunFolder
 
@@ -757,7 +758,7 @@ def _covariances(learner: Learner) -> Iterator[tuple[str, str]]:
 
 
 def class_lines(classifier: IncrementalClassifier, everything: bool) -> list[str]:
-    """One line per class: images, expected accuracy, what it is confused with."""
+    """One line per class: images, estimated accuracy, confused classes."""
     summaries = classifier.summary()
     shown = summaries if everything or len(summaries) <= MOST_CLASSES else summaries[: MOST_CLASSES - 1]
     rows = [
@@ -771,7 +772,7 @@ def class_lines(classifier: IncrementalClassifier, everything: bool) -> list[str
         )
         for one in shown
     ]
-    heads = ("class", "images", "expected, %", "confused with")
+    heads = ("class", "images", "estimated accuracy, %", "confused with")
     lines = ["", *output.lines(heads, rows, right=(1, 2))]
     if len(shown) < len(summaries):
         lines.append(f"... and {len(summaries) - len(shown)} more (--all)")
@@ -803,20 +804,20 @@ def evaluate(
     skip_bad_images: SkipBadImages = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show accuracy, classes that do worst and what they are taken for, and how far probabilities can be trusted.
+    """Show accuracy, the least accurate classes with their confusions, and the calibration error.
 
-    The images should be ones that the model was not taught. Folders of other classes are left out, and said.
+    Use images that the model has not learned. Folders of unknown classes are skipped and listed.
     """
     with stoppable("an evaluation changes nothing"):
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         warn_of_one_class(model, classifier.learner_.classes)
-        files, strange = _files_of(folder, classifier)
-        judged = _judged(classifier, files)
+        files, unknown_folders = _files_of(folder, classifier)
+        predictions = _labelled_predictions(classifier, files)
     if as_json:
-        typer.echo(json.dumps(_numbers(judged, strange)))
+        typer.echo(json.dumps(_numbers(predictions, unknown_folders)))
     else:
-        _show(judged, strange)
-    _draw_figures(judged, classifier, sheet, confusion)
+        _show(predictions, unknown_folders)
+    _draw_figures(predictions, classifier, sheet, confusion)
 
 
 def _files_of(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
@@ -837,72 +838,72 @@ def _files_of(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Pat
     return files, [path.name for path in folders if path.name not in known]
 
 
-def _judged(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[Judged]:
+def _labelled_predictions(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[Judged]:
     from adagauss.analysis.judging import Judged
 
     truths = {str(file): label for file, label in files.items()}
-    judged = []
+    predictions = []
     for answer in classifier.classify(list(files), top=len(classifier.learner_.classes)):
         label, share = answer.top[0]
         truth = truths[answer.name]
-        judged.append(Judged(answer.name, truth, label, share, dict(answer.top)[truth]))
-    return judged
+        predictions.append(Judged(answer.name, truth, label, share, dict(answer.top)[truth]))
+    return predictions
 
 
-def _numbers(judged: Sequence[Judged], strange: Sequence[str]) -> dict[str, Any]:
+def _numbers(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> dict[str, Any]:
     from adagauss.analysis import judging
 
-    right = sum(one.right for one in judged)
+    right = sum(one.right for one in predictions)
     return {
-        "images": len(judged),
-        "accuracy": judging.accuracy(judged),
-        "accuracy_interval": judging.interval(right, len(judged)),
-        "mean_probability": sum(one.probability for one in judged) / len(judged),
-        "calibration_error": judging.calibration_error(judged),
-        "calibration_error_by_chance": judging.calibration_error_by_chance(judged),
+        "images": len(predictions),
+        "accuracy": judging.accuracy(predictions),
+        "accuracy_interval": judging.interval(right, len(predictions)),
+        "mean_probability": sum(one.probability for one in predictions) / len(predictions),
+        "calibration_error": judging.calibration_error(predictions),
+        "calibration_error_by_chance": judging.calibration_error_by_chance(predictions),
         "classes": [
-            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "taken_for": one.taken_for}
-            for one in judging.by_class(judged)
+            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.taken_for}
+            for one in judging.by_class(predictions)
         ],
         "wrong": [
             {"image": one.name, "class": one.truth, "answer": one.answer, "probability": one.probability}
-            for one in judging.worst(judged, len(judged))
+            for one in judging.worst(predictions, len(predictions))
         ],
-        "never_taught": list(strange),
+        "never_taught": list(unknown_folders),
     }
 
 
-def _show(judged: Sequence[Judged], strange: Sequence[str]) -> None:
+def _show(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> None:
     from adagauss.analysis.judging import by_class
 
-    numbers = _numbers(judged, strange)
+    numbers = _numbers(predictions, unknown_folders)
     low, high = numbers["accuracy_interval"]
     typer.echo(
-        f"accuracy           {100 * numbers['accuracy']:.1f} % of {len(judged)} images "
+        f"accuracy           {100 * numbers['accuracy']:.1f} % of {len(predictions)} images "
         f"(95 % interval {100 * low:.1f} to {100 * high:.1f})"
     )
     error, chance = numbers["calibration_error"], numbers["calibration_error_by_chance"]
     typer.echo(f"mean probability   {100 * numbers['mean_probability']:.1f} %")
-    typer.echo(
-        f"calibration error  {100 * error:.1f} % (chance alone shows about {100 * chance:.1f} % on so few images)"
-    )
-    if strange:
-        typer.echo(output.folded("", escape_control_chars(f"left out, never taught: {', '.join(strange)}"), 4))
-    classes = by_class(judged)
+    typer.echo(f"calibration error  {100 * error:.1f} % (a perfectly calibrated model would show {100 * chance:.1f} %)")
+    if unknown_folders:
+        typer.echo(
+            output.folded("", escape_control_chars(f"skipped, unknown classes: {', '.join(unknown_folders)}"), 4)
+        )
+    classes = by_class(predictions)
     shown = classes[:MOST_WORST]
     rows = [
         (one.label, one.images, f"{100 * one.accuracy:.1f}", "" if one.taken_for is None else one.taken_for)
         for one in shown
     ]
     typer.echo()
-    for line in output.lines(("class", "images", "accuracy, %", "most often taken for"), rows, right=(1, 2)):
+    for line in output.lines(("class", "images", "accuracy, %", "most often confused with"), rows, right=(1, 2)):
         typer.echo(line)
     if len(shown) < len(classes):
-        typer.echo(f"... and {len(classes) - len(shown)} that do better (--json has all)")
+        typer.echo(f"... and {len(classes) - len(shown)} more accurate classes (--json lists all)")
 
 
 def _draw_figures(
-    judged: Sequence[Judged], classifier: IncrementalClassifier, sheet: Path | None, confusion: Path | None
+    predictions: Sequence[Judged], classifier: IncrementalClassifier, sheet: Path | None, confusion: Path | None
 ) -> None:
     from adagauss.analysis import judging
     from adagauss.analysis.confusion import confusion_figure
@@ -910,17 +911,17 @@ def _draw_figures(
     from adagauss.analysis.sheet import contact_sheet
     from adagauss.cli.drawing import drawing
 
-    accuracy = f"accuracy {100 * judging.accuracy(judged):.1f} % of {len(judged)} images"
+    accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
     with drawing("the numbers above are complete"):
         if confusion is not None:
-            shown = {one.truth for one in judged} | {one.answer for one in judged}
+            shown = {one.truth for one in predictions} | {one.answer for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]
-            counts = judging.confusion(judged, names)
+            counts = judging.confusion(predictions, names)
             save_figure(confusion_figure(counts, names, (), accuracy), confusion)
             typer.echo(escape_control_chars(f"Confusion matrix: {confusion}"), err=True)
         if sheet is not None:
-            bad = judging.worst(judged, ON_SHEET)
-            title = f"worst {len(bad)} of {sum(not one.right for one in judged)} wrong answers; {accuracy}"
+            bad = judging.worst(predictions, ON_SHEET)
+            title = f"worst {len(bad)} of {sum(not one.right for one in predictions)} wrong answers; {accuracy}"
             save_figure(contact_sheet(bad, title), sheet)
             typer.echo(escape_control_chars(f"Worst images: {sheet}"), err=True)
 
@@ -944,23 +945,23 @@ def forget(
     classes: Annotated[list[str], typer.Argument(metavar="CLASS...", help="Names of classes.")],
     images: Annotated[
         Path | None,
-        typer.Option("--images", metavar="FOLDER", help="Their images again: these are taken out of sums as well."),
+        typer.Option("--images", metavar="FOLDER", help="Images of the class, to remove them exactly."),
     ] = None,
     skip_bad_images: SkipBadImages = False,
-    quiet: Quiet = False,
+    quiet: HiddenQuiet = False,
 ) -> None:
     """Forget classes: they are never predicted again, and nothing that is kept of one class alone remains.
 
     `docs/privacy.md` says what else may remain of a class, by method. With --images (one folder per class, or the
     images of the one class), the sums of exact methods are then as if it had never been taught.
     """
-    begun = signature(model)
+    previous = signature(model)
     with changing(model):
         classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
         classes = list(dict.fromkeys(classes))
         labels = [known_label(name, classifier.learner_.classes) for name in classes]
         classifier.forget(*labels, images=images)
-        save(classifier, model, "forget", begun, classes=len(labels))
+        save(classifier, model, "forget", previous, classes=len(labels))
     left = output.counted(len(classifier.learner_.classes), "class", "classes")
     typer.echo(escape_control_chars(f"Forgot {', '.join(map(repr, classes))}; {model} now knows {left}."))
 
@@ -971,10 +972,10 @@ def rename(
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
     merge_classes: Annotated[bool, typer.Option("--merge", help="NEW is a class of the model: merge both.")] = False,
     join: Annotated[bool, typer.Option("--join", hidden=True, help="Old name of --merge.")] = False,
-    quiet: Quiet = False,
+    quiet: HiddenQuiet = False,
 ) -> None:
     """Rename a class, or merge it into another."""
-    begun = signature(model)
+    previous = signature(model)
     with changing(model):
         classifier = open_model(model, quiet=quiet)
         known = classifier.learner_.classes
@@ -987,7 +988,7 @@ def rename(
             if new in map(str, known):
                 raise CheckpointError(f"{new!r} is a class already: add --merge to merge both")
             classifier.rename(label, label_like(label, new))
-        save(classifier, model, "rename", begun)
+        save(classifier, model, "rename", previous)
     typer.echo(
         escape_control_chars(f"{old} is part of {new} now." if merge_classes or join else f"{old} is called {new} now.")
     )
@@ -1004,7 +1005,7 @@ def label_like(label: Any, name: str) -> Any:
     except ValueError:
         made = None
     if str(made) != name:  # True stands for any text, and 1_0 for ten
-        raise DataError(f"the classes of this model are not text, and {name!r} is no {type(label).__name__}")
+        raise DataError(f"the classes of this model are not text, and {name!r} is not of type {type(label).__name__}")
     return made
 
 
@@ -1032,7 +1033,7 @@ SERVE = """**Examples:**
 def export(
     model: ReadableModel,
     out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="File to write.")],
-    quiet: Quiet = False,
+    quiet: HiddenQuiet = False,
 ) -> None:
     """Write a model as one ONNX file, with the preparation of images inside: it needs only onnxruntime to run."""
     if out.suffix != ".onnx":
@@ -1048,18 +1049,18 @@ def export(
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model; begun if there is none.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file; created if missing.")],
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; others than this machine's need a token.")
+        str, typer.Option("--host", help="Address to listen on. Non-loopback addresses require --token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8000,
     token: Annotated[
-        str | None, typer.Option("--token", envvar="ADAGAUSS_TOKEN", help="What every request must carry.")
+        str | None, typer.Option("--token", envvar="ADAGAUSS_TOKEN", help="Token that every request must send.")
     ] = None,
 ) -> None:
     """Serve a page to teach and try a model, and the same by REST (extra: serve)."""
     if model.is_dir():
-        raise CheckpointError(f"{model} is a folder: serve a file of its own, such as a copy of a run's learner")
+        raise CheckpointError(f"{model} is a folder: serve a model file, such as a copy of a run's learner")
     try:
         from adagauss.deploy.serve import main
     except ImportError as error:

@@ -42,6 +42,7 @@ ProtocolScale = Annotated[
     typer.Option("--scale", help="paper; cpu: a small network and few epochs; few: also 2 classes per task."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
+HiddenQuiet = Annotated[bool, typer.Option("--quiet", "-q", hidden=True, help="No progress bars.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, hidden=True, help="Threads that decode image files.")]
 NoCache = Annotated[
@@ -126,7 +127,7 @@ def read_options(
     )
 
 
-def refuse_beside_protocol(context: typer.Context, names: Sequence[str]) -> None:
+def refuse_with_protocol(context: typer.Context, names: Sequence[str]) -> None:
     """Refuse options that choose the tasks together with a protocol, which would silently override them."""
     if context.params.get("protocol") and (given := set(names) & given_options(context)):
         option = "--" + sorted(given)[0].replace("_", "-")
@@ -139,7 +140,7 @@ def chosen_stream(context: typer.Context) -> tuple[Protocol | None, StreamConfig
     from adagauss.experiments.protocols import protocol
 
     names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
-    refuse_beside_protocol(context, names)
+    refuse_with_protocol(context, names)
     given = context.params
     if given["protocol"]:
         chosen = protocol(given["protocol"], given.get("scale"))
