@@ -143,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=FutureWarning)
     names = [*METHODS, *BASELINES]
-    print("| dataset | classes | train images each | " + " | ".join(names) + " | CPU time relative to the cheaper baseline |")
+    print("| dataset | classes | train images each | " + " | ".join(names) + " | CPU time / cheaper baseline |")
     print("|---|---|---|" + "---|" * len(names) + "---|")
     for name in options.datasets:
         for size in DATASETS[name]:
