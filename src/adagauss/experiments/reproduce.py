@@ -35,11 +35,10 @@ from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer
 from adagauss.core.task import extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
-from adagauss.experiments.grid import Outcome, RunSpec, recipe_of, run_specs
+from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
 from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value
 from adagauss.experiments.published import paper_row
 from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
@@ -59,7 +58,6 @@ ROUNDING = 1e-6
 """A number that reaches a bound satisfies the claim, whatever the last digit of the file."""
 
 BySeed = Mapping[int, float]
-Reader = Callable[[StreamConfig], Dataset]
 
 
 @dataclass(frozen=True)
@@ -244,11 +242,11 @@ def run_missing(
         run_specs(
             missing,
             config.runs,
+            read,
             then=note,
             executor=executor,
             most=most,
             options=config.options,
-            reader=read,
             reporter=reporter,
         )
 
