@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from adagauss.analysis.figures import write_figures
+from adagauss.analysis.accuracy_figures import write_figures
 from adagauss.cli import app
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset

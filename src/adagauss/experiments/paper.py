@@ -780,7 +780,7 @@ BEYOND_PAPER = (
             "FeCAM, whose features have no bottleneck, stores more than AdaGauss.",
             "FeCAM",
             "AdaGauss",
-            value="stored beside the network, bytes",
+            value="stored without the network, bytes",
         ),
     ),
 )
