@@ -6,7 +6,8 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,8 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a PNG or, by the ending of the path, an SVG; equal figures give equal bytes."""
     if figure.axes and (engine := figure.get_layout_engine()) is not None:
         # Find the layout once for all formats: `savefig` would draw the whole figure twice for it, each time.
-        engine.execute(figure)
+        with _missing_letters():
+            engine.execute(figure)
         figure.set_layout_engine("none")
     write_atomically(path, svg_of(figure) if path.suffix == ".svg" else _drawn(figure, dpi=DOTS_PER_INCH, format="png"))
 
@@ -68,12 +70,18 @@ def svg_of(figure: Figure) -> bytes:
 
 def _drawn(figure: Figure, **options: Any) -> bytes:
     file = io.BytesIO()
-    with warnings.catch_warnings():
-        # Characters that the font lacks are drawn as boxes.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
+    with _missing_letters():
         figure.savefig(file, **options)
     return file.getvalue()
+
+
+@contextmanager
+def _missing_letters() -> Iterator[None]:
+    """Draw characters that the font lacks as boxes, without a warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=".*does not currently support .* natively")
+        yield
 
 
 def shown(name: object, width: int = LONGEST_NAME, *, keep_end: bool = False) -> str:
@@ -114,7 +122,7 @@ def style(axes: Axes, *, grid: bool = True) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_fontsize(9)
     axes.set_axisbelow(True)
-    axes.grid(grid, alpha=0.3, linewidth=0.6)
+    axes.grid(visible=grid, **({"alpha": 0.3, "linewidth": 0.6} if grid else {}))
 
 
 def legend(axes: Axes, title: str = "") -> None:
