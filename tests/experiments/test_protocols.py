@@ -180,7 +180,7 @@ def test_what_a_method_is_made_of_survives_every_protocol() -> None:
         assert resolved("il2a", name).representation.label_augmentation.kind == "mixtures"
 
 
-@pytest.mark.parametrize("recipe", ["shared", "brisk"])
+@pytest.mark.parametrize("recipe", ["shared", "short"])
 @pytest.mark.parametrize("name", ["cifar100-10-cpu", "cifar100-10-few", "cub-10", "cub-20-cpu"])
 def test_a_shared_recipe_is_the_same_for_every_method_in_every_protocol(name: str, recipe: str) -> None:
     parts = [resolved(method, name, recipe).representation for method in methods()]

@@ -1,4 +1,4 @@
-"""Research commands: run, compare, tune, demo and list."""
+"""Research commands: run, compare, tune, demo, list, report and reproduce."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset, DatasetInfo, ReadOptions
+    from adagauss.data.stream import StreamConfig
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
@@ -461,7 +462,7 @@ def compare(
         str,
         typer.Option(
             "--recipe",
-            help="own: each method's own epochs, rates and images; shared: the same; brisk: the same, for few epochs.",
+            help="own: each method's own epochs, rates and images; shared: the same; short: the same, for few epochs.",
         ),
     ] = "own",
     epochs: Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task, for all.")] = None,
@@ -907,6 +908,153 @@ def _list_backbones() -> None:
     output.show(output.table("backbones (--set backbone.name=...)", heads, rows))
 
 
+REPORT_EXAMPLES = """**Examples:**
+
+`adagauss report runs/demo --out report.html`
+
+`adagauss report runs/cifar/adagauss-*-seed0 runs/cifar/analytic-*-seed0`
+"""
+REPRODUCE_EXAMPLES = """**Examples:**
+
+`adagauss reproduce --list --scale cpu`
+
+`adagauss reproduce ablation fig3 --scale cpu --seeds 0`
+
+`adagauss reproduce all --scale cpu --out runs/reproduce --jobs 2`
+"""
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain some.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
+    study: Annotated[
+        str, typer.Option("--study", metavar="NAMES", help="Figures (`adagauss analyse --list`), or usual, all, none.")
+    ] = "usual",
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Read the runs' images, and measure what figures of real statistics need."),
+    ] = False,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.
+
+    The page is a single file that needs no network and no script. Each protocol has its own part; unfinished runs are
+    shown up to their last finished task. Figures that need the images of the runs are drawn with --measure, or if
+    `adagauss analyse` has measured the runs before.
+    """
+    from adagauss.analysis.report import write_report
+    from adagauss.data.dataset import load_dataset
+
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
+    reporter = make_reporter(quiet)
+
+    def read(stream: StreamConfig) -> Dataset:
+        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter, no_cache))
+
+    with stoppable("the report was not written; measurements of runs are stored with them"):
+        written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
+    for one in written.skipped:
+        typer.secho(escape_control_chars(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
+    count = output.counted(sum(len(section.runs) for section in written.sections), "run")
+    typer.echo(escape_control_chars(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))
+
+
+def reproduce(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="paper: as in the paper, for a GPU; cpu: hours on two cores.")
+    ] = "cpu",
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Seeds separated by commas, for every row; default: those of --scale.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path(
+        "runs/reproduce"
+    ),
+    show_list: Annotated[
+        bool, typer.Option("--list", "-l", help="List tables and figures with their finished and missing runs.")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Use finished runs only, also while others are running; run nothing.")
+    ] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", help="Weights of ResNet-18, for the fine-grained tables at the paper's scale."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Also write a Markdown page on all claims, e.g. results/paper.md.")
+    ] = None,
+    jobs: Jobs = None,
+    ray: RayAddress = None,
+    slurm: SlurmPartition = None,
+    dask: DaskAddress = None,
+    engine_name: EngineName = None,
+    device: Device = "auto",
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce tables and figures of the paper, with the paper's own numbers and a verdict on each of its claims.
+
+    Missing runs are made, unfinished ones resumed, and each is shared by all tables and figures that need it. Rows that
+    differ only in memory, drift or classifier are scored on the networks of another run. The same command may be
+    started in several processes: they share the work.
+    """
+    from adagauss.data.dataset import ReadOptions
+    from adagauss.errors import unknown_name
+    from adagauss.experiments import reproduce as reproduction
+    from adagauss.experiments.paper import SCALES, find_items
+    from adagauss.utils.runtime import RuntimeConfig
+
+    if not what and not show_list:
+        raise ConfigError("name what to reproduce, e.g. `adagauss reproduce ablation`; --list shows all names")
+    if scale not in SCALES:
+        raise unknown_name("scale", scale, SCALES)
+    items = find_items(what or ["all"])
+    reporter = make_reporter(quiet)
+    config = reproduction.ReproductionConfig(
+        SCALES[scale],
+        out,
+        ReadOptions(root=data_root, workers=workers, reporter=reporter, keep_decoded=not no_cache),
+        tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
+        RuntimeConfig.of({"device": device}, "runtime."),
+        weights.absolute() if weights else None,
+    )
+    if show_list:
+        for line in reproduction.list_lines(items, config):
+            typer.echo(output.folded("", escape_control_chars(line), 4))
+        return
+    with (
+        stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
+        engine(out, jobs, ray, slurm, dask, device, name=engine_name) as executor,
+    ):
+        made = reproduction.reproduce(items, config, reporter, executor, jobs, run=not finished)
+    for one in made:
+        for found in one.results:
+            rows = reproduction.table_rows([found])
+            heads = [head for head in rows[0] if head not in ("benchmark", "note")]
+            title = f"{one.item.title}: {found.protocol} ({config.scale.note})"
+            output.show(output.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
+        for line in one.remarks():
+            typer.echo(output.folded("- ", escape_control_chars(line), 2))
+        typer.echo(escape_control_chars(f"Files: {config.folder(one.item)}"))
+    if page is not None:
+        with stoppable("only the page is missing: the same command writes it"):
+            reproduction.write_page(items, config, page)
+        typer.echo(escape_control_chars(f"Page: {page}"))
+    failures = {name: problem for one in made for name, problem in one.failures()}
+    for name, problem in failures.items():
+        typer.secho(escape_control_chars(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
+    if failures:
+        raise typer.Exit(2)
+
+
 KINDS = ("methods", "protocols", "backbones", "datasets", "metrics")
 LIST_EXAMPLES = """**Examples:** `adagauss list methods adagauss --preset paper` · `adagauss list protocols` ·
 `adagauss list datasets --fetch cifar100`"""
@@ -1000,6 +1148,8 @@ def register(app: typer.Typer, panel: str) -> None:
         "compare": (compare, COMPARE_EXAMPLES),
         "tune": (tune, TUNE_EXAMPLES),
         "list": (list_command, LIST_EXAMPLES),
+        "report": (report, REPORT_EXAMPLES),
+        "reproduce": (reproduce, REPRODUCE_EXAMPLES),
     }
     for name, (command, examples) in commands.items():
         app.command(name, rich_help_panel=panel, epilog=examples)(command)

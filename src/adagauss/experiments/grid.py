@@ -379,10 +379,11 @@ def _lost_worker(error: Exception) -> str:
 
 SHARED_RATES: dict[str, dict[str, float]] = {
     "shared": {"first": 0.1, "later": 0.05},
-    "brisk": {"first": 0.1, "later": 0.1},
+    "short": {"first": 0.1, "later": 0.1},
 }
 """Learning rates of the recipes that all methods share."""
 RECIPES = ("own", *SHARED_RATES)
+OLD_RECIPES = {"brisk": "short"}
 
 
 class Grid(NamedTuple):
@@ -398,7 +399,7 @@ def shared_recipe(method: Method, name: str = "shared") -> dict[str, Any]:
     """The same epochs, optimizer, schedule, clipping and augmentation for every method.
 
     ``shared`` also makes the first task the same: rotations in that task only are switched off, while rotations in
-    every task are part of a method (PASS) and stay. ``brisk`` is for short schedules: the rate of the first task in
+    every task are part of a method (PASS) and stay. ``short`` is for short schedules: the rate of the first task in
     every task, as in the paper's text, and each method rotates the first task's images if its authors do.
     """
     recipe = _leaves("augmentation", Augmentation())
@@ -412,6 +413,7 @@ def shared_recipe(method: Method, name: str = "shared") -> dict[str, Any]:
 
 def recipe_of(method: str, name: str) -> dict[str, Any] | None:
     """The settings of a recipe for a method; None leaves it its own."""
+    name = OLD_RECIPES.get(name, name)
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return None if name == "own" else shared_recipe(make_method(method), name)
@@ -441,6 +443,7 @@ def run_grid(
     many an executor has at a time. ``trackers`` follow the logs of the runs.
     """
     require_trackers(trackers)
+    recipe = OLD_RECIPES.get(recipe, recipe)
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     chosen = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
