@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adagauss.cli import output
-from adagauss.cli.options import DataRoot, NoCache, Quiet, Workers, make_reporter, read_options
+from adagauss.cli.options import DataRoot, Quiet, Workers, make_reporter, read_options
 from adagauss.cli.output import stoppable
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.progress import escape_control_chars
@@ -52,7 +52,6 @@ def analyse(
     listed: Annotated[bool, typer.Option("--list", help="Show all studies, and what they need.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw figures of runs: PNG and SVG, and their numbers as CSV.
@@ -79,14 +78,14 @@ def analyse(
     groups = grouped([RunFolder(path) for path in runs])
     with stoppable("what was measured of finished runs is kept: the same command goes on from there"):
         folders = [folder for group in groups.values() for folder in group]
-        data, reason = _data(chosen_studies(names, folders), folders, data_root, workers, no_cache, reporter)
+        data, reason = _data(chosen_studies(names, folders), folders, data_root, workers, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
         drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
     _show(drawn, out, reason)
 
 
 def _data(
-    chosen: list[Study], folders: list[RunFolder], root: Path, workers: int, no_cache: bool, reporter: Reporter
+    chosen: list[Study], folders: list[RunFolder], root: Path, workers: int, reporter: Reporter
 ) -> tuple[Dataset | None, str]:
     """The runs' data if something must be measured from it, or why it cannot be read."""
     from adagauss.analysis.measured import kept_quantities
@@ -97,7 +96,7 @@ def _data(
     if all(wanted <= kept_quantities(folder) for folder in folders):
         return None, ""
     stream = stored_config(folders[0]).stream
-    options: ReadOptions = read_options(root, stream, workers, reporter, no_cache)
+    options: ReadOptions = read_options(root, stream, workers, reporter)
     try:
         return load_dataset(stream.dataset, options), ""
     except DataError as error:

@@ -10,7 +10,6 @@ import typer
 from adagauss.cli import output
 from adagauss.cli.options import (
     DataRoot,
-    NoCache,
     Quiet,
     Settings,
     Workers,
@@ -46,7 +45,6 @@ def replay(
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a finished run again with another drift or classifier, next to no drift and the real statistics.
@@ -63,7 +61,7 @@ def replay(
     reporter = make_reporter(quiet)
     config = _common_config(runs)
     metrics = [Run.open(path) for path in runs]
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter))
     changed = _changed(_like(like, config) if like else config.method, parse_settings(settings))
     drifts = {NONE: NoDrift(), AS_RUN: config.method.drift}
     classifiers = {AS_RUN: config.method.classifier}
