@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adagauss.experiments.metrics import METRICS
-from adagauss.experiments.published import published
+from adagauss.experiments.paper import published
 from adagauss.experiments.run import Results, Run, protocol_title
 from adagauss.methods import method_info
 
