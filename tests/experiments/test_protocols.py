@@ -22,8 +22,8 @@ from adagauss.experiments import compare, metrics
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
 from adagauss.experiments.metrics import Metric
+from adagauss.experiments.paper import Published, published
 from adagauss.experiments.protocols import PROTOCOLS, Protocol, all_scales, protocol
-from adagauss.experiments.published import Published, published
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, make_method, methods

@@ -41,8 +41,8 @@ from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import COMMAND, COMMIT, source_digest
 from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.paper import published
 from adagauss.experiments.protocols import PROTOCOLS, Protocol
-from adagauss.experiments.published import published
 from adagauss.experiments.run import ProtocolFacts, Run, SkippedRun, open_runs, run_folders
 from adagauss.methods import method_info
 from adagauss.methods.base import USER
