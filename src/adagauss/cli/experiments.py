@@ -23,7 +23,6 @@ from adagauss.cli.options import (
     DatasetName,
     Device,
     Loggers,
-    NoCache,
     ProtocolName,
     ProtocolScale,
     Quiet,
@@ -143,7 +142,6 @@ class Order:
     resume: bool
     data_root: Path
     workers: int
-    no_cache: bool
     quiet: bool
     trackers: Sequence[str] = ()
 
@@ -171,7 +169,7 @@ def _run(processes: Processes, order: Order) -> None:
         order.out,
         resume=order.resume,
         reporter=reporter,
-        options=read_options(order.data_root, order.config.stream, order.workers, reporter, order.no_cache),
+        options=read_options(order.data_root, order.config.stream, order.workers, reporter),
         trackers=order.trackers,
         processes=processes,
     )
@@ -188,7 +186,7 @@ STREAM_OPTIONS = (
     "image_size",
     "skip_bad_images",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "no_cache", "logger"}
+NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "logger"}
 NOT_CONFIGURATION |= {"devices", "nodes", "batch_norm"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
@@ -266,7 +264,6 @@ def run(
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     skip_bad_images: SkipBadImages = False,
     show_config: Annotated[
         bool,
@@ -301,7 +298,7 @@ def run(
     with stoppable(f"finished tasks are kept: `adagauss run --out {out} --resume` goes on with the same numbers"):
         if layout.several:
             del data  # every process reads its own
-            order = Order(resolved, out, resume, data_root, workers, no_cache, quiet, logger or ())
+            order = Order(resolved, out, resume, data_root, workers, quiet, logger or ())
             result = run_together(layout, order)
             if result is None:
                 return
@@ -334,10 +331,10 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = stored_config(RunFolder(out))
-        options = read_options(given["data_root"], stored.stream, given["workers"], reporter, given["no_cache"])
+        options = read_options(given["data_root"], stored.stream, given["workers"], reporter)
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
-    options = read_options(given["data_root"], stream, given["workers"], reporter, given["no_cache"])
+    options = read_options(given["data_root"], stream, given["workers"], reporter)
     runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
     data = load_dataset(stream.dataset, options)
     config = make_config(
@@ -473,7 +470,6 @@ def compare(
     dask: DaskAddress = None,
     engine_name: EngineName = None,
     workers: Workers = 2,
-    no_cache: NoCache = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
     logger: Loggers = None,
     device: Device = "auto",
@@ -511,7 +507,7 @@ def compare(
             epochs=epochs,
             settings=given,
             runtime=RuntimeConfig.of({"device": device}, "runtime."),
-            options=read_options(data_root, stream, workers, reporter, no_cache),
+            options=read_options(data_root, stream, workers, reporter),
             reporter=reporter,
             executor=executor,
             most=jobs,
@@ -592,7 +588,6 @@ def tune(
     dask: DaskAddress = None,
     engine_name: EngineName = None,
     workers: Workers = 2,
-    no_cache: NoCache = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the search.")] = None,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -626,7 +621,7 @@ def tune(
     )
     search.check()
     out = out or Path("runs") / "tune" / method
-    options = read_options(data_root, stream, workers, reporter, no_cache)
+    options = read_options(data_root, stream, workers, reporter)
     with (
         stoppable(f"finished trials and tasks are kept in {out}: the same command goes on from there"),
         engine(out, jobs, ray, slurm, dask, device, engine_name) as executor,
@@ -729,7 +724,6 @@ def rescore(
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Score finished runs again with another drift or classifier.
@@ -766,7 +760,7 @@ def rescore(
     if method.classifier != config.method.classifier:
         classifiers["changed"] = method.classifier
     reporter = make_reporter(quiet)
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter))
     with stoppable("rescoring stores nothing: the same command starts again"):
         results = [rescore_run(run, data, drifts, classifiers, reporter, method.memory) for run in opened]
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
@@ -798,7 +792,6 @@ def analyse(
     listed: Annotated[bool, typer.Option("--list", help="List all figures.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw figures of runs as PNG and SVG, with their numbers as CSV.
@@ -829,7 +822,7 @@ def analyse(
     groups = grouped([RunFolder(path) for path in runs])
     opened = [run for group in groups.values() for run in group]
     with stoppable("measurements of finished runs are stored: the same command continues"):
-        data, reason = _images(chosen_studies(names, opened), opened, data_root, workers, no_cache, reporter)
+        data, reason = _images(chosen_studies(names, opened), opened, data_root, workers, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
         drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
     made = [one for one in drawn if one.missing is None]
@@ -846,7 +839,7 @@ def analyse(
 
 
 def _images(
-    chosen: Sequence[Study], runs: Sequence[RunFolder], root: Path, workers: int, no_cache: bool, reporter: Reporter
+    chosen: Sequence[Study], runs: Sequence[RunFolder], root: Path, workers: int, reporter: Reporter
 ) -> tuple[Dataset | None, str]:
     """The data of the runs if some study must measure them, or the reason why they cannot be read."""
     from adagauss.analysis.measured import kept_quantities
@@ -858,7 +851,7 @@ def _images(
         return None, ""
     stream = stored_config(runs[0]).stream
     try:
-        return load_dataset(stream.dataset, read_options(root, stream, workers, reporter, no_cache)), ""
+        return load_dataset(stream.dataset, read_options(root, stream, workers, reporter)), ""
     except DataError as error:
         return None, str(error)
 
@@ -875,10 +868,6 @@ def _list_datasets(data_root: Path) -> None:
     for info in infos:
         typer.echo(row(info.name, str(info.classes or "any"), there(info, data_root), info.images, names, width))
         typer.secho(details(info, width), dim=True)
-    if kept := _mebibytes(_decoded(data_root)):
-        typer.secho(
-            f"decoded images stored for the next run: {kept} MiB (`adagauss list datasets --clear`)", italic=True
-        )
 
 
 def there(info: DatasetInfo, root: Path) -> str:
@@ -921,27 +910,6 @@ def _fetch(name: str, data_root: Path) -> None:
     with stoppable(f"{name} is not complete: the same command starts the download again"):
         place = download(name, data_root, reporter=make_reporter(quiet=False))
     typer.echo(escape_control_chars(f"{name} is at {place}"))
-
-
-def _clear(data_root: Path) -> None:
-    """Remove decoded images; the next run decodes the image files again."""
-    files = _decoded(data_root)
-    freed = _mebibytes(files)
-    for file in files:
-        file.unlink(missing_ok=True)
-    typer.echo(f"removed {freed} MiB of decoded images" if files else "no decoded images are stored")
-
-
-def _decoded(data_root: Path) -> list[Path]:
-    from adagauss.data.files import cached_files, root_cache, user_cache
-
-    folders = [root_cache(data_root), user_cache()]
-    return [file for folder in folders if folder is not None for file in cached_files(folder)]
-
-
-def _mebibytes(files: list[Path]) -> int:
-    """Size of the files, rounded up."""
-    return -(-sum(file.stat().st_size for file in files) // 2**20)
 
 
 FAMILIES = {
@@ -1082,7 +1050,6 @@ def report(
     ] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.
@@ -1099,7 +1066,7 @@ def report(
     reporter = make_reporter(quiet)
 
     def read(stream: StreamConfig) -> Dataset:
-        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter, no_cache))
+        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter))
 
     with stoppable("the report was not written; measurements of runs are stored with them"):
         written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
@@ -1143,7 +1110,6 @@ def reproduce(
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce tables and figures of the paper, with the paper's own numbers and a verdict on each of its claims.
@@ -1167,7 +1133,7 @@ def reproduce(
     config = reproduction.ReproductionConfig(
         SCALES[scale],
         out,
-        ReadOptions(root=data_root, workers=workers, reporter=reporter, keep_decoded=not no_cache),
+        ReadOptions(root=data_root, workers=workers, reporter=reporter),
         tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
         RuntimeConfig.of({"device": device}, "runtime."),
         weights.absolute() if weights else None,
@@ -1215,7 +1181,6 @@ def list_command(
         str | None, typer.Option("--dataset", "-d", help="Settings of a method on this dataset.")
     ] = None,
     fetch: Annotated[str | None, typer.Option("--fetch", metavar="DATASET", help="Download a dataset.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove decoded images that were stored on disk.")] = False,
     data_root: DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets or metrics; show one method with its settings."""
@@ -1223,8 +1188,8 @@ def list_command(
 
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    if (fetch or clear) and kind != "datasets":
-        raise ConfigError("--fetch and --clear are for `adagauss list datasets`")
+    if fetch and kind != "datasets":
+        raise ConfigError("--fetch is for `adagauss list datasets`")
     if kind == "methods" and name is not None:
         _show_method(name, preset, protocol, dataset)
     elif preset or protocol or dataset or name:
@@ -1234,8 +1199,6 @@ def list_command(
             typer.echo(line)
     elif fetch:
         _fetch(fetch, data_root)
-    elif clear:
-        _clear(data_root)
     else:
         listings: dict[str, Callable[[], None]] = {
             "protocols": _list_protocols,
@@ -1279,11 +1242,10 @@ def datasets(
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Deprecated: `adagauss list datasets`."""
-    actions = {None: "", "fetch": f" --fetch {name}", "clean": " --clear"}
-    if action not in actions or (action == "fetch") != (name is not None):
-        raise ConfigError("use `adagauss list datasets`, with --fetch NAME or --clear")
-    _renamed("datasets", f"list datasets{actions[action]}")
-    list_command("datasets", fetch=name, clear=action == "clean", data_root=data_root)
+    if action not in (None, "fetch") or (action == "fetch") != (name is not None):
+        raise ConfigError("use `adagauss list datasets`, with --fetch NAME")
+    _renamed("datasets", f"list datasets --fetch {name}" if name else "list datasets")
+    list_command("datasets", fetch=name, data_root=data_root)
 
 
 def register(app: typer.Typer, panel: str) -> None:
