@@ -20,7 +20,7 @@ IMAGE_SIDE = ("augmentation", "backbone")
 
 
 class Trait(StrEnum):
-    """A fact about a dataset's images; `adagauss.methods.traits` defines what it means for methods."""
+    """A fact about a dataset's images; `adagauss.methods` defines what it means for methods."""
 
     GREY = "grey images"
     MIRRORING_HARMS = "mirroring harms"
@@ -120,7 +120,7 @@ class DatasetInfo:
         if foreign:
             raise ConfigError(
                 f"dataset {self.name!r} sets {foreign[0]}: a dataset may set only {' and '.join(IMAGE_SIDE)}; state a "
-                "trait instead, and adagauss.methods.traits defines what it means for methods"
+                "trait instead, and adagauss.methods defines what it means for methods"
             )
 
     @property
