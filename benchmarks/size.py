@@ -8,7 +8,7 @@ Definitions:
 - Commands are those of the command line without deprecated names; hidden ones are counted separately, and so are
   hidden options. Options exclude arguments, --help and old names.
 - A run is `adagauss run -m adagauss -d digits`: all lines of the functions that it calls, with their docstrings, and
-  the files that hold at least 1 % of these lines. Calls during the import of a module, such as registrations, do not count.
+  the files that hold at least 1 % of these lines. Calls during the import of a module do not count.
 - Functions called by `classify`: the functions of this package that a warm call with two files executes.
 - Words are those of README.md and docs/*.md, as `wc -w` counts them.
 - Banned words are listed below. They are counted in src, README.md, docs and, separately, in tests and benchmarks; also
