@@ -173,7 +173,7 @@ def traced(work: Callable[[], object]) -> set[CodeType]:
         work()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     return found
 
 
