@@ -16,10 +16,10 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from adagauss.analysis.tables import Spread, markdown
 from adagauss.backbones import Extractor
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.experiments.compare import Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.run import Run
 from adagauss.experiments.runner import run

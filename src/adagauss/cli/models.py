@@ -383,8 +383,8 @@ def _teach_shards(
             device=given["device"],
             reporter=reporter,
         )
-        if report.store.total.images:
-            save(classifier, model, "teach", previous, shards=report.shards, images=report.store.total.images)
+        if report.learned:
+            save(classifier, model, "teach", previous, shards=report.shards, images=report.learned)
         report.clear()
     _report_shards(classifier, model, report, perf_counter() - started)
 
@@ -909,10 +909,9 @@ def _draw_figures(
     from adagauss.analysis.confusion import confusion_figure
     from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.sheet import contact_sheet
-    from adagauss.cli.drawing import drawing
 
     accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
-    with drawing("the numbers above are complete"):
+    with output.drawing("the numbers above are complete"):
         if confusion is not None:
             shown = {one.truth for one in predictions} | {one.answer for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]

@@ -25,25 +25,22 @@ from typing import Any, Literal, NamedTuple
 import torch
 from jinja2 import Environment, PackageLoader
 
-from adagauss.analysis.replay import Curve
+from adagauss.analysis.rescore import Curve, TrackedMemory, checkpoints, task_mean, track_memory, update_of
 from adagauss.analysis.studies.base import find_study
 from adagauss.analysis.studies.draw import analyse
-from adagauss.analysis.visits import Followed, followed, task_mean, visits
+from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer
-from adagauss.core.task import CurrentTask, extract_features
+from adagauss.core.task import extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.experiments.compare import FORMATS, Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
-from adagauss.experiments.grid import Outcome, RunSpec, recipe_of, run_specs
-from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value
-from adagauss.experiments.published import paper_row
-from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder, stored_config
+from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
+from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value, paper_row
+from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
@@ -60,7 +57,6 @@ ROUNDING = 1e-6
 """A number that reaches a bound satisfies the claim, whatever the last digit of the file."""
 
 BySeed = Mapping[int, float]
-Reader = Callable[[StreamConfig], Dataset]
 
 
 @dataclass(frozen=True)
@@ -245,11 +241,11 @@ def run_missing(
         run_specs(
             missing,
             config.runs,
+            read,
             then=note,
             executor=executor,
             most=most,
             options=config.options,
-            reader=read,
             reporter=reporter,
         )
 
@@ -314,27 +310,27 @@ def _rescore(
     reporter: Reporter,
 ) -> None:
     """Update one memory per changed method through the tasks of a run; all share the features of a task."""
-    folder = RunFolder(spec.folder)
-    stored = stored_config(folder)
+    run = Run.open(spec.folder)
+    stored = run.config
     methods = {file: changed_method(stored.method, changes) for file, changes in files.items()}
     runtime = Runtime(stored.runtime, stored.seed, reporter)
     stream = make_stream(stored, dataset)
-    memories: dict[Path, Followed] = {}
+    memories: dict[Path, TrackedMemory] = {}
     scorers: dict[Path, Scorer] = {}
     curves: dict[Path, list[float]] = {file: [] for file in files}
-    with reporter.progress(f"{len(files)} variants of {spec.name}", folder.finished_tasks()) as advance:
-        for visit in visits(folder, stored, stream, runtime):
-            now = visit.now
-            test = dataset.test.of_classes(stream.seen(visit.index))
+    with reporter.progress(f"{len(files)} variants of {spec.name}", run.done) as advance:
+        for task, _, now in checkpoints(run, stream, runtime):
+            test = dataset.test.of_classes(stream.seen(task))
             features = extract_features(now.network.extractor, test.images, runtime)
-            sizes = [len(classes) for classes in stream.task_classes[: visit.index + 1]]
+            sizes = [len(classes) for classes in stream.task_classes[: task + 1]]
             for file in list(curves):
                 method = methods[file]
                 try:
-                    memories[file] = _followed(memories.get(file), method, now)
+                    update = update_of(method.drift, now)
+                    memories[file] = track_memory(memories.get(file), update, method.memory, method, now)
                     scorers[file] = method.classifier.fit(memories[file].bank, now, scorers.get(file))
                 except AdagaussError as error:
-                    save_json(config.failure(file.stem), {"reason": f"task {visit.index + 1}: {error}"})
+                    save_json(config.failure(file.stem), {"reason": f"task {task + 1}: {error}"})
                     del curves[file]
                     continue
                 with torch.inference_mode():
@@ -343,10 +339,6 @@ def _rescore(
     for file, accuracies in curves.items():
         Rescored(run=spec.name, changes=dict(files[file]), accuracy=tuple(accuracies)).write(file)
         config.failure(file.stem).unlink(missing_ok=True)
-
-
-def _followed(known: Followed | None, method: Method, now: CurrentTask) -> Followed:
-    return followed(known, lambda bank, state: method.drift.update(bank, now, state), method.memory, method, now)
 
 
 # Results of an item.
