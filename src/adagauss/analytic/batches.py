@@ -210,7 +210,7 @@ def after_batch(method: Method, known: LearnerState, part: MomentBatch, runtime:
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
     counts[columns] = part.sums.counts.to(runtime.device) // part.views
-    evidence = method.evidence.gathered(known.states.get("evidence"), counts, fitted.left_out)
+    evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
     return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.core import linalg
-from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
+from adagauss.core.calibration import Fitted, HoldoutFitter
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import ClassMap, Scorer, State
@@ -48,7 +48,7 @@ class Classifier(Part):
         memory: ClassGaussians,
         now: CurrentTask,
         before: State | None,
-        holdout_fit: HoldoutFitter = no_holdout_fit,
+        holdout_fit: HoldoutFitter = lambda: None,
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
