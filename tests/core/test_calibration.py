@@ -22,6 +22,7 @@ from adagauss.core.calibration import (
 )
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
+from adagauss.core.train import Sampler
 from adagauss.errors import ConfigError
 
 CLASSES = 5
@@ -238,7 +239,7 @@ def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance(
 def test_the_margin_is_low_between_the_classes() -> None:
     memory = bank()
     margin = MarginScore.of(memory)
-    known = memory.sample(100, torch.Generator().manual_seed(2)).flatten(0, 1).float()
+    known = Sampler(memory).draw(torch.arange(400) // 100, torch.Generator().manual_seed(2))
     middle = memory.means.mean(0).float().expand(100, -1) + 0.5 * torch.randn(100, 6)
     scores = torch.zeros(400, 4)
     assert float(margin(known, scores).quantile(0.1)) > float(margin(middle, scores[:100]).quantile(0.9))

@@ -75,19 +75,20 @@ def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tm
     loaded = Learner.load(tmp_path / "learner.safetensors")
     assert torch.equal(loaded.probabilities(images), here)
     assert loaded.summary() == learner.summary()
-    assert torch.equal(loaded.ood_score(images), learner.ood_score(images))
+    assert torch.equal(loaded.predictions(images).ood_score(), learner.predictions(images).ood_score())
     with torch.no_grad():
         outputs = learner.state.predictor(images.batch(torch.arange(len(images))).float() / 255)
     torch.testing.assert_close(torch.softmax(outputs.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
     threshold = learner.state.evidence.ood_threshold(0.1)
-    unknown = learner.ood_score(images) > 0.9
+    unknown = learner.predictions(images).ood_score() > 0.9
     assert bool((outputs.margin_score[unknown] <= threshold * 1.1).all())
 
 
 def test_sets_grow_with_the_coverage() -> None:
     learner = taught("fecam", 2)
     images = toy_images(test=True).images
-    small, large = learner.prediction_sets(images, 0.5), learner.prediction_sets(images, 0.99)
+    found = learner.predictions(images)
+    small, large = found.prediction_sets(0.5), found.prediction_sets(0.99)
     assert all(some and set(some) <= set(more) for some, more in zip(small, large, strict=True))
     winners = learner.predict(images)
     assert all(some[0] == winner for some, winner in zip(small, winners, strict=True))

@@ -30,7 +30,7 @@ from adagauss.analytic.classifier import ExactClassifier
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import UNFIT, LearnerState
+from adagauss.core.learner_state import MISFIT, LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image, image_size
 from adagauss.data.files import map_collecting_errors, some_named
@@ -436,7 +436,7 @@ def read_batch(path: Path) -> tuple[MomentBatch, Finished]:
     tensors, facts = load_tensors(path, KIND)
     try:
         return MomentBatch.restored(tensors, facts), finished_in(facts)
-    except UNFIT as error:
+    except MISFIT as error:
         raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
 

@@ -303,7 +303,8 @@ class Bayes(MemoryClassifier):
             return self.altered(memory.pooled).unsqueeze(0)
         matrices = memory.covariances
         if self.pooled_shrinkage:
-            matrices = linalg.shrink_to_mean(matrices, self.pooled_shrinkage, mean)
+            mean = matrices.mean(0, keepdim=True) if mean is None else mean
+            matrices = torch.lerp(matrices, mean, self.pooled_shrinkage)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
         return self.altered(matrices)
