@@ -20,8 +20,7 @@ from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.runner import run
-from adagauss.methods import Method, make_method, methods
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import Method, dataset_layers, make_method, methods
 from adagauss.utils.checkpoint import save_json, save_tensors
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 from tests.contracts.toy import NAMES, QUICK, STAND_INS, digits, state, toy_images
@@ -60,7 +59,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "adagauss",
         {"representation.first.batch_size": 9, "representation.first.drop_last": False},
     ),
-    "squared batch gradients": ("ewc", {"representation.terms.ewc.gradients": "batch"}),
     "its own labels": ("ewc", {"representation.terms.ewc.labels": "true"}),
     "one covariance of all classes": (
         "adagauss",

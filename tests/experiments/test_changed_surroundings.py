@@ -84,8 +84,7 @@ def test_changed_data_are_refused_and_named(
     assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
 
 
-def test_images_added_to_a_folder_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ADAGAUSS_CACHE", "off")
+def test_images_added_to_a_folder_are_noticed(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0)
     for split, label, number in [(s, c, n) for s in ("train", "test") for c in "abc" for n in range(4)]:
         file = tmp_path / "photos" / split / label / f"{number}.png"

@@ -124,6 +124,8 @@ def test_a_cut_row_or_column_is_refused_wherever_it_is(
         if key.startswith("network.") and key != "network.head.blocks.0.weight":
             continue
         for axis in range(tensor.ndim if tensor.numel() else 0):
+            if key.endswith(".confusions") and axis == 0:  # forgetting a class removes rows as well
+                continue
             refuse(tmp_path, {**tensors, key: tensor.narrow(axis, 0, tensor.shape[axis] - 1)}, facts)
 
 

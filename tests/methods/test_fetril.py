@@ -11,9 +11,8 @@ from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.methods import make_method
+from adagauss.methods import dataset_layers, make_method
 from adagauss.methods.fetril import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
-from adagauss.methods.traits import dataset_layers
 from adagauss.parts.classifiers import LinearScorer
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import Backbone, BackboneInfo, BackboneSpec, Stem, backbone_info
-from adagauss.core.config import Config
+from adagauss.core.config import Config, current_settings
 from adagauss.data.images import Images
 from adagauss.distributed.batch_norm import batch_norms
 from adagauss.errors import ConfigError
@@ -68,10 +68,7 @@ class BackboneConfig(Config):
     def _own_options(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        if "companion" in data:  # a setting of files of version 0.2.0
-            if data["companion"] is not None:
-                raise ConfigError("companion networks were removed in version 0.3: set backbone.companion=null")
-            data = {key: value for key, value in data.items() if key != "companion"}
+        data = current_settings(data, "backbone")
         name = data.get("name", cls.model_fields["name"].default)
         if name in OLD_BACKBONES:
             name = OLD_BACKBONES[name]

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from adagauss import __version__
-from adagauss.cli import analysing, experiments, models, output, paper, replaying
+from adagauss.cli import experiments, models, output
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
 from adagauss.utils.progress import escape_control_chars
@@ -60,7 +60,7 @@ MODELS = "Models: teach your own photographs"
 RESEARCH = "Research: methods on streams of tasks"
 COMMANDS = {
     MODELS: (models,),
-    RESEARCH: (experiments, replaying, analysing, paper),
+    RESEARCH: (experiments,),
 }
 for panel, modules in COMMANDS.items():
     for module in modules:

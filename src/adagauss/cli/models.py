@@ -912,10 +912,9 @@ def _draw_figures(
     from adagauss.analysis.confusion import confusion_figure
     from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.sheet import contact_sheet
-    from adagauss.cli.drawing import drawing
 
     accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
-    with drawing("the numbers above are complete"):
+    with output.drawing("the numbers above are complete"):
         if confusion is not None:
             shown = {one.truth for one in predictions} | {one.answer for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]

@@ -31,6 +31,21 @@ OLD_KEYS: dict[str, str] = {
     "evidence.of_training": "evidence.train_holdout",
 }
 """Setting keys of version 0.2.0 and their present names; a key of a part starts with the role of the part."""
+REMOVED_KEYS: dict[str, tuple[Any, str]] = {
+    "backbone.companion": (None, "use more patches (backbone.options.filters)"),
+    "drift.adapter.fallback": (False, "use drift.kind=affine, or the method adagauss+"),
+    "drift.adapter.mean_by": ("samples", "leave it out"),
+    "drift.adapter.residual_covariance": (0.0, "use drift.kind=affine, which has this setting"),
+    "memory.gaussians.rank": (..., ""),
+    "term.ewc.gradients": ("image", "leave it out, and divide the weight by about the batch size"),
+    "term.ewc.images": (None, "leave it out"),
+    "term.ewc.limit": (None, "leave it out"),
+    "term.ewc.over": ("current", "leave it out"),
+}
+"""Settings that version 0.3 removed: the value that files may still have (... for any), and what to do instead.
+
+The key of a setting of a part starts with the role and the kind of the part.
+"""
 OLD_KINDS: dict[str, str] = {}
 """Kinds of parts of version 0.2.0 and their present names, both as ``role.kind``."""
 
@@ -45,6 +60,25 @@ def current_key(key: str) -> str:
         if key == old or key.startswith(f"{old}."):
             return new + key[len(old) :]
     return key
+
+
+def current_settings(settings: Mapping[str, Any], role: str = "", kind: str = "") -> dict[str, Any]:
+    """The settings of a part or of the backbone under their present names, without removed ones.
+
+    >>> current_settings({"fallback": False, "least_steps": 5}, "drift", "adapter")
+    {'min_steps': 5}
+    """
+    prefix = f"{role}." if role else ""
+    current = {}
+    for name, value in settings.items():
+        removed = f"{prefix}{kind}.{name}" if kind else f"{prefix}{name}"
+        if removed not in REMOVED_KEYS:
+            current[current_key(f"{prefix}{name}").removeprefix(prefix)] = value
+            continue
+        accepted, instead = REMOVED_KEYS[removed]
+        if accepted is not ... and value != accepted:
+            raise ConfigError(f"the setting {prefix}{name} was removed in version 0.3: {instead}")
+    return current
 
 
 class Requirement(Enum):
@@ -114,9 +148,7 @@ class Config(BaseModel):
         if not isinstance(settings, Mapping):
             raise ConfigError(f"{where.rstrip('.') or cls.__name__} needs names and values, not {settings!r:.60}")
         try:
-            prefix = f"{role}." if (role := getattr(cls, "role", "")) else ""
-            current = {current_key(f"{prefix}{key}").removeprefix(prefix): value for key, value in settings.items()}
-            return cls.model_validate(current)
+            return cls.model_validate(current_settings(settings, getattr(cls, "role", ""), getattr(cls, "kind", "")))
         except ValidationError as error:
             raise _readable(error, cls, where) from None
 

@@ -13,7 +13,7 @@ first task also follows them (the paper adds a second training with AugMix).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,6 @@ from adagauss.core.train import Recipe, TensorBatches, train
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Classifier, HeadObjective, LinearClassifier, LinearScorer
-from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
@@ -79,15 +78,12 @@ class TranslatedSVM(Classifier):
     """Support vector machines for all seen classes on unit vectors, fitted per task from old means and new features."""
 
     kind = "translated_svm"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
     cheap = False
     similarity: Similarity = "euclidean"
     """How near a new class is to an old one: distance of means (the paper) or cosine (later implementations)."""
     cost: PositiveFloat = 1.0
     tolerance: PositiveFloat = 1e-4
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS})
 
     def empty_state(self) -> LinearScorer:
         return LinearScorer(torch.zeros(0, 0), torch.zeros(0), normalize=True)
@@ -102,6 +98,7 @@ class TranslatedLinear(LinearClassifier):
     """A layer trained with cross-entropy on new features, and on translated ones in place of the old classes."""
 
     kind = "translated_linear"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
     cheap = False
     similarity: Similarity = "euclidean"
     """How near a new class is to an old one: distance of means (the paper) or cosine (later implementations)."""
@@ -111,10 +108,6 @@ class TranslatedLinear(LinearClassifier):
         )
     )
     """How the layer is trained; it starts from its rows of the previous task."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS})
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         features, targets = _all_classes(memory, now, self.similarity)
@@ -156,6 +149,5 @@ def fetril() -> Method:
             terms={"cross_entropy": CrossEntropy()},
         ),
         memory=MeanMemory(),
-        drift=NoDrift(),
         classifier=TranslatedSVM(similarity="euclidean", cost=1.0),
     )

@@ -55,9 +55,9 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, train
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import Classifier, LearnedHead, NearestMean
-from adagauss.parts.drift import Drift, MapObjective, NoDrift, ViewBatches
-from adagauss.parts.memory import MeanMemory, Memory, NoMemory
+from adagauss.parts.classifiers import Classifier, NearestMean
+from adagauss.parts.drift import Drift, MapObjective, ViewBatches
+from adagauss.parts.memory import MeanMemory, Memory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy, LogitDistillation
 
@@ -241,9 +241,6 @@ def lwf() -> Method:
                 "distillation": LogitDistillation(weight=1.0, temperature=2.0),
             },
         ),
-        memory=NoMemory(),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Collection
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
@@ -40,7 +40,7 @@ class Memory(Part):
         return ClassGaussians(size, "none", device)
 
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
-        """Refuse, before any training, a task whose classes could not be stored; ``known`` are stored already."""
+        """Refuse, before any training, a task whose classes cannot be stored; ``known`` are stored already."""
 
     def update(self, bank: ClassGaussians, now: CurrentTask, before: State | None) -> Remembered:
         """A new bank with the current classes added; ``before`` is the state returned after the last task."""
@@ -61,7 +61,7 @@ class Memory(Part):
         return larger
 
     def remap_classes(self, bank: ClassGaussians, groups: ClassMap) -> ClassGaussians:
-        """A new bank after classes were forgotten or joined: by the law of total covariance, as if always one."""
+        """A new bank after classes were removed or merged, by the law of total covariance."""
         if not len(bank):
             return bank
         labels = [bank.labels[group[0]] for group in groups]
@@ -124,16 +124,6 @@ class GaussianMemory(MeanMemory):
     shrink_after_drift: bool = True
     """Shrink again whenever drift has changed the covariances, as in the published code: traces then grow."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_low_rank(cls, data: Any) -> Any:
-        """Accept settings of version 0.2.0, except low-rank covariances."""
-        if not isinstance(data, Mapping):
-            return data
-        if data.get("covariance") == "low_rank":
-            raise ValueError("low-rank covariances were removed in version 0.3: set memory.covariance=shared")
-        return {key: value for key, value in data.items() if key != "rank"}
-
     @model_validator(mode="after")
     def _stored_as_measured(self) -> GaussianMemory:
         changed = self.shrinkage or self.off_diagonal_shrinkage or self.tukey is not None
@@ -175,12 +165,10 @@ class GaussianMemory(MeanMemory):
     def joined(self, bank: ClassGaussians, other: ClassGaussians) -> ClassGaussians:
         """As if a class had been stored once: the spread between its two means is shrunk as covariances are.
 
-        With ``tukey`` the spread is that between μ^λ, which is where the classifier places means: those of f^λ are not
-        kept.
+        With ``tukey`` the spread is that between μ^λ, as in the classifier: the means of f^λ are not stored.
         """
         larger = super().joined(bank, other)
-        known_labels = set(bank.labels)
-        both = [label for label in other.labels if label in known_labels]
+        both = [label for label in other.labels if label in set(bank.labels)]
         if not both or (self.tukey is None and self.shrinkage == self.off_diagonal_shrinkage == 0):
             return larger
         one, two = bank.select(both), other.select(both)
@@ -189,8 +177,7 @@ class GaussianMemory(MeanMemory):
         wanted, plain = self._shrunk(_spread(one.means, two.means, self.tukey)), _spread(one.means, two.means)
         joined = larger.select(both)
         joined = joined.with_statistics(joined.means, joined.covariances + weight * (wanted - plain))
-        for row, label in enumerate(both):
-            larger.packed[larger.labels.index(label)] = joined.packed[row]
+        larger.packed[[larger.labels.index(label) for label in both]] = joined.packed
         return larger
 
     def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:

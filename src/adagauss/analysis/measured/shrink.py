@@ -59,9 +59,9 @@ def measure_shrink(folder: RunFolder, config: RunConfig, stream: TaskStream, rep
 
 def _update(drift: Drift, now: CurrentTask) -> Update:
     """The drift of a task for any number of memories."""
-    if not isinstance(drift, Adapter) or drift.fallback or now.first:
+    if not isinstance(drift, Adapter) or now.first:
         return lambda bank, state: drift.update(bank, now, state)
     old, new, _ = now.pairs(drift.views)
     mapping = drift.train_map(now, old, new)
     shorter = drift.with_changes(samples=min(drift.samples, MOST_SAMPLES))
-    return lambda bank, state: Moved(shorter.moved(bank, now, mapping, old, new))
+    return lambda bank, state: Moved(shorter.moved(bank, now, mapping))

@@ -12,7 +12,7 @@ from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import DASHES, Mean, colour, legend, marker, panels, task_rows
 from adagauss.analysis.studies.variants import DISTILLATIONS, beta_of, only
 from adagauss.experiments.metrics import mean
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 from adagauss.parts.terms import AntiCollapse, CrossEntropy
 
 if TYPE_CHECKING:

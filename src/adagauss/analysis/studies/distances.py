@@ -12,7 +12,7 @@ from adagauss.analysis.measured.quantities import EFC_UPDATE, FOLLOWED, OWN, Num
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import Mean, colour, curve, legend, longest, panels, task_axis, task_rows
 from adagauss.analysis.studies.variants import only
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 
 PANELS = {"mean": "‖μ − μ*‖₂", "covariance": "‖Σ − Σ*‖_F", "kl": "KL(N‖N*) + KL(N*‖N)"}
 IN_PAPER = {"mean": "mean_l2", "covariance": "cov_l2", "kl": "sym_kl"}

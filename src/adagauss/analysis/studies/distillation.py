@@ -10,7 +10,7 @@ from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import panels
 from adagauss.analysis.studies.variants import by_variant
 from adagauss.experiments.metrics import mean
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 
 
 @register_study(

@@ -12,7 +12,7 @@ from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import colour, legend, marker, name, panels
 from adagauss.analysis.studies.provenance import protocol_of
-from adagauss.experiments.published import published, published_minutes
+from adagauss.experiments.paper import published, published_minutes
 from adagauss.experiments.run import Cost
 from adagauss.methods import method_info
 

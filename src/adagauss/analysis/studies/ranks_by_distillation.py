@@ -7,7 +7,7 @@ from adagauss.analysis.studies.base import Drawing, Groups, register_study
 from adagauss.analysis.studies.lines import colour, curve, legend, longest, panels, task_axis, task_rows
 from adagauss.analysis.studies.ranks import AXIS, by_task
 from adagauss.analysis.studies.variants import by_variant, with_covariances
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 
 PANELS = {
     "rank, λ > 0.01": "mean rank, λ > 0.01 (the paper's)",

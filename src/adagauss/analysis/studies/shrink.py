@@ -8,7 +8,7 @@ from adagauss.analysis.measured import Measured, Quantity
 from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, Row, register_study
 from adagauss.analysis.studies.lines import Mean, colour, legend, marker, name, panels
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 
 PAPERS = "paper, L_AC, γ = 0: A_inc {:.1f} (CIFAR-100)"
 

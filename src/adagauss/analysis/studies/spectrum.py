@@ -9,7 +9,7 @@ from adagauss.analysis.measured.quantities import Numbers
 from adagauss.analysis.studies.base import Drawing, Groups, register_study
 from adagauss.analysis.studies.lines import colour, curve, legend, panels, task_axis, task_rows
 from adagauss.analysis.studies.variants import beta_of, with_covariances
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 
 
 @register_study(
