@@ -154,8 +154,8 @@ def huge(tensor: Tensor) -> Tensor:
     [
         ("adagauss", "memory.counts", zeroed, "count below 1"),
         ("adagauss", "memory.counts", negated, "count below 1"),
-        ("adagauss", "memory.counts", endless, "beyond belief"),
-        ("adagauss", "memory.packed", negated, "is not one"),
+        ("adagauss", "memory.counts", endless, "above 2^48"),
+        ("adagauss", "memory.packed", negated, "is not positive semi-definite"),
         ("adagauss", "network.extractor.trunk.bn1.running_var", negated, "variances below zero"),
         ("exact", "network.extractor.trunk.features.deviation", negated, "variances below zero"),
         ("exact", "parts.classifier.sums.counts", zeroed, "count below 1"),

@@ -383,8 +383,8 @@ def _teach_shards(
             device=given["device"],
             reporter=reporter,
         )
-        if report.store.total.images:
-            save(classifier, model, "teach", previous, shards=report.shards, images=report.store.total.images)
+        if report.learned:
+            save(classifier, model, "teach", previous, shards=report.shards, images=report.learned)
         report.clear()
     _report_shards(classifier, model, report, perf_counter() - started)
 
