@@ -59,7 +59,7 @@ def test_these_methods_have_every_kind_of_state() -> None:
 
 
 @pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.__name__)
-def test_every_kind_of_state_says_what_it_keeps(kind: type[State]) -> None:
+def test_every_kind_of_state_describes_its_contents(kind: type[State]) -> None:
     assert kind.contents
     assert kind.dims
 
@@ -168,7 +168,7 @@ def huge(tensor: Tensor) -> Tensor:
         ("exact", "parts.classifier.choice.weights", negated, "weighted below zero"),
         ("ranpac", "parts.classifier.random.drawn", huge, "random features are not those"),
         ("dsal", "parts.classifier.main.gram", negated, "a sum of squares is negative"),
-        ("ewc", "parts.representation/terms/ewc.fisher", negated, "importance below zero"),
+        ("ewc", "parts.representation/terms/ewc.fisher", negated, "importance is negative"),
         ("ewc", "parts.representation/terms/ewc.classes", negated, "fewer classes than none"),
         ("pass", "parts.representation/terms/prototypes.radius", negated, "radius is negative"),
     ],
@@ -246,7 +246,7 @@ def test_impossible_facts_are_refused(
         refuse(tmp_path, tensors, facts)
 
 
-def test_scores_that_are_no_numbers_are_an_error_not_a_prediction(
+def test_scores_that_are_not_finite_are_an_error(
     written: Callable[[str], Content], tmp_path: Path
 ) -> None:
     tensors, facts = written("adagauss")
@@ -254,5 +254,5 @@ def test_scores_that_are_no_numbers_are_an_error_not_a_prediction(
         if key.startswith("network.") and tensor.is_floating_point():
             tensor.fill_(3e38)
     save_tensors(tmp_path / "file", "learner", tensors, facts)
-    with pytest.raises(NumericalError, match="scores of some images are no numbers"):
+    with pytest.raises(NumericalError, match="scores of some images are not finite"):
         Learner.load(tmp_path / "file").predict(toy_images(test=True).images)
