@@ -169,7 +169,7 @@ def huge(tensor: Tensor) -> Tensor:
         ("ranpac", "parts.classifier.random.drawn", huge, "random features are not those"),
         ("dsal", "parts.classifier.main.gram", negated, "a sum of squares is negative"),
         ("ewc", "parts.representation/terms/ewc.fisher", negated, "importance is negative"),
-        ("ewc", "parts.representation/terms/ewc.classes", negated, "fewer classes than none"),
+        ("ewc", "parts.representation/terms/ewc.classes", negated, "number of classes is negative"),
         ("pass", "parts.representation/terms/prototypes.radius", negated, "radius is negative"),
     ],
 )
@@ -195,7 +195,7 @@ def test_one_covariance_with_a_negative_direction_is_found_among_all(
     matrices[1] = vectors @ torch.diag(values) @ vectors.T
     tensors, facts = written("adagauss")
     tensors["memory.packed"] = learner.memory.with_statistics(learner.memory.means, matrices).packed
-    assert "the covariance of 'one' is not one" in refuse(tmp_path, tensors, facts)
+    assert "the covariance of 'one' is not positive semi-definite" in refuse(tmp_path, tensors, facts)
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,7 @@ def test_impossible_facts_are_refused(
         refuse(tmp_path, tensors, facts)
 
 
-def test_scores_that_are_not_finite_are_an_error(
-    written: Callable[[str], Content], tmp_path: Path
-) -> None:
+def test_scores_that_are_not_finite_are_an_error(written: Callable[[str], Content], tmp_path: Path) -> None:
     tensors, facts = written("adagauss")
     for key, tensor in tensors.items():
         if key.startswith("network.") and tensor.is_floating_point():

@@ -323,5 +323,5 @@ def check_labels(labels: Sequence[Label]) -> None:
     for label in labels:
         if not isinstance(label, str | int | float) or (isinstance(label, float) and not math.isfinite(label)):
             raise CheckpointError(
-                f"label {label!r} ({type(label).__name__}) cannot be saved: use text or finite numbers (rename)"
+                f"label {label!r} of type {type(label).__name__} cannot be saved: rename the class to text or a number"
             )
