@@ -139,11 +139,10 @@ def _local_batch_norm(processes: Processes) -> list[float]:
 
 
 def _snapshot(processes: Processes) -> list[Any]:
-    """What a process gets of a snapshot that only the first has, and of one that nobody has."""
+    """A snapshot that only the first process has, as every process receives it."""
     saved = ({"step": torch.tensor(3), "weights": torch.eye(2)}, {"history": [{"loss": 0.1}]})
-    found = processes.saved(saved if processes.first else None)
-    assert found is not None
-    return [{name: tensor.tolist() for name, tensor in found[0].items()}, found[1], processes.saved(None)]
+    tensors, facts = processes.broadcast(lambda: saved)
+    return [{name: tensor.tolist() for name, tensor in tensors.items()}, facts]
 
 
 def _confusions(processes: Processes) -> list[list[int]]:

@@ -84,7 +84,6 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
     assert heard_of["snapshot"] == [
         {"step": 3, "weights": [[1.0, 0.0], [0.0, 1.0]]},
         {"history": [{"loss": 0.1}]},
-        None,
     ]
     assert heard_of["confusions"] == [[0, 0, 1], [1, 0, 1], [1, 1, 1]]
     assert heard_of["metrics"] == pytest.approx(alone.metrics, abs=0.02)

@@ -149,6 +149,7 @@ class Order:
 def run_together(layout: Layout, order: Order) -> Run | None:
     """Run in all processes; None where another process tells the result."""
     from adagauss.distributed.launch import first_here, launch
+    from adagauss.experiments.run import Run
 
     launch(_run, layout, order.config.runtime, order)
     return Run.open(order.out) if first_here() else None

@@ -208,7 +208,7 @@ def _snapshot(
 
 
 def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
-    found = runtime.processes.saved(runtime.snapshots.load(stage) if runtime.snapshots is not None else None)
+    found = runtime.processes.broadcast(lambda: runtime.snapshots and runtime.snapshots.load(stage))
     if found is None:
         return [], 0
     tensors, facts = found
