@@ -149,6 +149,7 @@ class Order:
 def run_together(layout: Layout, order: Order) -> Run | None:
     """Run in all processes; None where another process tells the result."""
     from adagauss.distributed.launch import first_here, launch
+    from adagauss.experiments.run import Run
 
     launch(_run, layout, order.config.runtime, order)
     return Run.open(order.out) if first_here() else None
@@ -278,7 +279,6 @@ def run(
     from adagauss.analysis.figures import write_figures
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here
-    from adagauss.experiments.logs import RunLog
     from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.experiments.run import RunFolder
     from adagauss.experiments.runner import run as run_benchmark
@@ -310,11 +310,7 @@ def run(
     output.show_results({resolved.method_name: [result]}, result)
     typer.echo(escape_control_chars(f"Run folder: {out}"))
     with output.drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
-        folder = RunFolder(out)
-        figures = write_figures(folder)
-        if logger:
-            with folder.lock(), RunLog(folder, logger, reporter=reporter) as kept:
-                kept.figures(figures)
+        figures = write_figures(RunFolder(out))
         typer.echo(escape_control_chars(f"Figures there: {', '.join(path.name for path in figures)}"))
 
 
