@@ -1,4 +1,4 @@
-"""The documentation site (`make docs`): Markdown pages, results, executed notebooks, and a reference of public names."""
+"""The documentation site (`make docs`): Markdown pages, results, executed notebooks, reference of public names."""
 
 from __future__ import annotations
 

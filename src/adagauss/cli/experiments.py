@@ -1015,9 +1015,9 @@ def _list_metrics() -> None:
 
 def _list_backbones() -> None:
     from adagauss.backbones import backbones as all_backbones
-    from adagauss.backbones import families
+    from adagauss.backbones.registry import backbone_info
 
-    known = {**all_backbones(), **families()}
+    known = {**all_backbones(), "timm:NAME": backbone_info("timm:NAME")}
     rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
     heads = ("name", "what it is", "installed")
     output.show(output.table("backbones (--set backbone.name=...)", heads, rows))
