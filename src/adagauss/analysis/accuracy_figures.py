@@ -42,7 +42,7 @@ from adagauss.analysis.studies import (
     select,
 )
 from adagauss.core.learn import Learner
-from adagauss.experiments.published import in_figures, published, published_minutes
+from adagauss.experiments.paper import in_figures, published, published_minutes
 from adagauss.experiments.run import Numbers, Results, Run, RunFolder
 from adagauss.methods import Method, method_info
 from adagauss.parts.terms import AntiCollapse, CrossEntropy

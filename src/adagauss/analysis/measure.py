@@ -21,7 +21,6 @@ from torch import Tensor
 
 from adagauss.analysis.rescore import Checkpoint, TrackedMemory, Update, checkpoints, task_mean, track_memory, update_of
 from adagauss.backbones import Extractor, Network
-from adagauss.backbones.extractor import folded
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
@@ -188,11 +187,13 @@ def distances(memory: ClassGaussians, real: ClassGaussians, comparable: bool = T
     for labels in blocks(memory):
         mine, theirs = memory.select(labels), real.select(labels)
         matrices = theirs.covariances
-        apart = mine.mean_distance(theirs)
+        apart: Tensor = torch.linalg.vector_norm(mine.means - theirs.means, dim=1)
         spread = matrices.diagonal(dim1=1, dim2=2).sum(1).clamp_min(0).sqrt()
         wide = kl = torch.full_like(apart, torch.nan)
         if comparable and memory.covariance != "none":
-            wide, kl = mine.covariance_distance(theirs), mine.symmetric_kl(theirs)
+            own = mine.covariances
+            wide = torch.linalg.matrix_norm(own - matrices)
+            kl = linalg.symmetric_kl(mine.means, own, theirs.means, matrices)
         size: Tensor = torch.linalg.matrix_norm(matrices)
         rows.append(torch.stack([apart, wide, kl, apart / spread, wide / size], 1))
     return torch.cat(rows).cpu() if rows else torch.zeros(0, len(DISTANCES), dtype=torch.float64)
@@ -255,11 +256,11 @@ def measure_memory(run: Run, reporter: Reporter) -> Tables:
         if has_covariances:
             spectra[index, : len(bank)] = class_spectra(bank)
         if index:
-            known = len(banks[index - 1])
-            moved = banks[index - 1].mean_distance(bank)
+            before = banks[index - 1]
+            moved = torch.linalg.vector_norm(before.means - bank.select(before.labels).means, dim=1)
             # √tr Σ is the root of the sum of the eigenvalues.
-            spread = spectra[index - 1, :known].sum(1).clamp_min(0).sqrt().to(moved)
-            shift[index, :known] = torch.stack([moved, moved / spread], 1).cpu()
+            spread = spectra[index - 1, : len(before)].sum(1).clamp_min(0).sqrt().to(moved)
+            shift[index, : len(before)] = torch.stack([moved, moved / spread], 1).cpu()
     return {"memory.shift": shift, **({"memory.spectra": spectra} if has_covariances else {})}
 
 
@@ -547,7 +548,6 @@ def measure_frozen(run: Run, stream: TaskStream, reporter: Reporter) -> Tables:
         raise UnsupportedError(f"the classifier {method.classifier.kind} does not follow from Gaussians alone")
     runtime = Runtime(run.config.runtime, run.seed, reporter)
     network = Learner.load(run.folder.checkpoint(0), Runtime(run.config.runtime, run.seed)).network
-    network.extractor = folded(network.extractor)
     real, _ = statistics(network.extractor, stream, run.done - 1, method.memory, runtime)
     test = _TestFeatures(network, stream, run.done - 1, runtime)
     accuracy = test.accuracy(method.classifier.of_memory(real, FrozenContext(network, runtime)))
@@ -589,12 +589,12 @@ def measure_shrink(run: Run, stream: TaskStream, reporter: Reporter) -> Tables:
 
 def _shared_update(drift: Drift, now: CurrentTask) -> Update:
     """The update of a drift in one task for several memories; an adapter is trained once."""
-    if not isinstance(drift, Adapter) or drift.fallback or now.first:
+    if not isinstance(drift, Adapter) or now.first:
         return update_of(drift, now)
     old, new, _ = now.pairs(drift.views)
     mapping = drift.train_map(now, old, new)
     shorter = drift.with_changes(samples=min(drift.samples, MOST_SAMPLES))
-    return lambda bank, state: Moved(shorter.moved(bank, now, mapping, old, new))
+    return lambda bank, state: Moved(shorter.moved(bank, now, mapping))
 
 
 WITH_IMAGES: dict[Quantity, Callable[[Run, TaskStream, Reporter], Tables]] = {

@@ -122,7 +122,8 @@ def style(axes: Axes, *, grid: bool = True) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_fontsize(9)
     axes.set_axisbelow(True)
-    axes.grid(visible=grid, **({"alpha": 0.3, "linewidth": 0.6} if grid else {}))
+    if grid:
+        axes.grid(alpha=0.3, linewidth=0.6)
 
 
 def legend(axes: Axes, title: str = "") -> None:

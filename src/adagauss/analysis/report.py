@@ -37,8 +37,8 @@ from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.environment import COMMAND, COMMIT, source_digest
 from adagauss.experiments.metrics import METRICS
+from adagauss.experiments.paper import Published, published
 from adagauss.experiments.protocols import PROTOCOLS
-from adagauss.experiments.published import Published, published
 from adagauss.experiments.run import Run, SkippedRun, open_runs, run_folders
 from adagauss.methods import method_info
 from adagauss.methods.base import USER

@@ -33,7 +33,7 @@ from adagauss.analysis.plotting import (
 from adagauss.analysis.studies import Drawing, Groups, register_study, select
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.experiments.published import in_figures
+from adagauss.experiments.paper import in_figures
 from adagauss.experiments.run import Numbers, Run
 
 if TYPE_CHECKING:

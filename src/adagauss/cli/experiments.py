@@ -23,7 +23,6 @@ from adagauss.cli.options import (
     DatasetName,
     Device,
     Loggers,
-    NoCache,
     ProtocolName,
     ProtocolScale,
     Quiet,
@@ -143,7 +142,6 @@ class Order:
     resume: bool
     data_root: Path
     workers: int
-    no_cache: bool
     quiet: bool
     trackers: Sequence[str] = ()
 
@@ -151,6 +149,7 @@ class Order:
 def run_together(layout: Layout, order: Order) -> Run | None:
     """Run in all processes; None where another process tells the result."""
     from adagauss.distributed.launch import first_here, launch
+    from adagauss.experiments.run import Run
 
     launch(_run, layout, order.config.runtime, order)
     return Run.open(order.out) if first_here() else None
@@ -171,7 +170,7 @@ def _run(processes: Processes, order: Order) -> None:
         order.out,
         resume=order.resume,
         reporter=reporter,
-        options=read_options(order.data_root, order.config.stream, order.workers, reporter, order.no_cache),
+        options=read_options(order.data_root, order.config.stream, order.workers, reporter),
         trackers=order.trackers,
         processes=processes,
     )
@@ -188,7 +187,7 @@ STREAM_OPTIONS = (
     "image_size",
     "skip_bad_images",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "no_cache", "logger"}
+NOT_CONFIGURATION = {"out", "resume", "quiet", "show_config", "data_root", "workers", "logger"}
 NOT_CONFIGURATION |= {"devices", "nodes", "batch_norm"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
@@ -266,7 +265,6 @@ def run(
     compile_: Annotated[bool, typer.Option("--compile", help="Compile the network for training.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     skip_bad_images: SkipBadImages = False,
     show_config: Annotated[
         bool,
@@ -281,7 +279,6 @@ def run(
     from adagauss.analysis.accuracy_figures import write_figures
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here
-    from adagauss.experiments.logs import RunLog
     from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.experiments.run import RunFolder
     from adagauss.experiments.runner import run as run_benchmark
@@ -302,7 +299,7 @@ def run(
     with stoppable(f"finished tasks are kept: `adagauss run --out {out} --resume` goes on with the same numbers"):
         if layout.several:
             del data  # every process reads its own
-            order = Order(resolved, out, resume, data_root, workers, no_cache, quiet, logger or ())
+            order = Order(resolved, out, resume, data_root, workers, quiet, logger or ())
             result = run_together(layout, order)
             if result is None:
                 return
@@ -313,11 +310,7 @@ def run(
     output.show_results({resolved.method_name: [result]}, result)
     typer.echo(escape_control_chars(f"Run folder: {out}"))
     with output.drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
-        folder = RunFolder(out)
-        figures = write_figures(folder)
-        if logger:
-            with folder.lock(), RunLog(folder, logger, reporter=reporter) as kept:
-                kept.figures(figures)
+        figures = write_figures(RunFolder(out))
         typer.echo(escape_control_chars(f"Figures there: {', '.join(path.name for path in figures)}"))
 
 
@@ -339,10 +332,10 @@ def _resolve(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dat
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     if given["resume"] and out is not None and RunFolder(out).exists() and not _configures(context):
         stored = stored_config(RunFolder(out))
-        options = read_options(given["data_root"], stored.stream, given["workers"], reporter, given["no_cache"])
+        options = read_options(given["data_root"], stored.stream, given["workers"], reporter)
         return stored, load_dataset(stored.stream.dataset, options), options
     stream = protocol.stream if protocol else StreamConfig.of(_stream_settings(given), where="stream.")
-    options = read_options(given["data_root"], stream, given["workers"], reporter, given["no_cache"])
+    options = read_options(given["data_root"], stream, given["workers"], reporter)
     runtime = {"device": given["device"], "precision": given["precision"], "compile": given["compile_"]}
     data = load_dataset(stream.dataset, options)
     config = make_config(
@@ -478,7 +471,6 @@ def compare(
     dask: DaskAddress = None,
     engine_name: EngineName = None,
     workers: Workers = 2,
-    no_cache: NoCache = False,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables.")] = Path("runs/compare"),
     logger: Loggers = None,
     device: Device = "auto",
@@ -516,7 +508,7 @@ def compare(
             epochs=epochs,
             settings=given,
             runtime=RuntimeConfig.of({"device": device}, "runtime."),
-            options=read_options(data_root, stream, workers, reporter, no_cache),
+            options=read_options(data_root, stream, workers, reporter),
             reporter=reporter,
             executor=executor,
             most=jobs,
@@ -597,7 +589,6 @@ def tune(
     dask: DaskAddress = None,
     engine_name: EngineName = None,
     workers: Workers = 2,
-    no_cache: NoCache = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the search.")] = None,
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
@@ -631,7 +622,7 @@ def tune(
     )
     search.check()
     out = out or Path("runs") / "tune" / method
-    options = read_options(data_root, stream, workers, reporter, no_cache)
+    options = read_options(data_root, stream, workers, reporter)
     with (
         stoppable(f"finished trials and tasks are kept in {out}: the same command goes on from there"),
         engine(out, jobs, ray, slurm, dask, device, engine_name) as executor,
@@ -734,7 +725,6 @@ def rescore(
     settings: Settings = None,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Score finished runs again with another drift or classifier.
@@ -771,7 +761,7 @@ def rescore(
     if method.classifier != config.method.classifier:
         classifiers["changed"] = method.classifier
     reporter = make_reporter(quiet)
-    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter))
     with stoppable("rescoring stores nothing: the same command starts again"):
         results = [rescore_run(run, data, drifts, classifiers, reporter, method.memory) for run in opened]
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
@@ -803,7 +793,6 @@ def analyse(
     listed: Annotated[bool, typer.Option("--list", help="List all figures.")] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw figures of runs as PNG and SVG, with their numbers as CSV.
@@ -832,7 +821,7 @@ def analyse(
     groups = group_by_settings([Run.open(path) for path in runs])
     opened = [run for group in groups.values() for run in group]
     with stoppable("measurements of finished runs are stored: the same command continues"):
-        data, reason = _images(chosen_studies(names, opened), opened, data_root, workers, no_cache, reporter)
+        data, reason = _images(chosen_studies(names, opened), opened, data_root, workers, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
         drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
     made = [one for one in drawn if one.missing is None]
@@ -849,7 +838,7 @@ def analyse(
 
 
 def _images(
-    chosen: Sequence[Study], runs: Sequence[Run], root: Path, workers: int, no_cache: bool, reporter: Reporter
+    chosen: Sequence[Study], runs: Sequence[Run], root: Path, workers: int, reporter: Reporter
 ) -> tuple[Dataset | None, str]:
     """The data of the runs if some study must measure them, or the reason why they cannot be read."""
     from adagauss.analysis.measure import stored_quantities
@@ -860,7 +849,7 @@ def _images(
         return None, ""
     stream = runs[0].config.stream
     try:
-        return load_dataset(stream.dataset, read_options(root, stream, workers, reporter, no_cache)), ""
+        return load_dataset(stream.dataset, read_options(root, stream, workers, reporter)), ""
     except DataError as error:
         return None, str(error)
 
@@ -877,10 +866,6 @@ def _list_datasets(data_root: Path) -> None:
     for info in infos:
         typer.echo(row(info.name, str(info.classes or "any"), there(info, data_root), info.images, names, width))
         typer.secho(details(info, width), dim=True)
-    if kept := _mebibytes(_decoded(data_root)):
-        typer.secho(
-            f"decoded images stored for the next run: {kept} MiB (`adagauss list datasets --clear`)", italic=True
-        )
 
 
 def there(info: DatasetInfo, root: Path) -> str:
@@ -923,27 +908,6 @@ def _fetch(name: str, data_root: Path) -> None:
     with stoppable(f"{name} is not complete: the same command starts the download again"):
         place = download(name, data_root, reporter=make_reporter(quiet=False))
     typer.echo(escape_control_chars(f"{name} is at {place}"))
-
-
-def _clear(data_root: Path) -> None:
-    """Remove decoded images; the next run decodes the image files again."""
-    files = _decoded(data_root)
-    freed = _mebibytes(files)
-    for file in files:
-        file.unlink(missing_ok=True)
-    typer.echo(f"removed {freed} MiB of decoded images" if files else "no decoded images are stored")
-
-
-def _decoded(data_root: Path) -> list[Path]:
-    from adagauss.data.files import cached_files, root_cache, user_cache
-
-    folders = [root_cache(data_root), user_cache()]
-    return [file for folder in folders if folder is not None for file in cached_files(folder)]
-
-
-def _mebibytes(files: list[Path]) -> int:
-    """Size of the files, rounded up."""
-    return -(-sum(file.stat().st_size for file in files) // 2**20)
 
 
 FAMILIES = {
@@ -1048,9 +1012,9 @@ def _list_metrics() -> None:
 
 def _list_backbones() -> None:
     from adagauss.backbones import backbones as all_backbones
-    from adagauss.backbones import families
+    from adagauss.backbones.registry import backbone_info
 
-    known = {**all_backbones(), **families()}
+    known = {**all_backbones(), "timm:NAME": backbone_info("timm:NAME")}
     rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
     heads = ("name", "what it is", "installed")
     output.show(output.table("backbones (--set backbone.name=...)", heads, rows))
@@ -1084,7 +1048,6 @@ def report(
     ] = False,
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.
@@ -1101,7 +1064,7 @@ def report(
     reporter = make_reporter(quiet)
 
     def read(stream: StreamConfig) -> Dataset:
-        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter, no_cache))
+        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter))
 
     with stoppable("the report was not written; measurements of runs are stored with them"):
         written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
@@ -1145,7 +1108,6 @@ def reproduce(
     device: Device = "auto",
     data_root: DataRoot = Path("data"),
     workers: Workers = 2,
-    no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
     """Reproduce tables and figures of the paper, with the paper's own numbers and a verdict on each of its claims.
@@ -1169,7 +1131,7 @@ def reproduce(
     config = reproduction.ReproductionConfig(
         SCALES[scale],
         out,
-        ReadOptions(root=data_root, workers=workers, reporter=reporter, keep_decoded=not no_cache),
+        ReadOptions(root=data_root, workers=workers, reporter=reporter),
         tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
         RuntimeConfig.of({"device": device}, "runtime."),
         weights.absolute() if weights else None,
@@ -1217,7 +1179,6 @@ def list_command(
         str | None, typer.Option("--dataset", "-d", help="Settings of a method on this dataset.")
     ] = None,
     fetch: Annotated[str | None, typer.Option("--fetch", metavar="DATASET", help="Download a dataset.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove decoded images that were stored on disk.")] = False,
     data_root: DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets or metrics; show one method with its settings."""
@@ -1225,8 +1186,8 @@ def list_command(
 
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    if (fetch or clear) and kind != "datasets":
-        raise ConfigError("--fetch and --clear are for `adagauss list datasets`")
+    if fetch and kind != "datasets":
+        raise ConfigError("--fetch is for `adagauss list datasets`")
     if kind == "methods" and name is not None:
         _show_method(name, preset, protocol, dataset)
     elif preset or protocol or dataset or name:
@@ -1236,8 +1197,6 @@ def list_command(
             typer.echo(line)
     elif fetch:
         _fetch(fetch, data_root)
-    elif clear:
-        _clear(data_root)
     else:
         listings: dict[str, Callable[[], None]] = {
             "protocols": _list_protocols,
@@ -1281,11 +1240,10 @@ def datasets(
     data_root: DataRoot = Path("data"),
 ) -> None:
     """Deprecated: `adagauss list datasets`."""
-    actions = {None: "", "fetch": f" --fetch {name}", "clean": " --clear"}
-    if action not in actions or (action == "fetch") != (name is not None):
-        raise ConfigError("use `adagauss list datasets`, with --fetch NAME or --clear")
-    _renamed("datasets", f"list datasets{actions[action]}")
-    list_command("datasets", fetch=name, clear=action == "clean", data_root=data_root)
+    if action not in (None, "fetch") or (action == "fetch") != (name is not None):
+        raise ConfigError("use `adagauss list datasets`, with --fetch NAME")
+    _renamed("datasets", f"list datasets --fetch {name}" if name else "list datasets")
+    list_command("datasets", fetch=name, data_root=data_root)
 
 
 def register(app: typer.Typer, panel: str) -> None:

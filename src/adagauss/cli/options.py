@@ -45,9 +45,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no
 HiddenQuiet = Annotated[bool, typer.Option("--quiet", "-q", hidden=True, help="No progress bars.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[int, typer.Option("--workers", min=1, hidden=True, help="Threads that decode image files.")]
-NoCache = Annotated[
-    bool, typer.Option("--no-cache", hidden=True, help="Do not cache decoded images on disk (they may be private).")
-]
 SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
@@ -111,9 +108,7 @@ def make_reporter(quiet: bool) -> Reporter:
     return Reporter() if quiet else reporter_for(Console(stderr=True))
 
 
-def read_options(
-    root: Path, stream: StreamConfig, workers: int, reporter: Reporter, no_cache: bool = False
-) -> ReadOptions:
+def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Reporter) -> ReadOptions:
     """Options of the dataset readers: the data root, and how the stream reads image files."""
     from adagauss.data.dataset import ReadOptions
 
@@ -123,7 +118,6 @@ def read_options(
         skip_bad_images=stream.skip_bad_images,
         size=stream.image_size,
         reporter=reporter,
-        keep_decoded=not no_cache,
     )
 
 

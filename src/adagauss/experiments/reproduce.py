@@ -38,8 +38,7 @@ from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
 from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
-from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value
-from adagauss.experiments.published import paper_row
+from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value, paper_row
 from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method
@@ -91,7 +90,7 @@ class ReproductionConfig:
 
 
 class Problem(NamedTuple):
-    """Why there is no number."""
+    """Why a number is missing."""
 
     kind: Literal["unavailable", "missing", "failed"]
     reason: str
