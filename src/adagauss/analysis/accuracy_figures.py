@@ -180,7 +180,6 @@ def confusion(groups: Groups) -> Drawing:
             rows.append({"group": label, "of": "tasks", **tasks})
         if label in drawn:
             axes = grid[drawn.index(label)]
-            plot.style(axes, grid=False)
             image = plot.draw_matrix(axes, values, root=True)
             axes.set(xlabel="predicted task", ylabel="true task")
             plot.set_title(axes, label)

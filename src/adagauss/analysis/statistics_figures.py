@@ -55,7 +55,7 @@ def memory_lines(
     alone = len(groups) == 1
     return [
         Line(
-            memory if alone else f"{label}, {memory}",
+            memory if alone else f"{memory}, {label}",
             runs,
             [values(run, memory) for run in runs],
             place,
@@ -172,7 +172,7 @@ def shift(groups: Groups) -> Drawing:
     largest = max(float(np.nanmax(means[label])) for label in drawn)
     for axes, label in zip(grid, drawn, strict=True):
         tasks, classes = means[label].shape
-        plot.style(axes, grid=False)
+        axes.grid(visible=False)
         axes.set_facecolor("#e6e6e6")
         extent = (1.5, tasks + 0.5, classes - 0.5, -0.5)
         image = axes.imshow(means[label][1:].T, aspect="auto", vmin=0, vmax=largest, extent=extent)
