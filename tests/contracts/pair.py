@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from adagauss.core import task
-from adagauss.core.calibration import Confusions
+from adagauss.core.calibration import CalibrationStats
 from adagauss.core.config import Layer
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
@@ -146,11 +146,12 @@ def _snapshot(processes: Processes) -> list[Any]:
 
 
 def _confusions(processes: Processes) -> list[list[int]]:
-    """Confusions in every process, after their numbers differed."""
-    found = Confusions()
-    found.add(torch.tensor([0, 1, 1][processes.rank :]), torch.tensor([0, 0, 1][processes.rank :]))
+    """Confusions, whose number differed between the processes, after synchronisation."""
+    found = CalibrationStats()
+    found.observe(torch.eye(2)[[0, 0, 1][processes.rank :]], torch.tensor([0, 1, 1][processes.rank :]))
     processes.sync_module(found)
-    return [buffer.tolist() for buffer in found.buffers()]
+    confusions: list[list[int]] = found.confusions.tolist()
+    return confusions
 
 
 def run_config() -> RunConfig:
