@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from adagauss.core import task
-from adagauss.core.calibration import Confusions
+from adagauss.core.calibration import CalibrationStats
 from adagauss.core.config import Layer
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
@@ -139,19 +139,19 @@ def _local_batch_norm(processes: Processes) -> list[float]:
 
 
 def _snapshot(processes: Processes) -> list[Any]:
-    """What a process gets of a snapshot that only the first has, and of one that nobody has."""
+    """A snapshot that only the first process has, as every process receives it."""
     saved = ({"step": torch.tensor(3), "weights": torch.eye(2)}, {"history": [{"loss": 0.1}]})
-    found = processes.saved(saved if processes.first else None)
-    assert found is not None
-    return [{name: tensor.tolist() for name, tensor in found[0].items()}, found[1], processes.saved(None)]
+    tensors, facts = processes.broadcast(lambda: saved)
+    return [{name: tensor.tolist() for name, tensor in tensors.items()}, facts]
 
 
 def _confusions(processes: Processes) -> list[list[int]]:
-    """What processes know of confusions whose number differed."""
-    found = Confusions()
-    found.add(torch.tensor([0, 1, 1][processes.rank :]), torch.tensor([0, 0, 1][processes.rank :]))
+    """Confusions, whose number differed between the processes, after synchronisation."""
+    found = CalibrationStats()
+    found.observe(torch.eye(2)[[0, 0, 1][processes.rank :]], torch.tensor([0, 1, 1][processes.rank :]))
     processes.sync_module(found)
-    return [buffer.tolist() for buffer in found.buffers()]
+    confusions: list[list[int]] = found.confusions.tolist()
+    return confusions
 
 
 def run_config() -> RunConfig:

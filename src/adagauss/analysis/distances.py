@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import spectrum
+from adagauss.core.linalg import spectrum, symmetric_kl
 
 DISTANCES = ("mean", "covariance", "kl", "relative mean", "relative covariance")
 """‖μ − μ*‖₂, ‖Σ − Σ*‖_F and the symmetric KL divergence, as in the paper; and the first two at any scale."""
@@ -26,12 +26,13 @@ def distances(memory: ClassGaussians, real: ClassGaussians, comparable: bool = T
     for labels in blocks(memory):
         mine, theirs = memory.select(labels), real.select(labels)
         matrices = theirs.covariances
-        apart = mine.mean_distance(theirs)
+        apart: Tensor = torch.linalg.vector_norm(mine.means - theirs.means, dim=1)
         spread = matrices.diagonal(dim1=1, dim2=2).sum(1).clamp_min(0).sqrt()
         unknown = torch.full_like(apart, torch.nan)
         wide = kl = unknown
         if comparable and memory.covariance != "none":
-            wide, kl = mine.covariance_distance(theirs), mine.symmetric_kl(theirs)
+            own = mine.covariances
+            wide, kl = torch.linalg.matrix_norm(own - matrices), symmetric_kl(mine.means, own, theirs.means, matrices)
         size: Tensor = torch.linalg.matrix_norm(matrices)
         rows.append(torch.stack([apart, wide, kl, apart / spread, wide / size], 1))
     return torch.cat(rows).cpu() if rows else torch.zeros(0, len(DISTANCES), dtype=torch.float64)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adagauss.backbones.extractor import folded
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import LearnerState
@@ -34,15 +33,11 @@ class Visit:
 
 
 def visits(folder: RunFolder, config: RunConfig, stream: TaskStream, runtime: Runtime) -> Iterator[Visit]:
-    """Every finished task of a run, from its checkpoints; two networks are in memory at a time.
-
-    Nothing is trained any more, so the networks extract features with their batch norms folded.
-    """
+    """Every finished task of a run, from its checkpoints; two networks are in memory at a time."""
     method = config.method
     before: LearnerState | None = None
     for index in range(folder.finished_tasks()):
         known = Learner.load(folder.checkpoint(index), Runtime(config.runtime, config.seed)).state
-        known.network.extractor = folded(known.network.extractor)
         previous = before.network.frozen_copy() if before else None
         shared = method.representation.shares(before.states_below("representation/")) if before else {}
         classes = tuple(before.classes) if before else ()

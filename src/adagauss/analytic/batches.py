@@ -31,7 +31,7 @@ from adagauss.analytic.classifier import ExactClassifier
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import UNFIT, LearnerState
+from adagauss.core.learner_state import MISFIT, LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image, image_size
 from adagauss.data.files import map_collecting_errors, some_named
@@ -165,7 +165,7 @@ class MomentBatch:
                 raise DataError("its tensors have inconsistent shapes")
             scale = facts["scale"] and PixelScale(*facts["scale"])
             return cls(sums, views, int(facts["most"]), labels, keys, shown, targets, scale, finished_in(facts))
-        except UNFIT as error:
+        except MISFIT as error:
             raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
     def _columns(self, labels: Sequence[Label]) -> list[int]:
@@ -242,7 +242,7 @@ def after_batch(method: Method, known: LearnerState, part: MomentBatch, runtime:
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
     counts[columns] = part.sums.counts.to(runtime.device) // part.views
-    evidence = method.evidence.gathered(known.states.get("evidence"), counts, fitted.left_out)
+    evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
     return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
 

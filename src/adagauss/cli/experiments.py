@@ -149,6 +149,7 @@ class Order:
 def run_together(layout: Layout, order: Order) -> Run | None:
     """Run in all processes; None where another process tells the result."""
     from adagauss.distributed.launch import first_here, launch
+    from adagauss.experiments.run import Run
 
     launch(_run, layout, order.config.runtime, order)
     return Run.open(order.out) if first_here() else None
@@ -1014,9 +1015,9 @@ def _list_metrics() -> None:
 
 def _list_backbones() -> None:
     from adagauss.backbones import backbones as all_backbones
-    from adagauss.backbones import families
+    from adagauss.backbones.registry import backbone_info
 
-    known = {**all_backbones(), **families()}
+    known = {**all_backbones(), "timm:NAME": backbone_info("timm:NAME")}
     rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
     heads = ("name", "what it is", "installed")
     output.show(output.table("backbones (--set backbone.name=...)", heads, rows))

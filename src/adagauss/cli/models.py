@@ -743,13 +743,16 @@ def _single(learner: Learner) -> str:
 
 
 def _covariances(learner: Learner) -> Iterator[tuple[str, str]]:
+    from adagauss.core import linalg
+
     memory = learner.memory
     if not len(memory) or memory.covariance == "none":
         return
     if memory.covariance == "shared":
         memory = memory.select(memory.labels[:1])  # one stands for all
-    ranks, conditions = memory.ranks(), memory.condition_numbers()
-    effective = float(memory.effective_ranks().mean())
+    spectra = linalg.spectrum(memory.covariances)
+    ranks, conditions = linalg.relative_rank(spectra), linalg.condition_number(spectra)
+    effective = float(linalg.effective_rank(spectra).mean())
     yield (
         "spread",
         f"rank of covariances {int(ranks.min())} to {int(ranks.max())} of {memory.size}, effective rank "

@@ -91,7 +91,7 @@ class ReproductionConfig:
 
 
 class Problem(NamedTuple):
-    """Why there is no number."""
+    """Why a number is missing."""
 
     kind: Literal["unavailable", "missing", "failed"]
     reason: str

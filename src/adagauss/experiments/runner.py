@@ -310,7 +310,7 @@ class ValidationSplit:
         dataset = stream.dataset
         images = dataset.train.of_classes(stream.seen(self.tasks - 1))
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out"))
-        judging = torch.zeros(len(images), dtype=torch.bool)
+        validation = torch.zeros(len(images), dtype=torch.bool)
         for target, label in enumerate(images.classes):
             rows = torch.nonzero(images.targets == target).flatten()
             if len(rows) < 2:
@@ -319,9 +319,9 @@ class ValidationSplit:
                     "one for training and one for validation"
                 )
             count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
-            judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
+            validation[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
         return Dataset(
-            dataset.name, _chosen(images, ~judging), _chosen(images, judging), mean=dataset.mean, std=dataset.std
+            dataset.name, _chosen(images, ~validation), _chosen(images, validation), mean=dataset.mean, std=dataset.std
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.core import linalg
-from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
+from adagauss.core.calibration import Fitted, HoldoutFitter
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import ClassMap, Scorer, State
@@ -48,7 +48,7 @@ class Classifier(Part):
         memory: ClassGaussians,
         now: CurrentTask,
         before: State | None,
-        holdout_fit: HoldoutFitter = no_holdout_fit,
+        holdout_fit: HoldoutFitter = lambda: None,
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
@@ -300,7 +300,8 @@ class Bayes(MemoryClassifier):
             return self.altered(memory.pooled).unsqueeze(0)
         matrices = memory.covariances
         if self.pooled_shrinkage:
-            matrices = linalg.shrink_to_mean(matrices, self.pooled_shrinkage, mean)
+            mean = matrices.mean(0, keepdim=True) if mean is None else mean
+            matrices = torch.lerp(matrices, mean, self.pooled_shrinkage)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
         return self.altered(matrices)

@@ -10,7 +10,6 @@ from adagauss.analysis.measured.kept import Tables
 from adagauss.analysis.measured.real import drawn_classes, in_plane, plane_of, prediction_features, statistics
 from adagauss.analysis.visits import task_mean
 from adagauss.backbones import Network
-from adagauss.backbones.extractor import folded
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import by_rows
 from adagauss.data.stream import TaskStream
@@ -39,7 +38,6 @@ def measure_frozen(folder: RunFolder, config: RunConfig, stream: TaskStream, rep
     runtime = Runtime(config.runtime, config.seed, reporter)
     last = folder.finished_tasks() - 1
     network = Learner.load(folder.checkpoint(0), Runtime(config.runtime, config.seed)).network
-    network.extractor = folded(network.extractor)
     real, _ = statistics(network.extractor, stream, last, config, runtime)
     test = stream.dataset.test.of_classes(stream.seen(last))
     features = prediction_features(network.extractor, test.images, runtime)
