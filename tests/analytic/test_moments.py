@@ -210,7 +210,7 @@ def test_a_dropped_class_leaves_only_the_scatter_about_its_mean() -> None:
     sums = (
         MomentSums(WIDTH)
         .add_(features.double(), targets)
-        .regroup_([[column] for column in range(CLASSES) if column != 1])
+        .regroup_(tuple((column,) for column in range(CLASSES) if column != 1))
     )
     own = features[targets == 1].double()
     rest = MomentSums(WIDTH).add_(features[targets != 1].double(), targets[targets != 1])
@@ -226,7 +226,7 @@ def test_discriminants_of_the_other_classes_stay_when_one_is_dropped() -> None:
     sums = MomentSums(WIDTH).add_(features.double(), targets)
     full, left = (
         LDA(0.2).solve(some)(features)
-        for some in (sums, sums.copy().regroup_([[column] for column in range(CLASSES) if column != 1]))
+        for some in (sums, sums.copy().regroup_(tuple((column,) for column in range(CLASSES) if column != 1)))
     )
     torch.testing.assert_close(differences(left), differences(full[:, [0, 2, 3]]), atol=1e-4, rtol=1e-4)
 
