@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from adagauss.analysis import tables
-from adagauss.analysis.figures import accuracy_curve, matrix_figure
+from adagauss.analysis.accuracy_figures import accuracy_curve, matrix_figure
 from adagauss.cli import output
 from adagauss.core.config import existing, plain
 from adagauss.core.train import Recipe

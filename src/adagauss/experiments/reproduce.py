@@ -26,8 +26,7 @@ import torch
 from jinja2 import Environment, PackageLoader
 
 from adagauss.analysis.rescore import Curve, TrackedMemory, checkpoints, task_mean, track_memory, update_of
-from adagauss.analysis.studies.base import find_study
-from adagauss.analysis.studies.draw import analyse
+from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
@@ -645,7 +644,7 @@ def _reproduced(
             continue
         try:
             (drawn,) = analyse(
-                {label: [RunFolder(spec.folder) for spec in specs] for label, specs in one.runs.items()},
+                {label: [Run.open(spec.folder) for spec in specs] for label, specs in one.runs.items()},
                 config.figure(item, one.benchmark, "csv").parent,
                 names=[item.study],
                 dataset=read(config.scale.find(one.benchmark.protocol).stream),
