@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import pytest
 import torch
-from adagauss.analysis.distances import distances
+from adagauss.analysis.measure import distances
 from torch import Tensor, nn
 
 from adagauss.backbones import Backbone, Extractor, IncrementalHead, Network
