@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.analysis.figures import write_figures
+from adagauss.analysis.accuracy_figures import write_figures
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
