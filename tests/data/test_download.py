@@ -44,7 +44,7 @@ def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], folder: str = "
         for file in files
     )
     toy = replace(dataset_info("cifar100"), name="toy", source=Source(folder, downloads, unpack))
-    monkeypatch.setitem(dataset._DATASETS._things, "toy", toy)
+    monkeypatch.setitem(dataset._DATASETS._entries, "toy", (toy, "tests", "toy"))
 
 
 class LocalRetriever:
