@@ -1,8 +1,7 @@
-"""How truthful probabilities and sets are: `ADAGAUSS_DATA=data python -m benchmarks.calibration --keep FOLDER`.
+"""Calibration of probabilities and prediction sets: `python -m benchmarks.calibration --keep FOLDER`.
 
-Tasks of a few classes are learned, and all test images are asked for after the last one. ECE is the expected
-calibration error over 15 bins of confidence; ``floor`` is what it would be if all probabilities were true, since few
-test images give an error by chance.
+Tasks of a few classes are learned; all test images are classified after the last one. ECE is the expected calibration
+error over 15 bins of confidence; ``floor`` is the ECE of a perfectly calibrated model on a test set of this size.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import make_method
 
-from .still_features import Part, still_features
+from .frozen_features import Part, frozen_features
 
 BINS = 15
 DRAWS = 20
-STILL: tuple[tuple[str, str, int, int, int, int, ExactClassifier], ...] = (
-    ("cub", "exact-pretrained", 40, 30, 30, 8, ExactLDA()),
-    ("cub", "exact-pretrained", 40, 30, 30, 8, ExactBest()),
-    ("cifar100", "exact-pretrained", 40, 100, 50, 10, ExactLDA()),
-    ("cifar100", "exact", 40, 200, 50, 10, ExactRidge()),
-    ("tiny", "exact-pretrained", 50, 100, 50, 10, ExactLDA()),
-    ("tiny", "exact-pretrained", 50, 100, 50, 10, ExactRidge(intercept=True)),
-    ("omniglot", "exact", 100, 15, 5, 10, ExactRidge()),
+FROZEN: tuple[tuple[str, str, int, int, int, int, ExactClassifier], ...] = (
+    ("cub", "analytic-pretrained", 40, 30, 30, 8, ExactLDA()),
+    ("cub", "analytic-pretrained", 40, 30, 30, 8, ExactBest()),
+    ("cifar100", "analytic-pretrained", 40, 100, 50, 10, ExactLDA()),
+    ("cifar100", "analytic-patches", 40, 200, 50, 10, ExactRidge()),
+    ("tiny", "analytic-pretrained", 50, 100, 50, 10, ExactLDA()),
+    ("tiny", "analytic-pretrained", 50, 100, 50, 10, ExactRidge(intercept=True)),
+    ("omniglot", "analytic-patches", 100, 15, 5, 10, ExactRidge()),
 )
 """Dataset, method whose features are taken, classes, training and test images per class, tasks, classifier."""
 DIGITS: tuple[tuple[str, dict[str, Any], int | None], ...] = (
-    ("exact", {"backbone.options.filters": 50}, None),
+    ("analytic-patches", {"backbone.options.filters": 50}, None),
     ("fecam", {"backbone.name": "convnet"}, 5),
     ("adagauss+", {"backbone.name": "convnet"}, 5),
     ("adagauss+", {"backbone.name": "convnet", "evidence.train_holdout": 0.1}, 5),
@@ -65,15 +64,15 @@ def floor(probabilities: Tensor) -> float:
 def row(name: str, raw: Tensor, evidence: CalibrationStats, targets: Tensor, typical: Tensor) -> str:
     """One line of the table, from the scorer's scores of all test images."""
     scores = evidence.calibration(raw.double())
-    truthful, plain = (torch.softmax(one, 1) for one in (scores, raw.double()))
+    calibrated, plain = (torch.softmax(one, 1) for one in (scores, raw.double()))
     accuracy = float((scores.argmax(1) == targets).double().mean())
     cells = [
         f"{100 * accuracy:.1f}",
         f"{100 * float(plain.amax(1).mean()):.1f}",
-        f"{100 * float(truthful.amax(1).mean()):.1f}",
+        f"{100 * float(calibrated.amax(1).mean()):.1f}",
         f"{100 * calibration_error(plain, targets):.1f}",
-        f"{100 * calibration_error(truthful, targets):.1f}",
-        f"{100 * floor(truthful):.1f}",
+        f"{100 * calibration_error(calibrated, targets):.1f}",
+        f"{100 * floor(calibrated):.1f}",
     ]
     for coverage in (0.8, 0.9, 0.95):
         inside = evidence.sets(scores, coverage)
@@ -83,15 +82,17 @@ def row(name: str, raw: Tensor, evidence: CalibrationStats, targets: Tensor, typ
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
-def still_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int, part: Any, keep: Path) -> str:
-    """Exact learning task by task on features that stand still, as `ExactClassifier` does it."""
+def frozen_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int, part: Any, keep: Path) -> str:
+    """Learn task by task on frozen features, as `ExactClassifier` does."""
     classes, images, tests = sizes
-    train, test = still_features(dataset, method, classes, images, tests, keep)
+    train, test = frozen_features(dataset, method, classes, images, tests, keep)
     sums, choice, evidence = MomentSums(train.features.shape[1]), ModelSelection(part.rules), CalibrationStats()
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
-        judges = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
-        scores, targets = choice.observe(Standardizer(sums), some.features[judges].unsqueeze(0), some.targets[judges])
+        held_out = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
+        scores, targets = choice.observe(
+            Standardizer(sums), some.features[held_out].unsqueeze(0), some.targets[held_out]
+        )
         evidence.observe(scores, targets, margin_score(scores))
     raw = choice.solve(Standardizer(sums))(test.features)
     unscaled = raw * choice.temperature
@@ -134,8 +135,8 @@ def main() -> None:
     print("|---" * 11 + "|")
     for method, settings, epochs in DIGITS:
         print(digits_row(method, settings, epochs), flush=True)
-    for dataset, features, classes, images, tests, tasks, part in STILL:
-        print(still_row(dataset, features, (classes, images, tests), tasks, part, options.keep), flush=True)
+    for dataset, features, classes, images, tests, tasks, part in FROZEN:
+        print(frozen_row(dataset, features, (classes, images, tests), tasks, part, options.keep), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Transport beside its two matrix products; the adapter stage beside re-running both extractors every epoch."""
+"""Transport against its two matrix products; the adapter stage against running both extractors every epoch."""
 
 from __future__ import annotations
 

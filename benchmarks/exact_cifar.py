@@ -85,13 +85,13 @@ def between(part: LabelledImages, start: int, stop: int) -> LabelledImages:
 
 
 class Exact:
-    """Everything that is kept between tasks, and the test images' features, which are only asked."""
+    """The state stored between tasks, and the features of the test images, which are only scored."""
 
-    def __init__(self, extraction: Extraction, strengths: list[float], judged: int, seed: int) -> None:
+    def __init__(self, extraction: Extraction, strengths: list[float], loo_images: int, seed: int) -> None:
         self.extraction = extraction
         self.sums = MomentSums(extraction.features.width)
         self.choice = ModelSelection([RidgeSpec(images, intercept=True) for images in sorted(strengths)])
-        self.judged = judged
+        self.loo_images = loo_images
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
 
@@ -101,17 +101,17 @@ class Exact:
         self.sums.add_(*self.newest, stop)
         self.tests.append((self.extraction.of(test, "test"), test.targets))
 
-    def ask(self) -> tuple[float, float]:
-        """λ, judged by the newest images too, and the accuracy over all test images so far."""
+    def evaluate(self) -> tuple[float, float]:
+        """λ, selected with the newest images too, and the accuracy over all test images so far."""
         features, targets = self.newest
-        judges = torch.randperm(len(targets), generator=self.generator)[: self.judged]
+        held_out = torch.randperm(len(targets), generator=self.generator)[: self.loo_images]
         weighing = Standardizer(self.sums)
-        self.choice.observe(weighing, features[None, judges], targets[judges])
+        self.choice.observe(weighing, features[None, held_out], targets[held_out])
         classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
         assert isinstance(best, RidgeSpec)
         strength = best.images / int(self.sums.images)
-        hits = [(classifier(asked).argmax(1) == labels).float() for asked, labels in self.tests]
+        hits = [(classifier(rows).argmax(1) == labels).float() for rows, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())
 
 
@@ -145,14 +145,16 @@ def main() -> None:
         between(train, 0, options.first).images, settings, torch.Generator().manual_seed(options.seed)
     )
     print(f"{settings!r}: {features.width} features, dictionary after {time.monotonic() - started:.0f} s", flush=True)
-    exact = Exact(Extraction(features, options.workers, options.keep), options.strengths, options.judged, options.seed)
+    exact = Exact(
+        Extraction(features, options.workers, options.keep), options.strengths, options.loo_images, options.seed
+    )
     bounds = [round(task * options.classes / options.tasks) for task in range(options.tasks + 1)]
     accuracies: list[float] = []
     for task, (start, stop) in enumerate(itertools.pairwise(bounds), 1):
         exact.learn(between(train, start, stop), between(test, start, stop), stop)
-        if task % options.ask and task < options.tasks:
+        if task % options.evaluate_every and task < options.tasks:
             continue
-        strength, accuracy = exact.ask()
+        strength, accuracy = exact.evaluate()
         accuracies.append(accuracy)
         seconds = time.monotonic() - started
         hits = " ".join(f"{100 * float(hit) / int(exact.choice.images):.2f}" for hit in exact.choice.hits)
@@ -163,7 +165,7 @@ def main() -> None:
     kept = sum(tensor.nbytes for module in (features, exact.sums) for tensor in module.state_dict().values())
     mean = sum(accuracies) / len(accuracies)
     print(
-        f"A_last {accuracies[-1]:.2f}, A_inc {mean:.2f} in {options.tasks} tasks, asked {len(accuracies)} times; "
+        f"A_last {accuracies[-1]:.2f}, A_inc {mean:.2f} in {options.tasks} tasks, evaluated {len(accuracies)} times; "
         f"{(time.monotonic() - started) / 60:.1f} minutes ({time.process_time() / 60:.1f} of processors), "
         f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB, kept {kept / 2**30:.2f} GiB"
     )
@@ -182,12 +184,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dictionary-from", choices=["photographs", "first_task"])
     parser.add_argument("--first", type=int, default=10, help="classes that the dictionary comes from, if from a task")
     parser.add_argument("--tasks", type=int, default=10)
-    parser.add_argument("--ask", type=int, default=1, metavar="N", help="choose and test in every Nth task only")
+    parser.add_argument(
+        "--evaluate-every", type=int, default=1, metavar="N", help="choose and test in every Nth task only"
+    )
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--images", type=int, default=500, help="training images per class")
     parser.add_argument("--validate", action="store_true", help="test on training images 400 to 500 of each class")
     parser.add_argument(
-        "--judged", type=int, default=500, help="images per task that choose the strength, left out in turn"
+        "--loo-images", type=int, default=500, help="images per task that choose the strength, left out in turn"
     )
     parser.add_argument("--strengths", type=float, nargs="+", default=[30.0, 100.0, 300.0, 1000.0])
     parser.add_argument("--seed", type=int, default=0)

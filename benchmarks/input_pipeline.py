@@ -30,7 +30,7 @@ STD = torch.tensor([0.2675, 0.2565, 0.2761]).view(3, 1, 1)
 
 
 def run() -> list[Ratio]:
-    """The batched pipeline beside Pillow's, with one thread and with all."""
+    """The batched pipeline compared with Pillow's, with one thread and with all."""
     threads = torch.get_num_threads()
     pixels = natural_like_images(BATCH)
     arrays = [image.permute(1, 2, 0).contiguous().numpy() for image in pixels]

@@ -1,7 +1,7 @@
 """AdaGauss as published, small: `python -m benchmarks.parity OUT SEED [SEED ...]`, and a table of what is in OUT.
 
 CIFAR-100 in iCaRL's order, the first 20 classes as 5 tasks of 4, ResNet-32 with S = 32, 20 epochs per task, batches of
-128, the `reference` preset. Beside accuracy it measures how much of a run is the networks' forward and backward pass.
+128, the `reference` preset. It also measures the time of the networks' forward and backward passes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from adagauss.analysis.tables import Spread, markdown
 from adagauss.backbones import Extractor
 from adagauss.data.dataset import Dataset
 from adagauss.data.stream import StreamConfig
-from adagauss.experiments.compare import Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.run import Run
 from adagauss.experiments.runner import run

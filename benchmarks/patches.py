@@ -1,4 +1,4 @@
-"""Features from a dictionary of patches, beside the plain form: unfold, multiply, threshold, pool."""
+"""Features from a dictionary of patches, compared with the plain form: unfold, multiply, threshold, pool."""
 
 from __future__ import annotations
 

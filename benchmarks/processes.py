@@ -1,6 +1,6 @@
 """Two processes against one, on one machine: seconds, speed-up and the largest relative difference.
 
-Beside other work, wall times say little; how much less CPU time each process takes says how the work is divided.
+On a busy machine wall times vary; the CPU time of each process shows how the work is divided.
 
 `python -m benchmarks.processes --images 512` learns one task of random pictures: a trained network (training, features
 of its images), and sums over the features of a dictionary of patches. `--network resnet18` trains a wider one;
@@ -73,11 +73,11 @@ def measured(processes: Processes, number: int, network: str) -> dict[str, Took]
         return learner.memory.means if sums is None else sums
 
     trained = learner_of("adagauss", {**TRAINED, "backbone.name": network})
-    summed = learner_of("exact", SUMMED)
+    summed = learner_of("analytic-patches", SUMMED)
     return {
         f"a task of `adagauss`, {network}": timed(lambda: learned(trained)),
         "features of its images": timed(lambda: trained.features(data.images)),
-        "a task of `exact`, 200 patches": timed(lambda: learned(summed)),
+        "a task of `analytic-patches`, 200 patches": timed(lambda: learned(summed)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Scoring features against Gaussians, beside the broadcast form of the published code."""
+"""Scoring features against Gaussians, compared with the broadcast form of the published code."""
 
 from __future__ import annotations
 

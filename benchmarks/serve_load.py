@@ -55,7 +55,7 @@ class Connection:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         return self
 
-    async def ask(self, method: str, path: str, body: bytes = b"", kind: str = "image/png") -> tuple[int, Any]:
+    async def request(self, method: str, path: str, body: bytes = b"", kind: str = "image/png") -> tuple[int, Any]:
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
         self._writer.write(head.encode() + b"\r\n\r\n" + body)
         answer = (await self._reader.readuntil(b"\r\n\r\n")).decode()
@@ -79,7 +79,7 @@ def small_model(path: Path) -> None:
         for seed in range(30):
             images.append(np.asarray(Image.open(io.BytesIO(picture(kind, seed)))))
             labels.append(f"stripes {kind}")
-    classifier = IncrementalClassifier("exact", settings={"backbone.options.filters": 50})
+    classifier = IncrementalClassifier("analytic-patches", settings={"backbone.options.filters": 50})
     classifier.partial_fit(np.stack(images), labels).save(path)
 
 
@@ -100,10 +100,10 @@ async def teach(port: int, load: Load, pictures: int, stop: asyncio.Event, busy:
             ("/api/undo", b"", "application/json"),
         ):
             busy.set()
-            status, job = await connection.ask("POST", path, body, kind)
+            status, job = await connection.request("POST", path, body, kind)
             while status < 300 and job["state"] in ("waiting", "running"):
                 await asyncio.sleep(0.05)
-                status, job = await connection.ask("GET", f"/api/jobs/{job['id']}")
+                status, job = await connection.request("GET", f"/api/jobs/{job['id']}")
             busy.clear()
             if status >= 300 or job["state"] != "done":
                 load.errors += 1
@@ -124,7 +124,7 @@ async def predict(port: int, load: Load, rate: float, seconds: float, connection
         for number in due:
             moment = started + number / rate
             await asyncio.sleep(max(0.0, moment - time.perf_counter()))
-            status, _ = await connection.ask("POST", "/api/predict?top=3", pictures[number % len(pictures)])
+            status, _ = await connection.request("POST", "/api/predict?top=3", pictures[number % len(pictures)])
             load.seconds.append(time.perf_counter() - moment)
             load.errors += status != 200
             load.while_teaching += busy.is_set()
@@ -172,7 +172,7 @@ def main() -> int:
             server.wait()
     p50, p99 = np.percentile(load.seconds, [50, 99]) * 1000
     print(
-        f"{len(load.seconds) / took:.0f} predictions/s at a wished {options.rate:.0f}/s for {took:.0f} s, "
+        f"{len(load.seconds) / took:.0f} predictions/s at a target rate of {options.rate:.0f}/s for {took:.0f} s, "
         f"{load.while_teaching} of {len(load.seconds)} while a change was at work ({load.taught} taught and undone): "
         f"median {p50:.0f} ms, p99 {p99:.0f} ms, longest {max(load.seconds) * 1000:.0f} ms, {load.errors} errors; "
         f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"

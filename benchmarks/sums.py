@@ -1,4 +1,4 @@
-"""Running sums in strips, beside the plain form: a whole float64 matrix, factored as a whole."""
+"""Running sums in strips, compared with the plain form: a whole float64 matrix, factored as a whole."""
 
 from __future__ import annotations
 

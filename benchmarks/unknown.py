@@ -1,8 +1,8 @@
 """Which score tells images of unknown classes: `ADAGAUSS_DATA=data python -m benchmarks.unknown --keep FOLDER`.
 
 Half of the classes are taught, the others are unknown. Scores are chosen by images that were held out of the training
-images (``held out``) and reported on test images (``test``). AUROC: how often an unknown image looks stranger than a
-known one. FPR95: the share of unknown images that pass where 95 % of the known ones do.
+images (``held out``) and reported on test images (``test``). AUROC: how often an unknown image has a higher
+score than a known one. FPR95: the share of unknown images that are accepted at a true-positive rate of 95 %.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.parts.classifiers import Bayes
 
-from .still_features import Part, still_features
+from .frozen_features import Part, frozen_features
 
 SPECS = (
-    ("cub", "exact-pretrained", 40, 30, 30),
-    ("cifar100", "exact-pretrained", 40, 100, 50),
-    ("tiny", "exact-pretrained", 50, 100, 50),
-    ("omniglot", "exact", 100, 15, 5),
+    ("cub", "analytic-pretrained", 40, 30, 30),
+    ("cifar100", "analytic-pretrained", 40, 100, 50),
+    ("tiny", "analytic-pretrained", 50, 100, 50),
+    ("omniglot", "analytic-patches", 100, 15, 5),
 )
 """Dataset, method whose features are taken, classes, training and test images per class."""
 DIRECTIONS = 64
-Strange = dict[str, Tensor]
+OodScores = dict[str, Tensor]
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The share of pairs in which the unknown image is the stranger one."""
+    """The share of pairs in which the unknown image has the higher score."""
     order = torch.cat([known, unknown]).double().argsort()
     ranks = torch.empty(len(order), dtype=torch.float64)
     ranks[order] = torch.arange(1, len(order) + 1, dtype=torch.float64)
@@ -45,12 +45,12 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
 
 
 def false_positives(known: Tensor, unknown: Tensor) -> float:
-    """Unknown images that pass where 95 % of the known ones do."""
+    """The share of unknown images below the 95th percentile of the known ones."""
     limit = known.double().quantile(0.95)
     return float((unknown.double() <= limit).double().mean())
 
 
-def mahalanobis(train: Part) -> Callable[[Tensor], Strange]:
+def mahalanobis(train: Part) -> Callable[[Tensor], OodScores]:
     """The smallest distance with one covariance, and that less the distance with the covariance of all images.
 
     In coordinates whitened by Σ_w, with q the part of a point in the space of the class means and B its covariance
@@ -76,18 +76,18 @@ def mahalanobis(train: Part) -> Callable[[Tensor], Strange]:
     between = (inside.T * (bank.counts.double() / len(rows))) @ inside
     total = torch.linalg.inv(torch.eye(len(between), dtype=torch.float64) + between)
 
-    def strange(points: Tensor) -> Strange:
+    def ood_scores(points: Tensor) -> OodScores:
         z = white(points)
         q = z @ basis
         near = torch.cdist(q, inside).square().amin(1)
         outside = z.square().sum(1) - q.square().sum(1)
         return {"Mahalanobis": near + outside, "relative Mahalanobis": near - (q @ total * q).sum(1)}
 
-    return strange
+    return ood_scores
 
 
 def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], MarginScore]]:
-    """Each kind of classifier, and the typicality it would have in a learner."""
+    """Each kind of classifier, and its margin score in a learner."""
     rows, targets = train
     sums = MomentSums(rows.shape[1]).add_(rows, targets)
     directions = torch.pca_lowrank(rows, DIRECTIONS, niter=4)[2]
@@ -102,13 +102,13 @@ def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], MarginSc
     }
 
 
-def strange_by(scores: Tensor, features: Tensor, evidence: CalibrationStats, typical: MarginScore) -> Strange:
-    """Everything that scores say about strangeness; larger is stranger."""
-    truthful = evidence.calibration(scores.double())
+def ood_scores_from(scores: Tensor, features: Tensor, evidence: CalibrationStats, typical: MarginScore) -> OodScores:
+    """All OOD scores; larger means less similar to the known classes."""
+    calibrated = evidence.calibration(scores.double())
     found = {
-        "largest probability": -torch.softmax(truthful, 1).amax(1),
+        "largest probability": -torch.softmax(calibrated, 1).amax(1),
         "energy": -(scores.double() / evidence.temperature).logsumexp(1),
-        "entropy": -(torch.softmax(truthful, 1) * torch.log_softmax(truthful, 1)).sum(1),
+        "entropy": -(torch.softmax(calibrated, 1) * torch.log_softmax(calibrated, 1)).sum(1),
         "best less mean score": scores.mean(1) - scores.amax(1),
         "best less next ten": -margin_score(scores),
     }
@@ -132,9 +132,11 @@ def measured(train: Part, known: Part, unknown: Part, seed: int) -> dict[tuple[s
     for kind, (scorer, typical) in scorers(train).items():
         evidence = CalibrationStats()
         evidence.observe(trial[kind][0](train.features[~chosen]), train.targets[~chosen])
-        said = [strange_by(scorer(part.features), part.features, evidence, typical) for part in (known, unknown)]
-        for name in said[0]:
-            pair = said[0][name], said[1][name]
+        found_scores = [
+            ood_scores_from(scorer(part.features), part.features, evidence, typical) for part in (known, unknown)
+        ]
+        for name in found_scores[0]:
+            pair = found_scores[0][name], found_scores[1][name]
             found[kind, name] = auroc(*pair), false_positives(*pair)
     return found
 
@@ -146,7 +148,7 @@ def main() -> None:
     options = parser.parse_args()
     columns: dict[str, dict[tuple[str, str], tuple[float, float]]] = {}
     for dataset, method, classes, images, tests in SPECS:
-        train, test = still_features(dataset, method, classes, images, tests, options.keep)
+        train, test = frozen_features(dataset, method, classes, images, tests, options.keep)
         order = torch.randperm(classes, generator=torch.Generator().manual_seed(options.seed))
         known, unknown = order[: classes // 2], order[classes // 2 :]
         taught = train.of(known)

@@ -10,7 +10,7 @@ from adagauss import GaussianBayes
 
 
 def main(components: int = 20) -> dict[str, float]:
-    """Accuracy on held-out digits before and after the digit nine, of which nobody spoke before, turns up."""
+    """Accuracy on held-out digits before and after the digit nine, which is not in the first batches, arrives."""
     digits = load_digits()
     features, labels = PCA(components, random_state=0).fit_transform(digits.data), digits.target
     train, test = np.arange(1200), np.arange(1200, len(labels))

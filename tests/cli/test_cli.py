@@ -90,28 +90,28 @@ def _two_columns(table: str) -> list[tuple[str, str]]:
     return [(row[0], row[1].strip()) for row in rows if len(row) == 2]
 
 
-def test_replay_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
+def test_rescore_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
     result = adagauss(
-        "replay", run_folder, "--set", "drift.kind=affine", "--set", "classifier.pooled_shrinkage=0.5", "--quiet"
+        "rescore", run_folder, "--set", "drift.kind=affine", "--set", "classifier.pooled_shrinkage=0.5", "--quiet"
     )
     assert result.code == 0, result.err
     rows = {line.split()[1]: line for line in result.out.splitlines() if line.startswith("│")}
     assert list(rows) == ["none", "as", "changed", "oracle"]
     accuracy = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))["details"]["accuracy"]
     assert f"{100 * accuracy[-1]:.1f} / {50 * sum(accuracy):.1f}" in rows["as"]
-    refused = adagauss("replay", run_folder, "--set", "backbone.name=resnet18")
+    refused = adagauss("rescore", run_folder, "--set", "backbone.name=resnet18")
     assert refused.code == 2
     assert "only memory, drift and classifier" in refused.said
 
 
-def test_replay_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
+def test_rescore_takes_the_parts_of_another_method(adagauss: Command, run_folder: Path) -> None:
     plus = ["--set", "drift.kind=affine", "--set", "drift.views=4", "--set", "drift.residual_covariance=1"]
     plus += ["--set", "classifier.pooled_shrinkage=0.5"]
     plus += ["--set", "classifier.log_det=true", "--set", "classifier.shrinkage=0"]
     plus += ["--set", "classifier.correlation=false", "--set", "classifier.normalize=false"]
-    by_name = adagauss("replay", run_folder, "--like", "adagauss+", "--quiet")
+    by_name = adagauss("rescore", run_folder, "--parts-from", "adagauss+", "--quiet")
     assert by_name.code == 0, by_name.err
-    assert by_name.out == adagauss("replay", run_folder, *plus, "--quiet").out
+    assert by_name.out == adagauss("rescore", run_folder, *plus, "--quiet").out
 
 
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
@@ -138,7 +138,7 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--train-blocks", "last:99"], "use all, or fewer"),
         (["predict", "nowhere", "x.png"], "there is no model nowhere"),
         (["info", "."], "not a run folder"),
-        (["replay", "nowhere"], "not a run folder"),
+        (["rescore", "nowhere"], "not a run folder"),
     ],
 )
 def test_a_users_mistake_is_one_sentence_and_exit_code_2(

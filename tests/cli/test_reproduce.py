@@ -1,4 +1,4 @@
-"""`adagauss reproduce`: lists, dry runs, items and failures."""
+"""`adagauss reproduce`: lists, items, the page and failures."""
 
 from __future__ import annotations
 
@@ -39,15 +39,6 @@ def test_a_wrong_argument_is_an_error_message(adagauss: Command, words: tuple[st
     assert message in outcome.said
 
 
-def test_a_dry_run_writes_the_page_of_finished_runs_and_nothing_else(adagauss: Command, tmp_path: Path) -> None:
-    page = tmp_path / "paper.md"
-    words = ("shift", "--dry-run", "--page", page, "--data-root", tmp_path, "--out", tmp_path / "out")
-    outcome = adagauss("reproduce", *words)
-    assert outcome.code == 0, outcome.err
-    assert "Not measured" in page.read_text(encoding="utf-8")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCALES, "tiny", TINY)
@@ -55,10 +46,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_an_item_is_made_and_shown(adagauss: Command, tmp_path: Path) -> None:
-    outcome = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--quiet")
+    page = tmp_path / "paper.md"
+    outcome = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--page", page, "--quiet")
     assert outcome.code == 0, outcome.err
     assert "A_last" in outcome.out
     assert "one seed" in outcome.out
+    assert "![Predicted shift" in page.read_text(encoding="utf-8")
     assert (tmp_path / "tiny" / "shift" / "cifar100-10" / "shift.png").exists()
 
 
@@ -71,5 +64,5 @@ def test_a_failure_is_shown_and_stored(adagauss: Command, tmp_path: Path, monkey
     outcome = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--quiet")
     assert outcome.code == 2
     assert "AdaGauss failed: the loss became NaN" in outcome.said
-    later = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--dry-run")
+    later = adagauss("reproduce", "shift", "--scale", "tiny", "--out", tmp_path, "--list")
     assert "failed: the loss became NaN" in later.out

@@ -118,7 +118,7 @@ def test_a_damaged_environment_is_a_sentence(adagauss: Command, finished: Path, 
 @pytest.mark.parametrize("content", ["", "[]", "{", "seed: [", "method: 3"])
 def test_a_damaged_configuration_is_a_sentence(adagauss: Command, finished: Path, content: str) -> None:
     (finished / "config.yaml").write_text(content, encoding="utf-8")
-    for words in (["run", "--out", "out", "--resume"], ["replay", "out"]):
+    for words in (["run", "--out", "out", "--resume"], ["rescore", "out"]):
         outcome = adagauss(*words)
         assert outcome.code == 2
         assert "unexpected" not in outcome.said

@@ -25,16 +25,15 @@ from adagauss.experiments.paper import (
 )
 from adagauss.experiments.reproduce import (
     ItemResults,
+    Numbers,
     Problem,
     Reproduced,
     ReproductionConfig,
-    Score,
     check_claim,
-    comparison_figure,
     dataset_reader,
     distinct_runs,
     finished_run,
-    overview,
+    list_lines,
     plan,
     read_rescored,
     reproduce,
@@ -69,7 +68,7 @@ def test_two_runs_are_shared_by_both_items_and_all_eight_rows(made: Made) -> Non
     config, (ablation, spectrum) = made
     assert len(list(config.runs.iterdir())) == 2
     (found,) = ablation.results
-    assert [len(found.scores(label)) for label in found.outcomes] == [1] * 8
+    assert [len(found.numbers(label)) for label in found.outcomes] == [1] * 8
     assert set(spectrum.results[0].runs) == {"AdaGauss", "without anti-collapse"}
 
 
@@ -111,8 +110,9 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("adagauss.experiments.grid.run", never)
     monkeypatch.setattr("adagauss.experiments.reproduce._rescore", never)
     reproduce(find_items(["ablation"]), config)
-    together = overview(find_items(NAMES), config).together
-    assert (together.runs, together.finished, together.minutes) == (2, 2, 0)
+    assert "spectrum: Eigenvalues with and without anti-collapse; 2 of 2 runs are finished" in list_lines(
+        find_items(NAMES), config
+    )
 
 
 def test_finished_runs_are_used_without_running_the_rest(
@@ -146,7 +146,7 @@ def test_a_page_is_written_from_finished_runs(made: Made, tmp_path: Path) -> Non
         assert f"(tables/paper/ablation.{ending})" in ablation
         assert "46.1" in (tmp_path / "tables" / "paper" / f"ablation.{ending}").read_text(encoding="utf-8")
     pictures = [line.rpartition("(")[2].rstrip(")") for line in page.splitlines() if line.startswith("![")]
-    assert len(pictures) == 2
+    assert len(pictures) == 1
     assert all((tmp_path / picture).exists() for picture in pictures)
     assert "\n\n\n" not in page
 
@@ -201,8 +201,7 @@ def found_with(
 
     item = Item("made-up", "made up", "nowhere", tuple(map(Row, rows or {})), {"cpu": ()})
     outcomes = {
-        label: [Score(seed, {"a_last": value}) for seed, value in values.items()]
-        for label, values in (rows or {}).items()
+        label: {seed: {"a_last": value} for seed, value in values.items()} for label, values in (rows or {}).items()
     }
     return Known(item, Benchmark("none"), "none", "none", 10, outcomes, {}, drawn)
 
@@ -272,14 +271,14 @@ def test_a_number_that_reaches_its_bound_satisfies_the_claim() -> None:
     assert check_claim(full, found_with(drawn=[*drawn("A", 0, 8, 7.9), *drawn("A", 1, 7)])).word == "does not hold"
 
 
-# Tables and figures with the paper's numbers.
+# Tables with the paper's numbers.
 
 
 @pytest.fixture
 def times() -> ItemResults:
-    outcomes: dict[str, list[Score | Problem]] = {
-        "LwF": [Score(seed, {"training_min": 2.0 + 2 * seed, "inference_sec": 12.0}) for seed in (0, 1)],
-        "SSRE": [Problem("failed", "the loss became NaN")],
+    outcomes: dict[str, dict[int, Numbers | Problem]] = {
+        "LwF": {seed: {"training_min": 2.0 + 2 * seed, "inference_sec": 12.0} for seed in (0, 1)},
+        "SSRE": {0: Problem("failed", "the loss became NaN")},
     }
     return ItemResults(ITEMS["time"], Benchmark("cifar100-10"), "cifar100-10-cpu", "cifar100", 10, outcomes, {})
 
@@ -290,20 +289,3 @@ def test_times_are_minutes_of_training_and_seconds_of_inference(times: ItemResul
     assert line["paper training, min"] == "53.8 ± 2.9"
     assert line["inference, s"] == "12.0 ± 0.0"
     assert failed["note"] == "failed: the loss became NaN"
-
-
-def test_each_quantity_and_the_papers_numbers_have_their_own_axis(times: ItemResults) -> None:
-    figure = comparison_figure(times)
-    assert figure is not None
-    assert [(axes.get_title(), axes.get_xlabel()) for axes in figure.axes] == [
-        ("cifar100-10-cpu, 2 seeds", "training, min"),
-        ("", "inference, s"),
-        ("paper", "training, min"),
-        ("paper", "inference, s"),
-    ]
-    widths = [[round(bar.get_width(), 1) for bar in axes.patches] for axes in figure.axes]  # type: ignore[attr-defined]
-    assert widths == [[3.0], [12.0], [53.8], [66.3]], "a row without numbers has no bar"
-
-
-def test_a_table_without_numbers_has_no_figure(times: ItemResults) -> None:
-    assert comparison_figure(replace(times, outcomes={"LwF": []})) is None

@@ -1,4 +1,4 @@
-"""Processes as an executor: the death of one is no matter of the others, and none outlives the one that waits."""
+"""Worker processes: a crash of one does not affect the others, and none outlives the process that waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from adagauss.errors import ConfigError
 from adagauss.experiments.engines import WorkerProcesses
 
 DEADLINE = 240.0
-"""Seconds after which a test gives up; it is no measurement."""
+"""Seconds after which a test gives up."""
 
 
 def killed() -> None:
@@ -27,15 +27,15 @@ def killed() -> None:
 
 
 def hold(folder: str) -> None:
-    """Hold a lock until somebody ends this process."""
+    """Hold a lock until this process is ended."""
     with FileLock(f"{folder}/lock"):
         (Path(folder) / "pid").write_text(str(os.getpid()), encoding="ascii")
         time.sleep(2 * DEADLINE)
 
 
 def until(true: Callable[[], bool]) -> bool:
-    begun = time.monotonic()
-    while not true() and time.monotonic() - begun < DEADLINE:
+    started = time.monotonic()
+    while not true() and time.monotonic() - started < DEADLINE:
         time.sleep(0.05)
     return true()
 
@@ -45,7 +45,7 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    # A child that nobody has waited for yet is dead all the same.
+    # A child whose end was not awaited yet is dead as well.
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] == "Z"
 
 

@@ -31,13 +31,13 @@ from adagauss.analysis.grouping import differing, labels, settings_of
 from adagauss.analysis.plotting import new_figure, shown
 from adagauss.analysis.studies import Drawn, analyse, find_study
 from adagauss.analysis.studies import studies as all_studies
+from adagauss.analysis.tables import Spread
 from adagauss.core.config import flatten, plain
 from adagauss.core.learner_state import single_image_classes, stored_items
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError
-from adagauss.experiments.compare import Spread
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import COMMAND, COMMIT, source_digest
 from adagauss.experiments.metrics import METRICS

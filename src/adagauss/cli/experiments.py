@@ -1,4 +1,4 @@
-"""Research commands: run, compare, tune, demo and list."""
+"""Research commands: run, compare, tune, rescore, analyse, report, reproduce, demo and list."""
 
 from __future__ import annotations
 
@@ -40,16 +40,18 @@ from adagauss.cli.options import (
     refuse_with_protocol,
 )
 from adagauss.cli.output import stoppable
-from adagauss.errors import CheckpointError, ConfigError
+from adagauss.errors import CheckpointError, ConfigError, DataError
 from adagauss.utils.process import keep_freed_memory
 from adagauss.utils.progress import escape_control_chars
 
 if TYPE_CHECKING:
+    from adagauss.analysis.studies import Study
     from adagauss.data.dataset import Dataset, DatasetInfo, ReadOptions
+    from adagauss.data.stream import StreamConfig
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import Run
+    from adagauss.experiments.run import Run, RunFolder
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
@@ -277,7 +279,6 @@ def run(
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
     from adagauss.analysis.figures import write_figures
-    from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here
     from adagauss.experiments.logs import RunLog
@@ -311,7 +312,7 @@ def run(
             )
     output.show_results({resolved.method_name: [result]}, result)
     typer.echo(escape_control_chars(f"Run folder: {out}"))
-    with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
+    with output.drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
         folder = RunFolder(out)
         figures = write_figures(folder)
         if logger:
@@ -461,7 +462,7 @@ def compare(
         str,
         typer.Option(
             "--recipe",
-            help="own: each method's own epochs, rates and images; shared: the same; brisk: the same, for few epochs.",
+            help="own: each method's own epochs, rates and images; shared: the same; short: the same, for few epochs.",
         ),
     ] = "own",
     epochs: Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task, for all.")] = None,
@@ -491,7 +492,7 @@ def compare(
     """
     from adagauss.analysis.figures import accuracy_curve
     from adagauss.analysis.plotting import save_figure
-    from adagauss.cli.drawing import drawing
+    from adagauss.analysis.tables import FORMATS
     from adagauss.cli.output import MEANING, comparison_table
     from adagauss.experiments import compare as comparison
     from adagauss.experiments.grid import run_grid
@@ -524,12 +525,12 @@ def compare(
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given)
     rows = comparison.comparison_rows(results, as_published)
     caption = comparison.caption(results, f"recipe: {recipe}")
-    for ending, written in comparison.FORMATS.items():
+    for ending, written in FORMATS.items():
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
     output.show(comparison_table(rows, results))
     typer.echo(MEANING)
     typer.echo(escape_control_chars(f"Tables: {out}/table.md, table.tex, table.csv"))
-    with drawing(f"the comparison is complete in {out}, and the same command draws it again"):
+    with output.drawing(f"the comparison is complete in {out}, and the same command draws it again"):
         save_figure(accuracy_curve(results), out / "accuracy.png")
         typer.echo(escape_control_chars(f"Figure: {out}/accuracy.png"))
     for name, reason in failures.items():
@@ -688,7 +689,6 @@ def demo(
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
     from adagauss.analysis.figures import accuracy_curve, write_figures
     from adagauss.analysis.plotting import save_figure
-    from adagauss.cli.drawing import drawing
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
     from adagauss.experiments.config import make_config
@@ -708,12 +708,164 @@ def demo(
             result = run(config, folders[-1], resume=True, reporter=reporter, dataset=dataset)
             results.setdefault(method, []).append(result)
     output.show_results(results, results[DEMO_METHODS[0]][0])
-    with drawing(f"the runs are complete in {out}, and the same command draws them again"):
+    with output.drawing(f"the runs are complete in {out}, and the same command draws them again"):
         save_figure(accuracy_curve(results), out / "accuracy.png")
         drawn = {folder: write_figures(RunFolder(folder)) for folder in folders}
         names = ", ".join(path.name for path in drawn[folders[0]])
         typer.echo(escape_control_chars(f"Figures: {out / 'accuracy.png'}; {names}, in {folders[0] / 'figures'}"))
     typer.echo(escape_control_chars(f"Inspect the learner: adagauss info {folders[0]}"))
+
+
+RESCORED = ("memory", "drift", "classifier")
+RESCORE_EXAMPLES = """
+**Examples:** `adagauss rescore runs/demo/adagauss-* --parts-from adagauss+` ·
+`adagauss rescore RUN --set drift.kind=affine --set classifier.pooled_shrinkage=0.5`
+"""
+
+
+def rescore(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several seeds are averaged.")],
+    parts_from: Annotated[
+        str | None,
+        typer.Option(
+            "--parts-from", "--like", "-l", metavar="METHOD", help="Use memory, drift and classifier of this method."
+        ),
+    ] = None,
+    settings: Settings = None,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score finished runs again with another drift or classifier.
+
+    The table also shows the run's own parts, no drift, and the real statistics of old classes (oracle), the upper bound
+    for any drift. Only adapters and classifiers are fitted, on the stored networks. A changed memory applies to all
+    rows of the table.
+    """
+    from adagauss.analysis.rescore import rescore as rescore_run
+    from adagauss.analysis.rescore import rescored_rows
+    from adagauss.core.config import Layer, resolve
+    from adagauss.data.dataset import load_dataset
+    from adagauss.experiments.config import make_config
+    from adagauss.experiments.run import Run
+    from adagauss.methods.base import USER
+    from adagauss.parts.drift import NoDrift
+
+    opened = [Run.open(path) for path in runs]
+    first, config = opened[0], opened[0].config
+    if others := [run for run in opened if run.digest != first.digest]:
+        raise ConfigError(f"{others[0].path} and {first.path} have different settings: rescore them separately")
+    given = parse_settings(settings)
+    if wrong := [key for key in given if key.partition(".")[0] not in RESCORED]:
+        raise ConfigError(f"--set {wrong[0]}: only memory, drift and classifier can change; use `adagauss run`")
+    method = config.method
+    if parts_from:
+        other = make_config(parts_from, config.stream).method
+        method = method.with_changes(**{role: getattr(other, role) for role in RESCORED})
+    method = resolve(method, [Layer(USER, given)], "run").config
+    drifts = {"none": NoDrift(), "as run": config.method.drift}
+    classifiers = {"as run": config.method.classifier}
+    if method.drift != config.method.drift:
+        drifts["changed"] = method.drift
+    if method.classifier != config.method.classifier:
+        classifiers["changed"] = method.classifier
+    reporter = make_reporter(quiet)
+    data = load_dataset(config.stream.dataset, read_options(data_root, config.stream, workers, reporter, no_cache))
+    with stoppable("rescoring stores nothing: the same command starts again"):
+        results = [rescore_run(run, data, drifts, classifiers, reporter, method.memory) for run in opened]
+    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
+    title = f"{first.protocol.title}: {first.method} rescored{seeds}, A_last / A_inc, %"
+    rows = rescored_rows(results)
+    output.show(output.table(title, list(rows[0]), [list(row.values()) for row in rows]))
+
+
+ANALYSE_EXAMPLES = """**Examples:**
+
+`adagauss analyse runs/cifar/adagauss-*`
+
+`adagauss analyse runs/with runs/without --study spectrum,ranks --out figures`
+
+`adagauss analyse --list`
+"""
+
+
+def analyse(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN...", help="Run folders; seeds of one configuration are averaged."),
+    ] = None,
+    study: Annotated[
+        str,
+        typer.Option("--study", metavar="NAMES", help="Figures by name, separated by commas, or all (without shrink)."),
+    ] = "all",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
+    listed: Annotated[bool, typer.Option("--list", help="List all figures.")] = False,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw figures of runs as PNG and SVG, with their numbers as CSV.
+
+    Runs with equal settings are averaged over their seeds; the others are labelled by the settings that differ. Some
+    figures need real statistics of old classes: they are computed from the images of the run and stored in its folder.
+    Without these images, the other figures are drawn.
+    """
+    from adagauss.analysis.grouping import grouped
+    from adagauss.analysis.studies import analyse as draw
+    from adagauss.analysis.studies import find_study, studies
+    from adagauss.analysis.studies.draw import chosen_studies
+    from adagauss.experiments.run import RunFolder
+
+    if listed:
+        for line in output.lines(
+            ("figure", "needs", "shows"),
+            [(one.name, "images" if one.needs_images else "", one.title) for one in studies().values()],
+        ):
+            typer.echo(line)
+        return
+    if not runs:
+        raise ConfigError("give run folders, e.g. adagauss analyse runs/*; --list shows all figures")
+    names = [] if study == "all" else [name.strip() for name in study.split(",")]
+    for name in names:
+        find_study(name)
+    reporter = make_reporter(quiet)
+    groups = grouped([RunFolder(path) for path in runs])
+    opened = [run for group in groups.values() for run in group]
+    with stoppable("measurements of finished runs are stored: the same command continues"):
+        data, reason = _images(chosen_studies(names, opened), opened, data_root, workers, no_cache, reporter)
+        command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
+        drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
+    made = [one for one in drawn if one.missing is None]
+    if made:
+        rows = [(one.name, "png, svg, csv", one.title) for one in made]
+        for line in output.lines(("drawn", "files", "what it shows"), rows):
+            typer.echo(line)
+        typer.echo(escape_control_chars(f"Figures: {out}"))
+    notes = [("not drawn: ", f"{one.name}: {one.missing}") for one in drawn if one.missing is not None]
+    for start, text in [*notes, *([("no images: ", reason)] if reason else [])]:
+        typer.echo(output.folded(start, escape_control_chars(text), 4), err=True)
+    if not made:
+        raise typer.Exit(2)
+
+
+def _images(
+    chosen: Sequence[Study], runs: Sequence[RunFolder], root: Path, workers: int, no_cache: bool, reporter: Reporter
+) -> tuple[Dataset | None, str]:
+    """The data of the runs if some study must measure them, or the reason why they cannot be read."""
+    from adagauss.analysis.measured import kept_quantities
+    from adagauss.data.dataset import load_dataset
+    from adagauss.experiments.run import stored_config
+
+    needed = {quantity for study in chosen for quantity in study.needs}
+    if all(needed <= kept_quantities(run) for run in runs):
+        return None, ""
+    stream = stored_config(runs[0]).stream
+    try:
+        return load_dataset(stream.dataset, read_options(root, stream, workers, reporter, no_cache)), ""
+    except DataError as error:
+        return None, str(error)
 
 
 def _list_datasets(data_root: Path) -> None:
@@ -907,6 +1059,153 @@ def _list_backbones() -> None:
     output.show(output.table("backbones (--set backbone.name=...)", heads, rows))
 
 
+REPORT_EXAMPLES = """**Examples:**
+
+`adagauss report runs/demo --out report.html`
+
+`adagauss report runs/cifar/adagauss-*-seed0 runs/cifar/analytic-*-seed0`
+"""
+REPRODUCE_EXAMPLES = """**Examples:**
+
+`adagauss reproduce --list --scale cpu`
+
+`adagauss reproduce ablation fig3 --scale cpu --seeds 0`
+
+`adagauss reproduce all --scale cpu --out runs/reproduce --jobs 2`
+"""
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that contain some.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page, an HTML file.")] = Path("report.html"),
+    study: Annotated[
+        str, typer.Option("--study", metavar="NAMES", help="Figures (`adagauss analyse --list`), or usual, all, none.")
+    ] = "usual",
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Read the runs' images, and measure what figures of real statistics need."),
+    ] = False,
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HTML page about runs: results, curves, classes, cost, settings, environment and commands.
+
+    The page is a single file that needs no network and no script. Each protocol has its own part; unfinished runs are
+    shown up to their last finished task. Figures that need the images of the runs are drawn with --measure, or if
+    `adagauss analyse` has measured the runs before.
+    """
+    from adagauss.analysis.report import write_report
+    from adagauss.data.dataset import load_dataset
+
+    if out.is_dir():
+        raise ConfigError(f"--out {out} is a folder: name a file, such as {out / 'report.html'}")
+    reporter = make_reporter(quiet)
+
+    def read(stream: StreamConfig) -> Dataset:
+        return load_dataset(stream.dataset, read_options(data_root, stream, workers, reporter, no_cache))
+
+    with stoppable("the report was not written; measurements of runs are stored with them"):
+        written = write_report(runs, out, study=study, data=read if measure else None, reporter=reporter)
+    for one in written.skipped:
+        typer.secho(escape_control_chars(f"adagauss: {one.path} is left out: {one.reason}"), fg="yellow", err=True)
+    count = output.counted(sum(len(section.runs) for section in written.sections), "run")
+    typer.echo(escape_control_chars(f"{count}: {out} ({out.stat().st_size / 1e6:.1f} MB)"))
+
+
+def reproduce(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[WHAT]...", help="Tables and figures by name (see --list), or all.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option("--scale", help="paper: as in the paper, for a GPU; cpu: hours on two cores.")
+    ] = "cpu",
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Seeds separated by commas, for every row; default: those of --scale.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs, tables and figures.")] = Path(
+        "runs/reproduce"
+    ),
+    show_list: Annotated[
+        bool, typer.Option("--list", "-l", help="List tables and figures with their finished and missing runs.")
+    ] = False,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Use finished runs only, also while others are running; run nothing.")
+    ] = False,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", help="Weights of ResNet-18, for the fine-grained tables at the paper's scale."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Also write a Markdown page on all claims, e.g. results/paper.md.")
+    ] = None,
+    jobs: Jobs = None,
+    ray: RayAddress = None,
+    slurm: SlurmPartition = None,
+    dask: DaskAddress = None,
+    engine_name: EngineName = None,
+    device: Device = "auto",
+    data_root: DataRoot = Path("data"),
+    workers: Workers = 2,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reproduce tables and figures of the paper, with the paper's own numbers and a verdict on each of its claims.
+
+    Missing runs are made, unfinished ones resumed, and each is shared by all tables and figures that need it. Rows that
+    differ only in memory, drift or classifier are scored on the networks of another run. The same command may be
+    started in several processes: they share the work.
+    """
+    from adagauss.data.dataset import ReadOptions
+    from adagauss.errors import unknown_name
+    from adagauss.experiments import reproduce as reproduction
+    from adagauss.experiments.paper import SCALES, find_items
+    from adagauss.utils.runtime import RuntimeConfig
+
+    if not what and not show_list:
+        raise ConfigError("name what to reproduce, e.g. `adagauss reproduce ablation`; --list shows all names")
+    if scale not in SCALES:
+        raise unknown_name("scale", scale, SCALES)
+    items = find_items(what or ["all"])
+    reporter = make_reporter(quiet)
+    config = reproduction.ReproductionConfig(
+        SCALES[scale],
+        out,
+        ReadOptions(root=data_root, workers=workers, reporter=reporter, keep_decoded=not no_cache),
+        tuple(parse_numbers(seeds, "--seeds")) if seeds else None,
+        RuntimeConfig.of({"device": device}, "runtime."),
+        weights.absolute() if weights else None,
+    )
+    if show_list:
+        for line in reproduction.list_lines(items, config):
+            typer.echo(output.folded("", escape_control_chars(line), 4))
+        return
+    with (
+        stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
+        engine(out, jobs, ray, slurm, dask, device, name=engine_name) as executor,
+    ):
+        made = reproduction.reproduce(items, config, reporter, executor, jobs, run=not finished)
+    for one in made:
+        for found in one.results:
+            rows = reproduction.table_rows([found])
+            heads = [head for head in rows[0] if head not in ("benchmark", "note")]
+            title = f"{one.item.title}: {found.protocol} ({config.scale.note})"
+            output.show(output.table(title, heads, [[row[head] for head in heads] for row in rows], numbers=heads[1:]))
+        for line in one.remarks():
+            typer.echo(output.folded("- ", escape_control_chars(line), 2))
+        typer.echo(escape_control_chars(f"Files: {config.folder(one.item)}"))
+    if page is not None:
+        with stoppable("only the page is missing: the same command writes it"):
+            reproduction.write_page(items, config, page)
+        typer.echo(escape_control_chars(f"Page: {page}"))
+    failures = {name: problem for one in made for name, problem in one.failures()}
+    for name, problem in failures.items():
+        typer.secho(escape_control_chars(f"adagauss: {name} failed: {problem.reason}"), fg="red", err=True)
+    if failures:
+        raise typer.Exit(2)
+
+
 KINDS = ("methods", "protocols", "backbones", "datasets", "metrics")
 LIST_EXAMPLES = """**Examples:** `adagauss list methods adagauss --preset paper` · `adagauss list protocols` ·
 `adagauss list datasets --fetch cifar100`"""
@@ -999,9 +1298,14 @@ def register(app: typer.Typer, panel: str) -> None:
         "run": (run, RUN_EXAMPLES),
         "compare": (compare, COMPARE_EXAMPLES),
         "tune": (tune, TUNE_EXAMPLES),
+        "rescore": (rescore, RESCORE_EXAMPLES),
+        "analyse": (analyse, ANALYSE_EXAMPLES),
         "list": (list_command, LIST_EXAMPLES),
+        "report": (report, REPORT_EXAMPLES),
+        "reproduce": (reproduce, REPRODUCE_EXAMPLES),
     }
     for name, (command, examples) in commands.items():
         app.command(name, rich_help_panel=panel, epilog=examples)(command)
+    app.command("replay", hidden=True, deprecated=True)(rescore)
     for old in (methods, protocols, backbones, datasets):
         app.command(hidden=True)(old)

@@ -845,7 +845,7 @@ def _draw_evaluation(
     from adagauss.analysis.sheet import contact_sheet
 
     accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
-    with drawing("the numbers above are complete"):
+    with output.drawing("the numbers above are complete"):
         if confusion is not None:
             shown = {one.truth for one in predictions} | {one.answer for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]

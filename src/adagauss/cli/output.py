@@ -16,8 +16,7 @@ from adagauss.utils.progress import clipped, columns, escape_control_chars
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from adagauss.analysis.replay import Replay
-    from adagauss.experiments.compare import Rows
+    from adagauss.analysis.tables import Rows
     from adagauss.experiments.run import Results, Run
 
 NOTHING_CHANGED = "nothing was changed"
@@ -208,18 +207,6 @@ def comparison_table(rows: Rows, results: Results) -> Table:
     shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
     cells = [[row[column] for column in shown] for row in rows]
     return table(f"{protocol_title(results)}, %", shown, cells, numbers=shown[1:])
-
-
-def replay_table(results: list[Replay], run: Run) -> Table:
-    """A_last / A_inc of drifts (down) with classifiers (across)."""
-    from adagauss.analysis.replay import mean_log_det, summarise
-
-    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    title = f"{run.protocol.title}: {run.method} replayed{seeds}, A_last / A_inc, %"
-    cells = summarise(results)
-    heads = ["drift", *(f"classifier {kind}" for kind in next(iter(cells.values()))), "log-determinant, task 1"]
-    rows = [(drift, *by_kind.values(), mean_log_det(results, drift)) for drift, by_kind in cells.items()]
-    return table(title, heads, rows)
 
 
 def show_results(results: Results, of: Run) -> None:

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +25,9 @@ from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, WorkerError, unknown_name
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.engines import HEARTBEAT_TIMEOUT, CancelledError, HeartbeatReporter, session, status
 from adagauss.experiments.logs import require_trackers
 from adagauss.experiments.protocols import Protocol
-from adagauss.experiments.run import Run
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
@@ -38,10 +37,19 @@ from adagauss.utils.runtime import RuntimeConfig
 
 TRACEBACK = "error.txt"
 """Traceback of an unexpected error, in the run folder."""
-
-
+ATTEMPTS = 2
+"""Attempts of a run whose worker dies; the second one resumes."""
+REFRESH_SECONDS = 1.0
+WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
+DISPLAY_ORDER = (RUNNING, FAILED, DONE, WAITING)
+REMEDY = (
+    "it was killed, or the memory is full, or its machine is gone; make fewer runs at once (--jobs): the same command "
+    "continues from here"
+)
 SILENT = Reporter()
 """One for all, so that equal options are equal."""
+
+Reader = Callable[[StreamConfig], Dataset]
 
 
 @dataclass(frozen=True)
@@ -60,50 +68,46 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a spec."""
+    """The run of a spec, or why there is none."""
 
     result: Run | None = None
     failure: AdagaussError | None = None
     messages: tuple[str, ...] = ()
-    cancelled: bool = False
-    """Whether it stopped because the heartbeat of the waiting process ended."""
+
+    def __str__(self) -> str:
+        return str(self.failure) if self.result is None else f"{100 * self.result.curve[-1]:.1f} %"
+
+
+Then = Callable[[RunSpec, Outcome], RunSpec | None]
+"""Called with each outcome; returns a spec to run next, if there is one."""
 
 
 @dataclass(frozen=True)
 class WorkerContext:
     """What a worker needs in addition to its run."""
 
-    session: Path
+    out: Path
+    """A folder that all workers must see."""
     options: ReadOptions = field(default_factory=ReadOptions)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    """Of the spec's data as the waiting process sees them; empty if it cannot read them."""
-    threads: int = 1
-    patience: float = HEARTBEAT_TIMEOUT
-
-    @classmethod
-    def of(cls, session: Path, options: ReadOptions | None) -> WorkerContext:
-        """WorkerContext that can be sent to other processes: a reporter cannot."""
-        root = (options or ReadOptions()).root.absolute()
-        return cls(session.absolute(), replace(options or ReadOptions(), reporter=SILENT, root=root))
+    """Of the data as the waiting process sees them; empty if it cannot read them."""
 
 
 def attempt(spec: RunSpec, dataset: Callable[[], Dataset], reporter: Reporter) -> Outcome:
-    """Run a spec here. Whatever goes wrong is a value, except what stops the whole process."""
+    """Run a spec here. Every error is a value, except those that stop the whole process."""
     try:
         config, data = spec.config, dataset()
         if spec.split is not None:
             config, data = spec.split.of(config, data)
-        ways: dict[str, Any] = {"trackers": spec.trackers, "until": spec.until}
-        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, **ways))
-    except CancelledError as error:
-        return Outcome(failure=error, cancelled=True)
+        options: dict[str, Any] = {"trackers": spec.trackers, "until": spec.until}
+        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, **options))
     except AdagaussError as error:
         return Outcome(failure=error)
     except OSError as error:
         return Outcome(failure=CheckpointError(f"{error.filename or spec.folder}: {error.strerror or error}"))
     except Exception as error:
         if is_out_of_memory(error):
-            return Outcome(failure=WorkerError("the memory is full: run fewer specs at once, or a smaller network"))
+            return Outcome(failure=WorkerError("the memory is full: make fewer runs at once, or use a smaller network"))
         with suppress(OSError):
             spec.folder.mkdir(parents=True, exist_ok=True)
             (spec.folder / TRACEBACK).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
@@ -111,49 +115,48 @@ def attempt(spec: RunSpec, dataset: Callable[[], Dataset], reporter: Reporter) -
         return Outcome(failure=WorkerError(f"{found}; {spec.folder / TRACEBACK} shows where"))
 
 
-def work(spec: RunSpec, number: int, context: WorkerContext) -> Outcome:
-    """Run a spec in a worker, as number ``number`` of a session; this is what executors are given."""
-    torch.set_num_threads(context.threads)
-    try:
-        reporter = HeartbeatReporter(context.session, number, context.patience)
-    except AdagaussError as error:
-        return Outcome(failure=error)
+class _Messages(Reporter):
+    """Collects the messages of a worker."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def work(spec: RunSpec, context: WorkerContext) -> Outcome:
+    """Run a spec in a worker: the function that executors are given."""
+    torch.set_num_threads(1)
+    if not context.out.exists():
+        return Outcome(
+            failure=WorkerError(
+                f"{socket.gethostname()} does not see {context.out}: runs on several machines need an --out folder "
+                "that all of them share under one path"
+            )
+        )
+    reporter = _Messages()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        outcome = attempt(spec, lambda: _same_data(spec, context), reporter)
-    messages: Sequence[str] = [*reporter.messages, *(str(warning.message) for warning in caught)]
+        outcome = attempt(spec, lambda: _checked_data(spec.config.stream, context), reporter)
+    messages = [*reporter.texts, *(str(warning.message) for warning in caught)]
     return replace(outcome, messages=tuple(dict.fromkeys(messages)))
 
 
-def data_of(spec: RunSpec, options: ReadOptions | None) -> Dataset:
-    """The data of a spec, read here; those of the spec before are kept, since cells of a dataset follow each other."""
-    return _read(*_what(spec, options or ReadOptions()))[0]
-
-
-def digests_of(spec: RunSpec, options: ReadOptions) -> dict[str, str]:
-    """The fingerprints of the data of a spec, read here."""
-    return _read(*_what(spec, options))[1]
-
-
-def _same_data(spec: RunSpec, context: WorkerContext) -> Dataset:
+def _checked_data(stream: StreamConfig, context: WorkerContext) -> Dataset:
     """The data as this machine has them, which must be those of the process that waits."""
+    options = replace(context.options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
     try:
-        dataset, found = _read(*_what(spec, context.options))
+        dataset, found = _read(stream.dataset, options)
     except DataError as error:
         raise DataError(f"{socket.gethostname()}: {error}") from error
     differing = [aspect for aspect, digest in context.fingerprints.items() if found.get(aspect) != digest]
     if differing:
         raise DataError(
-            f"{socket.gethostname()} reads other data ({', '.join(differing)}) below {context.options.root}: "
+            f"{socket.gethostname()} reads other data ({', '.join(differing)}) below {options.root}: "
             "give all machines the same files, or a folder that they share"
         )
     return dataset
-
-
-def _what(spec: RunSpec, options: ReadOptions) -> tuple[str, ReadOptions]:
-    stream = spec.config.stream
-    chosen = replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images, reporter=SILENT)
-    return stream.dataset, chosen
 
 
 @lru_cache(maxsize=1)
@@ -163,122 +166,60 @@ def _read(name: str, options: ReadOptions) -> tuple[Dataset, dict[str, str]]:
     return dataset, fingerprints(dataset)
 
 
-ATTEMPTS = 2
-"""Attempts of a run whose worker dies; the second one resumes."""
-REFRESH_SECONDS = 0.5
-WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
-REMEDY = (
-    "it was killed, or the memory is full, or its machine is gone; run fewer specs at once (--jobs): the same command "
-    "goes on from here"
-)
-INTEREST = (RUNNING, FAILED, DONE, WAITING)
-
-Then = Callable[[RunSpec, Outcome], RunSpec | None]
-"""Called with each outcome; returns a spec to run next, if there is one."""
-
-
 def run_specs(
     specs: Iterable[RunSpec],
     out: Path,
-    dataset: Dataset | None = None,
+    read: Reader,
     *,
-    then: Then | None = None,
+    then: Then = lambda spec, outcome: None,
     total: int | None = None,
     executor: Executor | None = None,
     most: int | None = None,
     options: ReadOptions | None = None,
-    reader: Callable[[StreamConfig], Dataset] | None = None,
     reporter: Reporter | None = None,
     title: str = "runs",
 ) -> list[tuple[RunSpec, Outcome]]:
-    """Run specs, and what ``then`` lets follow; outcomes in the order in which they came.
+    """Run specs, and those that ``then`` returns; outcomes are in the order in which the runs ended.
 
     Args:
         specs: taken one by one, when there is room.
-        out: a folder that all workers see, for their sessions.
-        dataset: the data of all specs. None if specs have several datasets: each is then read by ``reader`` or with
-            ``options``. Workers read data for themselves, and must find those that this process finds.
+        out: the folder of all runs.
+        read: reads the data of a stream in this process. Workers read data for themselves, and must find the same.
         then: called with each outcome in this process.
-        total: number of specs, if ``specs`` does not know it.
-        executor: who runs them; None runs one after another here.
-        most: how many are handed to the executor at a time; None hands over all.
-        options: how the data are read, by workers, or here without a ``reader``.
-        reader: reads the data of a spec in this process.
-        reporter: shows progress: a table of specs if there is an executor, else bars of the one that runs.
-        title: what they are together.
+        total: number of specs, if ``specs`` is not a list.
+        executor: makes the runs; None makes one after another here.
+        most: how many are submitted to the executor at a time; None submits all.
+        options: how workers read the data.
+        reporter: shows progress: a table of specs if there is an executor, otherwise bars of the current run.
+        title: name of the whole.
     """
     reporter = reporter or Reporter()
-    count_of = total if total is not None else len(specs) if isinstance(specs, list) else None
-    follow = then or (lambda spec, outcome: None)
-
-    def data(spec: RunSpec) -> Dataset:
-        if dataset is not None:
-            return dataset
-        return reader(spec.config.stream) if reader is not None else data_of(spec, options)
-
+    total = total if total is not None else len(specs) if isinstance(specs, list) else None
     if executor is None:
-        return list(_one_by_one(specs, data, follow, count_of, reporter, title))
-    with session(out) as folder:
-        common = WorkerContext.of(folder, options)
-
-        def digests(spec: RunSpec) -> Mapping[str, str]:
-            here = dataset is not None or reader is not None
-            return fingerprints(data(spec)) if here else digests_of(spec, common.options)
-
-        context = _contexts(common, digests, reporter)
-        crew = _Scheduler(executor, folder, context, follow, reporter, iter(specs), count_of, title)
-        try:
-            return crew.run(most)
-        finally:
-            crew.cancel()
-
-
-def _contexts(
-    common: WorkerContext, digests: Callable[[RunSpec], Mapping[str, str]], reporter: Reporter
-) -> Callable[[RunSpec], WorkerContext]:
-    """WorkerContext for each spec, with the fingerprints of its data; every dataset is looked at once."""
-    known: dict[tuple[object, ...], WorkerContext] = {}
-
-    def of(spec: RunSpec) -> WorkerContext:
-        stream = spec.config.stream
-        what = stream.dataset, stream.image_size, stream.skip_bad_images
-        if what not in known:
-            known[what] = common
-            try:
-                known[what] = replace(common, fingerprints=digests(spec))
-            except (AdagaussError, OSError) as error:  # a worker may have data that are not here
-                reporter.message(f"{stream.dataset} cannot be read here, so what workers read is not compared: {error}")
-        return known[what]
-
-    return of
+        return list(_one_by_one(specs, read, then, total, reporter, title))
+    out.mkdir(parents=True, exist_ok=True)
+    base = options or ReadOptions()
+    context = WorkerContext(out.absolute(), replace(base, reporter=SILENT, root=base.root.absolute()))
+    scheduler = _Scheduler(executor, read, context, then, reporter, iter(specs), total, title)
+    try:
+        return scheduler.run(most)
+    finally:
+        for future in scheduler.pending:
+            future.cancel()
 
 
 def _one_by_one(
-    specs: Iterable[RunSpec],
-    data: Callable[[RunSpec], Dataset],
-    then: Then,
-    total: int | None,
-    reporter: Reporter,
-    title: str,
+    specs: Iterable[RunSpec], read: Reader, then: Then, total: int | None, reporter: Reporter, title: str
 ) -> Iterator[tuple[RunSpec, Outcome]]:
     with reporter.progress(title, total or 1) as advance:
         for first in specs:
-            spec = first
-            while True:
-                outcome = attempt(spec, partial(data, spec), reporter)
+            spec: RunSpec | None = first
+            while spec is not None:
+                outcome = attempt(spec, partial(read, spec.config.stream), reporter)
                 yield spec, outcome
-                following = then(spec, outcome)
-                if following is None:
-                    break
-                spec = following
-            advance(f"{spec.name} {summary(outcome) if outcome.result else FAILED}")
-
-
-def summary(outcome: Outcome) -> str:
-    """An outcome in a few words."""
-    if outcome.result is None:
-        return str(outcome.failure)
-    return f"{100 * outcome.result.curve[-1]:.1f} %"
+                note = f"{spec.name} {outcome if outcome.result else FAILED}"
+                spec = then(spec, outcome)
+            advance(note)
 
 
 @dataclass
@@ -286,103 +227,93 @@ class _Scheduler:
     """The specs that an executor has, and those that wait."""
 
     executor: Executor
-    session: Path
-    context: Callable[[RunSpec], WorkerContext]
+    read: Reader
+    context: WorkerContext
     then: Then
     reporter: Reporter
     source: Iterator[RunSpec]
     total: int | None
     title: str
-    waiting: list[tuple[RunSpec, int]] = field(default_factory=list)
+    again: list[tuple[RunSpec, int]] = field(default_factory=list)
     """Runs to continue, each with its number of attempts."""
-    pending: dict[Future[Outcome], tuple[RunSpec, int, int]] = field(default_factory=dict)
-    """Each with its number and its attempts."""
-    numbers: Iterator[int] = field(default_factory=count)
+    pending: dict[Future[Outcome], tuple[RunSpec, int]] = field(default_factory=dict)
     outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
     rows: dict[str, TableRow] = field(default_factory=dict)
+    contexts: dict[tuple[object, ...], WorkerContext] = field(default_factory=dict)
+    """By dataset; every dataset is read here once."""
 
     def run(self, most: int | None) -> list[tuple[RunSpec, Outcome]]:
         with self.reporter.table() as show:
-            while self._fill(most):
+            while self._submit(most):
                 ended, _ = wait(self.pending, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
                 for future in ended:
                     self._end(future)
-                self._look()
-                show(self._summary(), sorted(self.rows.values(), key=lambda row: INTEREST.index(row.state)))
+                for spec, _ in self.pending.values():
+                    if (folder := RunFolder(spec.folder)).exists():
+                        self.rows[spec.name] = TableRow(spec.name, RUNNING, f"{folder.finished_tasks()} tasks done")
+                rows = sorted(self.rows.values(), key=lambda row: DISPLAY_ORDER.index(row.state))
+                counts = Counter(row.state for row in rows)
+                counts[WAITING] += max(0, (self.total or 0) - len(rows))
+                states = (RUNNING, DONE, FAILED, WAITING)
+                show(f"{self.title}: " + ", ".join(f"{counts[one]} {one}" for one in states if counts[one]), rows)
         return self.outcomes
 
-    def cancel(self) -> None:
-        """Cancel runs that have not started; started ones stop when the session ends."""
-        for future in self.pending:
-            future.cancel()
-
-    def _fill(self, most: int | None) -> bool:
-        """Hand over as many specs as there is room for; whether any are under way."""
+    def _submit(self, most: int | None) -> bool:
+        """Submit as many specs as there is room for; whether any are pending."""
         while most is None or len(self.pending) < most:
-            if self.waiting:
-                spec, attempts = self.waiting.pop(0)
-            elif (fresh := next(self.source, None)) is not None:
-                spec, attempts = fresh, 0
-            else:
+            spec, attempts = self.again.pop(0) if self.again else (next(self.source, None), 0)
+            if spec is None:
                 break
-            number, context = next(self.numbers), self.context(spec)
+            context = self._context(spec.config.stream)
             try:
                 # Workers may have another current folder.
-                theirs = replace(spec, folder=spec.folder.absolute())
-                future: Future[Outcome] = self.executor.submit(work, theirs, number, context)
+                future = self.executor.submit(work, replace(spec, folder=spec.folder.absolute()), context)
             except Exception as error:  # engines raise errors of their own if they are gone
                 future = Future()
                 future.set_exception(error)
-            self.pending[future] = spec, number, attempts + 1
+            self.pending[future] = spec, attempts + 1
             self.rows[spec.name] = TableRow(spec.name, WAITING)
         return bool(self.pending)
 
+    def _context(self, stream: StreamConfig) -> WorkerContext:
+        key = stream.dataset, stream.image_size, stream.skip_bad_images
+        if key not in self.contexts:
+            self.contexts[key] = self.context
+            try:
+                self.contexts[key] = replace(self.context, fingerprints=fingerprints(self.read(stream)))
+            except (AdagaussError, OSError) as error:  # a worker may have data that are not here
+                self.reporter.message(
+                    f"{stream.dataset} cannot be read here, so the data of the workers are not compared: {error}"
+                )
+        return self.contexts[key]
+
     def _end(self, future: Future[Outcome]) -> None:
-        spec, _, attempts = self.pending.pop(future)
+        spec, attempts = self.pending.pop(future)
         try:
             outcome = future.result()
         except Exception as error:  # our own errors are values: this is the engine's
+            lines = str(error).strip().splitlines()
+            lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
             if attempts < ATTEMPTS:
-                self.reporter.message(f"{spec.name}: {_lost_worker(error)}; it is resumed")
-                self.waiting.append((spec, attempts))
+                self.reporter.message(f"{spec.name}: {lost}; it is resumed")
+                self.again.append((spec, attempts))
                 return
-            outcome = Outcome(failure=WorkerError(f"{_lost_worker(error)}, {attempts} times: {REMEDY}"))
-        if outcome.cancelled:  # this process was stopped for so long that its workers gave up
-            self.waiting.append((spec, attempts - 1))
-            return
+            outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
         for message in outcome.messages:
             self.reporter.message(f"{spec.name}: {message}")
-        self.rows[spec.name] = TableRow(spec.name, DONE if outcome.result else FAILED, summary(outcome))
+        self.rows[spec.name] = TableRow(spec.name, DONE if outcome.result else FAILED, str(outcome))
         self.outcomes.append((spec, outcome))
-        following = self.then(spec, outcome)
-        if following is not None:
-            self.waiting.append((following, 0))
-
-    def _look(self) -> None:
-        for spec, number, _ in self.pending.values():
-            if found := status(self.session, number):
-                self.rows[spec.name] = TableRow(
-                    spec.name, RUNNING, f"{found.get('now')} ({found.get('where')})".strip()
-                )
-
-    def _summary(self) -> str:
-        states = Counter(row.state for row in self.rows.values())
-        known = [f"{states[state]} {state}" for state in (RUNNING, DONE, FAILED) if states[state]]
-        left = (self.total or len(self.rows)) - sum(states[state] for state in (RUNNING, DONE, FAILED))
-        return f"{self.title}: " + ", ".join([*known, *([f"{left} {WAITING}"] if left > 0 else [])])
-
-
-def _lost_worker(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
+        if (following := self.then(spec, outcome)) is not None:
+            self.again.append((following, 0))
 
 
 SHARED_RATES: dict[str, dict[str, float]] = {
     "shared": {"first": 0.1, "later": 0.05},
-    "brisk": {"first": 0.1, "later": 0.1},
+    "short": {"first": 0.1, "later": 0.1},
 }
 """Learning rates of the recipes that all methods share."""
 RECIPES = ("own", *SHARED_RATES)
+OLD_RECIPES = {"brisk": "short"}
 
 
 class Grid(NamedTuple):
@@ -398,7 +329,7 @@ def shared_recipe(method: Method, name: str = "shared") -> dict[str, Any]:
     """The same epochs, optimizer, schedule, clipping and augmentation for every method.
 
     ``shared`` also makes the first task the same: rotations in that task only are switched off, while rotations in
-    every task are part of a method (PASS) and stay. ``brisk`` is for short schedules: the rate of the first task in
+    every task are part of a method (PASS) and stay. ``short`` is for short schedules: the rate of the first task in
     every task, as in the paper's text, and each method rotates the first task's images if its authors do.
     """
     recipe = _leaves("augmentation", Augmentation())
@@ -412,6 +343,7 @@ def shared_recipe(method: Method, name: str = "shared") -> dict[str, Any]:
 
 def recipe_of(method: str, name: str) -> dict[str, Any] | None:
     """The settings of a recipe for a method; None leaves it its own."""
+    name = OLD_RECIPES.get(name, name)
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return None if name == "own" else shared_recipe(make_method(method), name)
@@ -441,6 +373,7 @@ def run_grid(
     many an executor has at a time. ``trackers`` follow the logs of the runs.
     """
     require_trackers(trackers)
+    recipe = OLD_RECIPES.get(recipe, recipe)
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     chosen = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
@@ -475,7 +408,14 @@ def run_grid(
             folder = out / f"{name}-{config.digest()}-seed{seed}"
             specs.append(RunSpec(f"{name}, seed {seed}", config, folder, tuple(trackers)))
     outcomes = run_specs(
-        specs, out, dataset, executor=executor, most=most, options=options, reporter=reporter, title="comparison"
+        specs,
+        out,
+        lambda _: dataset,
+        executor=executor,
+        most=most,
+        options=options,
+        reporter=reporter,
+        title="comparison",
     )
     failures.update({spec.config.method_name: one.failure for spec, one in outcomes if one.failure is not None})
     # Workers end in any order; tables have the order of the seeds.

@@ -38,7 +38,7 @@ class Scale:
 CPU = """\
 Every benchmark has as many tasks as in the paper, but of two classes each, with all of their images:
 `cifar100-10-few` is the first 20 classes of CIFAR-100 in iCaRL's order. A thin ResNet at half the resolution (S = 32)
-learns each task for ten epochs. All methods share the recipe `brisk`: SGD with a learning rate of 0.1 in every task
+learns each task for ten epochs. All methods share the recipe `short`: SGD with a learning rate of 0.1 in every task
 (one cycle), batches of 64, gradients clipped to norm 1, crops and flips; a method whose authors rotate the images of
 the first task does so here too. AdaGauss distils with λ = 2 instead of 10, and analytic classifiers expand features 16
 times, as in their papers.
@@ -55,7 +55,7 @@ SCALES = {
         "cpu",
         "cpu",
         (0, 1, 2),
-        "brisk",
+        "short",
         lambda name: protocol(f"{name}-few"),
         "CPU scale, the same recipe for all methods: compare the order with the paper's, not the numbers",
         CPU,

@@ -1,4 +1,4 @@
-"""Reproduce tables and figures of the paper: run what is missing, then write tables, figures and verdicts.
+"""Reproduce tables and figures of the paper: make missing runs, then write tables, figures and verdicts.
 
 An item of `adagauss.experiments.paper` expands to rows, benchmarks and seeds. Each distinct configuration and seed is
 one run folder, however many items use it. Rows that differ only in memory, drift or classifier are scored on the
@@ -20,43 +20,28 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jinja2 import Environment, PackageLoader
 
-from adagauss.analysis.plotting import new_figure, save_figure, set_title, shown
-from adagauss.analysis.replay import Curve
+from adagauss.analysis.rescore import Curve, TrackedMemory, checkpoints, task_mean, track_memory, update_of
 from adagauss.analysis.studies.base import find_study
 from adagauss.analysis.studies.draw import analyse
-from adagauss.analysis.studies.provenance import sign
-from adagauss.analysis.visits import Followed, followed, task_mean, visits
+from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
 from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer
-from adagauss.core.task import CurrentTask, extract_features
+from adagauss.core.task import extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
-from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
-from adagauss.experiments.compare import FORMATS, Spread, markdown
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
-from adagauss.experiments.grid import Outcome as RunOutcome
-from adagauss.experiments.grid import RunSpec, recipe_of, run_specs
-from adagauss.experiments.paper import (
-    BEYOND,
-    SCALES,
-    Benchmark,
-    Claim,
-    Item,
-    Row,
-    Scale,
-    TableValue,
-    Value,
-)
+from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
+from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value
 from adagauss.experiments.published import paper_row
-from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder, stored_config
+from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
@@ -64,15 +49,11 @@ from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}
 TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}
 RESCORED = ("memory", "drift", "classifier")
 """Parts that a row may change without training."""
-NOTHING = "–"
+MISSING = "–"
 ROUNDING = 1e-6
 """A number that reaches a bound satisfies the claim, whatever the last digit of the file."""
 
@@ -101,9 +82,9 @@ class ReproductionConfig:
         """Folder of the tables and figures of an item."""
         return self.out / self.scale.name / item.name
 
-    def figure(self, item: Item, benchmark: Benchmark, ending: str = "csv") -> Path:
+    def figure(self, item: Item, benchmark: Benchmark, ending: str) -> Path:
         """A file of the figure of an item on one benchmark."""
-        return self.folder(item) / benchmark.protocol / f"{item.study or item.name}.{ending}"
+        return self.folder(item) / benchmark.protocol / f"{item.study}.{ending}"
 
     def failure(self, name: str) -> Path:
         """File with the reason why a run or a rescoring failed."""
@@ -115,9 +96,6 @@ class Problem(NamedTuple):
 
     kind: Literal["unavailable", "missing", "failed"]
     reason: str
-
-
-# The plan: which runs the items need.
 
 
 @dataclass(frozen=True)
@@ -187,38 +165,32 @@ def _spec(made: RunConfig | Problem, seed: int, config: ReproductionConfig) -> R
 
 
 def distinct_runs(planned: Sequence[PlannedRow]) -> list[RunSpec]:
-    """The runs of planned rows, each once: one seed of everything before the next, short runs first.
+    """The runs of planned rows, each once: one seed of everything before the next, dataset by dataset.
 
     Most tables and figures are thus complete for one seed long before all runs are.
     """
-    runs: dict[Path, tuple[int, int, float, RunSpec]] = {}
-    datasets: dict[str, int] = {}
-    ranks = {seed: rank for rank, seed in enumerate(dict.fromkeys(one.seed for one in planned))}
-    for one in planned:
-        if isinstance(one.run, RunSpec):
-            # Runs on one dataset follow each other, so that it is read once.
-            place = datasets.setdefault(one.run.config.stream.dataset, len(datasets))
-            order = ranks[one.seed], place, training_images(one.run.config)
-            runs.setdefault(one.run.folder, (*order, one.run))
-    return [spec for *_, spec in sorted(runs.values(), key=lambda entry: entry[:3])]
+    seeds = list(dict.fromkeys(one.seed for one in planned))
+    specs = {one.run.folder: one.run for one in planned if isinstance(one.run, RunSpec)}.values()
+    datasets = list(dict.fromkeys(spec.config.stream.dataset for spec in specs))
+    return sorted(specs, key=lambda spec: (seeds.index(spec.config.seed), datasets.index(spec.config.stream.dataset)))
 
 
 def finished_run(spec: RunSpec, config: ReproductionConfig) -> Run | Problem:
-    """The numbers of a run, if it is finished."""
+    """The run of a spec, if it is finished."""
     folder, file = RunFolder(spec.folder), spec.folder / METRICS_FILE
-    try:
-        return _read_result(spec.folder, file.stat().st_mtime_ns if file.exists() else 0)
-    except CheckpointError as error:
-        if reason := failure_reason(config, spec.name):
-            return Problem("failed", reason)
-        if file.exists():
+    if file.exists():
+        try:
+            return _open_run(spec.folder, file.stat().st_mtime_ns)
+        except CheckpointError as error:
             return Problem("missing", str(error))
-        done = folder.finished_tasks()
-        return Problem("missing", f"{done} of {spec.config.stream.tasks} tasks are done" if done else "not run yet")
+    if reason := failure_reason(config, spec.name):
+        return Problem("failed", reason)
+    done = folder.finished_tasks()
+    return Problem("missing", f"{done} of {spec.config.stream.tasks} tasks are done" if done else "not run yet")
 
 
 @lru_cache(maxsize=1024)
-def _read_result(folder: Path, written: int) -> Run:
+def _open_run(folder: Path, written: int) -> Run:
     """Many items use a run; it is read again only after it was written again."""
     return Run.open(folder)
 
@@ -231,139 +203,34 @@ def failure_reason(config: ReproductionConfig, name: str) -> str | None:
         return None
 
 
-# Estimates of the time, before anything is run.
-
-IMAGES_PER_CLASS = {"cifar100": 500, "tiny": 500, "imagenet-subset-seed1993": 1300, "cub": 30, "aircraft": 67}
-CLASSES = {"tiny": 200, "cub": 200}
-"""The others have a hundred."""
-SECONDS = {"resnet18": 0.0005, "resnet_thin": 0.001, "resnet32": 0.002, "convnet": 0.001, "efficientnet_lite0": 0.024}
-"""Training seconds per image and epoch: ResNet-18 on the paper's GPU (86 minutes for ten tasks of CIFAR-100), the
-others on one core."""
-OTHER_SECONDS = 0.002
-RESCORING_SHARE = 0.1
-"""Share of a run's time that one rescoring takes."""
-
-
-class Workload(NamedTuple):
-    """The runs of one item, or of several together, and the time that is left."""
-
-    runs: int
-    finished: int
-    rescored: int
-    """Rows and seeds that are scored on the networks of these runs."""
-    minutes: float
-
-
-class Overview(NamedTuple):
-    """The workload of every item, and of all together: shared runs count once."""
-
-    items: dict[str, Workload]
-    together: Workload
-    unavailable: dict[str, list[str]]
-    """Reasons why runs are impossible here, and the items concerned, with the number of their runs."""
-
-
-def training_images(config: RunConfig) -> float:
-    """Images times epochs of a run, counting rotated and mixed copies.
-
-    Adapters and classifiers learn from features and are not counted: finished runs show their share.
-    """
-    stream, representation = config.stream, config.method.representation
-    images = IMAGES_PER_CLASS.get(stream.dataset, 100)
-    classes = stream.classes or CLASSES.get(stream.dataset, 100)
-    first = stream.sizes[0] if stream.sizes else stream.first or classes / stream.tasks
-    copies = [representation.label_augmentation.copies(is_first) for is_first in (True, False)]
-    epochs = [recipe.epochs if recipe else 0 for recipe in (representation.first, representation.later)]
-    return images * (first * epochs[0] * copies[0] + (classes - first) * epochs[1] * copies[1])
-
-
-def overview(items: Sequence[Item], config: ReproductionConfig) -> Overview:
-    """Count finished and missing runs, and estimate the time; nothing is run."""
-    planned = plan(items, config)
-    seconds = _seconds_per_image(distinct_runs(planned), config)
-    own = {item.name: [one for one in planned if one.item is item] for item in items}
-    unavailable: dict[str, list[str]] = {}
-    for name, rows in own.items():
-        for reason, count in Counter(one.run.reason for one in rows if isinstance(one.run, Problem)).items():
-            unavailable.setdefault(reason, []).append(f"{name} ({count} of {len(rows)})")
-    workloads = {name: _workload(rows, config, seconds) for name, rows in own.items()}
-    return Overview(workloads, _workload(planned, config, seconds), unavailable)
-
-
-def _seconds_per_image(runs: Iterable[RunSpec], config: ReproductionConfig) -> Callable[[RunConfig], float]:
-    """Measured on finished runs with the same network and dataset; elsewhere the typical value of the network."""
-    spent: dict[tuple[str, str], tuple[float, float]] = {}
-    for spec in runs:
-        result = finished_run(spec, config)
-        if isinstance(result, Run):
-            key = spec.config.method.backbone.name, spec.config.stream.dataset
-            seconds, images = spent.get(key, (0.0, 0.0))
-            spent[key] = seconds + sum(result.cost.seconds.values()), images + training_images(spec.config)
-
-    def estimate(run: RunConfig) -> float:
-        network = run.method.backbone.name
-        if (network, run.stream.dataset) not in spent:
-            return SECONDS.get(network, OTHER_SECONDS)
-        seconds, images = spent[network, run.stream.dataset]
-        return seconds / max(1.0, images)
-
-    return estimate
-
-
-def _workload(
-    planned: Sequence[PlannedRow], config: ReproductionConfig, seconds: Callable[[RunConfig], float]
-) -> Workload:
-    def minutes(spec: RunSpec) -> float:
-        return training_images(spec.config) * seconds(spec.config) / 60
-
-    runs = distinct_runs(planned)
-    waiting = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
-    left = sum(
-        minutes(spec) * (1 - RunFolder(spec.folder).finished_tasks() / max(1, spec.config.stream.tasks))
-        for spec in waiting
-    )
-    scored = [one for one in planned if one.row.rescore is not None and isinstance(one.run, RunSpec)]
-    undone = [one.run for one in scored if isinstance(_outcome(one, config), Problem)]
-    # The mean over all rescored rows: equal rows of several items are scored once.
-    if undone:
-        each = statistics.fmean(minutes(one.run) for one in scored if isinstance(one.run, RunSpec))
-        left += RESCORING_SHARE * each * len(undone)
-    return Workload(len(runs), len(runs) - len(waiting), len(scored), left)
-
-
 # Running and rescoring.
 
 
-def dataset_reader(options: ReadOptions) -> Callable[[StreamConfig], Dataset]:
-    """A function that reads the dataset of a stream and keeps the last one: runs on one dataset follow each other."""
-    last: dict[tuple[str, int | None, bool], Dataset] = {}
+def dataset_reader(options: ReadOptions) -> Reader:
+    """A function that reads the dataset of a stream and caches the last one: runs on one dataset follow each other."""
 
-    def read(stream: StreamConfig) -> Dataset:
-        key = stream.dataset, stream.image_size, stream.skip_bad_images
-        if key not in last:
-            last.clear()  # so that two are never in memory
-            sized = replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
-            last[key] = load_dataset(stream.dataset, sized)
-        return last[key]
+    @lru_cache(maxsize=1)
+    def load(name: str, size: int | None, skip_bad_images: bool) -> Dataset:
+        return load_dataset(name, replace(options, size=size, skip_bad_images=skip_bad_images))
 
-    return read
+    return lambda stream: load(stream.dataset, stream.image_size, stream.skip_bad_images)
 
 
 def run_missing(
     runs: Sequence[RunSpec],
     config: ReproductionConfig,
-    read: Callable[[StreamConfig], Dataset],
+    read: Reader,
     reporter: Reporter,
     executor: Executor | None = None,
     most: int | None = None,
 ) -> None:
     """Run or resume what is not finished, here or through an executor, at most ``most`` at a time.
 
-    A run that another process works on is left to it: the same command may be started several times.
+    Runs that another process works on are skipped: the same command may be started several times.
     """
     missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
 
-    def note(spec: RunSpec, outcome: RunOutcome) -> None:
+    def note(spec: RunSpec, outcome: Outcome) -> None:
         if isinstance(outcome.failure, InUseError):
             reporter.message(f"{spec.name}: another process runs it")
         elif outcome.failure is not None:
@@ -375,11 +242,11 @@ def run_missing(
         run_specs(
             missing,
             config.runs,
+            read,
             then=note,
             executor=executor,
             most=most,
             options=config.options,
-            reader=read,
             reporter=reporter,
         )
 
@@ -416,13 +283,10 @@ def read_rescored(path: Path, config: ReproductionConfig) -> Rescored | Problem:
 
 
 def rescore_missing(
-    planned: Sequence[PlannedRow],
-    config: ReproductionConfig,
-    read: Callable[[StreamConfig], Dataset],
-    reporter: Reporter,
+    planned: Sequence[PlannedRow], config: ReproductionConfig, read: Reader, reporter: Reporter
 ) -> None:
     """Score changed parts that are not scored yet, for each run in one pass over its networks."""
-    wanted: dict[Path, tuple[RunSpec, dict[Path, Mapping[str, Any]]]] = {}
+    pending: dict[Path, tuple[RunSpec, dict[Path, Mapping[str, Any]]]] = {}
     for one in planned:
         spec, changes = one.run, one.row.rescore
         if changes is None or isinstance(spec, Problem) or isinstance(finished_run(spec, config), Problem):
@@ -432,9 +296,9 @@ def rescore_missing(
         except AdagaussError:  # the results show the reason
             continue
         if isinstance(read_rescored(file, config), Problem):
-            wanted.setdefault(spec.folder, (spec, {}))[1][file] = changes
-    with reporter.progress("rescoring finished runs", len(wanted)) as advance:
-        for spec, files in wanted.values():
+            pending.setdefault(spec.folder, (spec, {}))[1][file] = changes
+    with reporter.progress("rescoring finished runs", len(pending)) as advance:
+        for spec, files in pending.values():
             _rescore(spec, files, config, read(spec.config.stream), reporter)
             advance(spec.name)
 
@@ -447,26 +311,27 @@ def _rescore(
     reporter: Reporter,
 ) -> None:
     """Update one memory per changed method through the tasks of a run; all share the features of a task."""
-    folder = RunFolder(spec.folder)
-    stored = stored_config(folder)
+    run = Run.open(spec.folder)
+    stored = run.config
     methods = {file: changed_method(stored.method, changes) for file, changes in files.items()}
     runtime = Runtime(stored.runtime, stored.seed, reporter)
     stream = make_stream(stored, dataset)
-    memories: dict[Path, Followed] = {}
+    memories: dict[Path, TrackedMemory] = {}
     scorers: dict[Path, Scorer] = {}
     curves: dict[Path, list[float]] = {file: [] for file in files}
-    with reporter.progress(f"{len(files)} variants of {spec.name}", folder.finished_tasks()) as advance:
-        for visit in visits(folder, stored, stream, runtime):
-            test = dataset.test.of_classes(stream.seen(visit.index))
-            features = extract_features(visit.now.network.extractor, test.images, runtime)
-            sizes = [len(classes) for classes in stream.task_classes[: visit.index + 1]]
+    with reporter.progress(f"{len(files)} variants of {spec.name}", run.done) as advance:
+        for task, _, now in checkpoints(run, stream, runtime):
+            test = dataset.test.of_classes(stream.seen(task))
+            features = extract_features(now.network.extractor, test.images, runtime)
+            sizes = [len(classes) for classes in stream.task_classes[: task + 1]]
             for file in list(curves):
-                method, now = methods[file], visit.now
+                method = methods[file]
                 try:
-                    memories[file] = _followed(memories.get(file), method, now)
+                    update = update_of(method.drift, now)
+                    memories[file] = track_memory(memories.get(file), update, method.memory, method, now)
                     scorers[file] = method.classifier.fit(memories[file].bank, now, scorers.get(file))
                 except AdagaussError as error:
-                    save_json(config.failure(file.stem), {"reason": f"task {visit.index + 1}: {error}"})
+                    save_json(config.failure(file.stem), {"reason": f"task {task + 1}: {error}"})
                     del curves[file]
                     continue
                 with torch.inference_mode():
@@ -477,19 +342,10 @@ def _rescore(
         config.failure(file.stem).unlink(missing_ok=True)
 
 
-def _followed(known: Followed | None, method: Method, now: CurrentTask) -> Followed:
-    return followed(known, lambda bank, state: method.drift.update(bank, now, state), method.memory, method, now)
-
-
 # Results of an item.
 
-
-@dataclass(frozen=True)
-class Score:
-    """The numbers of one row with one seed, by their names in the paper's tables; accuracies in percent."""
-
-    seed: int
-    values: Mapping[str, float]
+Numbers = Mapping[str, float]
+"""The numbers of one row with one seed, by their names in the paper's tables; accuracies in percent."""
 
 
 @dataclass(frozen=True)
@@ -503,34 +359,35 @@ class ItemResults:
     dataset: str
     tasks: int
     """T of the paper's benchmark, which does not count a first task with half of the classes."""
-    outcomes: Mapping[str, Sequence[Score | Problem]]
-    """Of every seed, by row."""
+    outcomes: Mapping[str, Mapping[int, Numbers | Problem]]
+    """By row and seed."""
     runs: Mapping[str, Sequence[RunSpec]]
     """Finished runs of rows without rescoring."""
     drawn: Sequence[Mapping[str, str]] = ()
     """Rows of the CSV file of the figure."""
 
-    def scores(self, row: str) -> list[Score]:
-        return [outcome for outcome in self.outcomes.get(row, ()) if isinstance(outcome, Score)]
+    def numbers(self, row: str) -> dict[int, Numbers]:
+        """The numbers of a row by seed, where there are some."""
+        return {seed: one for seed, one in self.outcomes.get(row, {}).items() if not isinstance(one, Problem)}
 
     def problems(self) -> dict[str, Problem]:
         """The first problem of every row that has one."""
-        return {
-            row: next(outcome for outcome in outcomes if isinstance(outcome, Problem))
+        found = {
+            row: [one for one in outcomes.values() if isinstance(one, Problem)]
             for row, outcomes in self.outcomes.items()
-            if len(self.scores(row)) < len(outcomes)
         }
+        return {row: problems[0] for row, problems in found.items() if problems}
 
     def by_seed(self, value: Value) -> dict[int, float]:
         """A number of the table or the figure by seed; empty if it was not measured."""
         if isinstance(value, TableValue):
-            scores = self.scores(value.row)
-            return {score.seed: score.values[value.quantity] for score in scores if value.quantity in score.values}
-        numbers: dict[int, list[float]] = {}
+            found = self.numbers(value.row).items()
+            return {seed: numbers[value.quantity] for seed, numbers in found if value.quantity in numbers}
+        series: dict[int, list[float]] = {}
         for row in self.drawn:
-            if row.get("seed") and all(row.get(key) == wanted for key, wanted in value.columns.items()):
-                numbers.setdefault(int(row["seed"]), []).append(float(row[value.value]))
-        return {seed: SUMMARIES[value.summary](values) for seed, values in numbers.items()}
+            if row.get("seed") and all(row.get(key) == expected for key, expected in value.columns.items()):
+                series.setdefault(int(row["seed"]), []).append(float(row[value.value]))
+        return {seed: SUMMARIES[value.summary](values) for seed, values in series.items()}
 
     @property
     def features(self) -> float | None:
@@ -569,15 +426,15 @@ def results(planned: Iterable[PlannedRow], config: ReproductionConfig) -> list[I
 
 def _results(group: Sequence[PlannedRow], config: ReproductionConfig) -> ItemResults:
     item, benchmark = group[0].item, group[0].benchmark
-    outcomes: dict[str, list[Score | Problem]] = {}
+    outcomes: dict[str, dict[int, Numbers | Problem]] = {}
     runs: dict[str, list[RunSpec]] = {}
     for one in group:
         outcome = _outcome(one, config)
-        outcomes.setdefault(one.row.label, []).append(outcome)
-        if isinstance(one.run, RunSpec) and one.row.rescore is None and isinstance(outcome, Score):
+        outcomes.setdefault(one.row.label, {})[one.seed] = outcome
+        if isinstance(one.run, RunSpec) and one.row.rescore is None and not isinstance(outcome, Problem):
             runs.setdefault(one.row.label, []).append(one.run)
     stream = SCALES["paper"].find(benchmark.protocol).stream
-    file = config.figure(item, benchmark)
+    file = config.figure(item, benchmark, "csv")
     return ItemResults(
         item,
         benchmark,
@@ -590,26 +447,20 @@ def _results(group: Sequence[PlannedRow], config: ReproductionConfig) -> ItemRes
     )
 
 
-def _outcome(one: PlannedRow, config: ReproductionConfig) -> Score | Problem:
+def _outcome(one: PlannedRow, config: ReproductionConfig) -> Numbers | Problem:
     if isinstance(one.run, Problem):
         return one.run
     run = finished_run(one.run, config)
     if isinstance(run, Problem):
         return run
     if one.row.rescore is None:
-        values = {name: 100 * run.metrics[name] for name in ACCURACY}
         times = {"training_min": run.cost.training_seconds / 60, "inference_sec": run.cost.seconds["evaluation"]}
-        return Score(one.seed, {**values, **times})
+        return {**{name: 100 * run.metrics[name] for name in ACCURACY}, **times}
     try:
         scored = read_rescored(rescored_file(config, one.run, one.row.rescore), config)
     except AdagaussError as error:
         return Problem("failed", str(error))
-    if isinstance(scored, Problem):
-        return scored
-    return Score(one.seed, {"a_last": 100 * scored.a_last, "a_inc": 100 * scored.a_inc})
-
-
-# Verdicts on claims.
+    return scored if isinstance(scored, Problem) else {"a_last": 100 * scored.a_last, "a_inc": 100 * scored.a_inc}
 
 
 class Verdict(NamedTuple):
@@ -694,75 +545,17 @@ def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
 
 
 def _table_row(found: ItemResults, label: str) -> dict[str, str]:
-    count, paper = len(found.scores(label)), found.paper_values(label)
+    count, paper = len(found.numbers(label)), found.paper_values(label)
     line = {"benchmark": found.protocol, "row": label, "seeds": str(count)}
     for name, title in (TIMES if found.item.times else ACCURACY).items():
         values = list(found.by_seed(TableValue(label, name)).values())
-        line[title] = str(Spread.of(values, percent=False)) if values else NOTHING
+        line[title] = str(Spread.of(values, percent=False)) if values else MISSING
         deviation = f" ± {paper[f'{name}_std']}" if paper.get(f"{name}_std") is not None else ""
-        line[f"paper {title}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else NOTHING
+        line[f"paper {title}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
     problem, absent = found.problems().get(label), len(found.outcomes[label]) - count
     some = f"{absent} seed{'s' * (absent > 1)} " if count else ""
     line["note"] = f"{some}{problem.kind}: {problem.reason}" if problem else ""
     return line
-
-
-def comparison_figure(found: ItemResults) -> Figure | None:
-    """Bars of a table by row, here left and the paper's right; None if nothing was measured.
-
-    The scales differ, so the two do not share an axis: only the order can be compared.
-    """
-    labels = [label for label in found.outcomes if found.scores(label)]
-    if not labels:
-        return None
-    panels = [{name: title} for name, title in TIMES.items()] if found.item.times else [ACCURACY]
-    in_paper = any(
-        found.paper_values(label).get(name) is not None for label in labels for one in panels for name in one
-    )
-    figure = new_figure(3.0 + 3.0 * len(panels) * (1 + in_paper), 1.4 + 0.34 * len(labels))
-    axes = figure.subplots(1, len(panels) * (1 + in_paper), sharey=True, squeeze=False)[0]
-    for place, quantities in enumerate(panels):
-        _bars(axes[place], [[_here(found, label, name) for label in labels] for name in quantities], quantities)
-        if in_paper:
-            theirs = axes[place + len(panels)]
-            _bars(theirs, [[_printed(found, label, name) for label in labels] for name in quantities], quantities)
-            set_title(theirs, "paper")
-    seeds = max(len(found.scores(label)) for label in labels)
-    set_title(axes[0], f"{found.protocol}, {seeds} seed{'s' * (seeds > 1)}")
-    axes[0].set_yticks(range(len(labels)), [shown(label, 44) for label in labels], fontsize=8)
-    axes[0].invert_yaxis()
-    if len(panels) == 1:
-        figure.legend(*axes[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
-    return figure
-
-
-def _here(found: ItemResults, label: str, name: str) -> Spread | None:
-    values = list(found.by_seed(TableValue(label, name)).values())
-    return Spread.of(values, percent=False) if values else None
-
-
-def _printed(found: ItemResults, label: str, name: str) -> Spread | None:
-    row = found.paper_values(label)
-    return None if row.get(name) is None else Spread(row[name], row.get(f"{name}_std"))
-
-
-def _bars(axes: Axes, bars: Sequence[Sequence[Spread | None]], quantities: Mapping[str, str]) -> None:
-    height = 0.76 / len(bars)
-    for place, (row, title) in enumerate(zip(bars, quantities.values(), strict=True)):
-        for number, spread in enumerate(row):
-            if spread is not None:
-                axes.barh(
-                    number + (place - (len(bars) - 1) / 2) * height,
-                    spread.mean,
-                    height,
-                    xerr=spread.deviation,  # one seed has none
-                    label=title if not number else None,
-                    color=f"C{place}",
-                    error_kw={"elinewidth": 0.8},
-                )
-    axes.set_xlabel(next(iter(quantities.values())) if len(quantities) == 1 else "accuracy, %", fontsize=8)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.grid(alpha=0.3, axis="x")
 
 
 @dataclass(frozen=True)
@@ -781,6 +574,32 @@ class Reproduced:
             for label, problem in one.problems().items():
                 if problem.kind == "failed":
                     yield f"{one.protocol}, {label}", problem
+
+    def remarks(self) -> Iterator[str]:
+        """Reasons for missing numbers, verdicts on measured claims, and notes."""
+        for one in self.results:
+            for label, problem in one.problems().items():
+                yield f"{one.protocol}, {label}: {problem.kind} ({problem.reason})"
+        for claim in self.item.claims:
+            for one in self.results:
+                if (checked := check_claim(claim, one)).word != "not measured":
+                    yield f"{claim.text} {one.protocol}: {checked}."
+        yield from self.notes
+
+
+def list_lines(items: Sequence[Item], config: ReproductionConfig) -> Iterator[str]:
+    """Each item with its number of finished and of all runs, and the reasons why runs cannot be made or have failed."""
+    for item in items:
+        planned = plan([item], config)
+        runs = distinct_runs(planned)
+        states = [finished_run(spec, config) for spec in runs]
+        done = sum(isinstance(state, Run) for state in states)
+        yield f"{item.name}: {item.title}; {done} of {len(runs)} runs are finished"
+        if deviation := item.deviations.get(config.scale.size):
+            yield f"  at this scale: {deviation}"
+        problems = [state for state in (*states, *(one.run for one in planned)) if isinstance(state, Problem)]
+        for problem, count in Counter(one for one in problems if one.kind != "missing").items():
+            yield f"  {problem.kind}: {problem.reason} ({count})"
 
 
 def reproduce(
@@ -817,31 +636,25 @@ def reproduce(
 
 
 def _reproduced(
-    item: Item,
-    planned: Sequence[PlannedRow],
-    config: ReproductionConfig,
-    read: Callable[[StreamConfig], Dataset],
-    reporter: Reporter,
+    item: Item, planned: Sequence[PlannedRow], config: ReproductionConfig, read: Reader, reporter: Reporter
 ) -> Reproduced:
     command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
     found = results(planned, config)
     files, notes = _write_table(item, found, config, command), []
     for one in found:
+        if item.study is None or not one.runs:
+            continue
         try:
-            if item.study is None:
-                files += _write_comparison(one, config, command)
-            elif one.runs:
-                groups = {label: [RunFolder(spec.folder) for spec in specs] for label, specs in one.runs.items()}
-                (drawn,) = analyse(
-                    groups,
-                    config.figure(item, one.benchmark).parent,
-                    names=[item.study],
-                    dataset=read(config.scale.find(one.benchmark.protocol).stream),
-                    reporter=reporter,
-                    command=command,
-                )
-                files += drawn.files.values()
-                notes += [f"{one.protocol}: no figure ({drawn.missing})"] if drawn.missing else []
+            (drawn,) = analyse(
+                {label: [RunFolder(spec.folder) for spec in specs] for label, specs in one.runs.items()},
+                config.figure(item, one.benchmark, "csv").parent,
+                names=[item.study],
+                dataset=read(config.scale.find(one.benchmark.protocol).stream),
+                reporter=reporter,
+                command=command,
+            )
+            files += drawn.files.values()
+            notes += [f"{one.protocol}: no figure ({drawn.missing})"] if drawn.missing else []
         except AdagaussError as error:
             notes.append(f"{one.protocol}: no figure ({error})")
     # The claims use the figures that were drawn just now.
@@ -858,16 +671,6 @@ def _write_table(item: Item, found: Sequence[ItemResults], config: ReproductionC
             write_atomically(path, text(rows, caption).encode("utf-8", "backslashreplace"))
             files.append(path)
     return files
-
-
-def _write_comparison(found: ItemResults, config: ReproductionConfig, command: str) -> list[Path]:
-    figure = comparison_figure(found)
-    if figure is None:
-        return []
-    sign(figure, found.item.title, [f"{config.scale.note}; {found.code}"], command)
-    path = config.figure(found.item, found.benchmark, "png")
-    save_figure(figure, path)
-    return [path]
 
 
 def write_page(items: Sequence[Item], config: ReproductionConfig, path: Path) -> None:
@@ -900,12 +703,8 @@ def write_page(items: Sequence[Item], config: ReproductionConfig, path: Path) ->
 
 def _section(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, place: Path) -> dict[str, Any]:
     """An item with its verdicts, its table, and copies of its files below ``place``."""
-    verdicts: dict[str, list[tuple[ItemResults, Verdict]]] = {claim.text: [] for claim in item.claims}
-    for claim in item.claims:
-        for one in found:
-            if (checked := check_claim(claim, one)).word != "not measured":
-                verdicts[claim.text].append((one, checked))
-    measured = [one for one in found if any(map(one.scores, one.outcomes))]
+    checked = {claim.text: [(one, check_claim(claim, one)) for one in found] for claim in item.claims}
+    measured = [one for one in found if any(map(one.numbers, one.outcomes))]
     pictures = {
         f"{item.title}, {one.protocol}": _copied(
             picture, place, f"images/paper/{item.name}-{one.benchmark.protocol}.png"
@@ -920,7 +719,10 @@ def _section(item: Item, found: Sequence[ItemResults], config: ReproductionConfi
         "beyond": item.paper == BEYOND,
         "deviation": item.deviations.get(config.scale.size),
         "is_run": bool(item.benchmarks[config.scale.size]),
-        "verdicts": verdicts,
+        "verdicts": {
+            text: [(one, verdict) for one, verdict in verdicts if verdict.word != "not measured"]
+            for text, verdicts in checked.items()
+        },
         "pictures": pictures,
         "table": markdown(table_rows(measured)).rstrip() if measured else "",
         "files": {
@@ -939,22 +741,18 @@ def _copied(file: Path, place: Path, name: str) -> str:
 
 def _summary(sections: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
     """How many claims have which verdict, and all of them as a Markdown table; empty if nothing was measured."""
-    checked = [
-        (section["item"], text, found, one)
-        for section in sections
-        for text, verdicts in section["verdicts"].items()
-        for found, one in verdicts
-    ]
     rows = [
         {
-            "item": f"[{item.title}](#{_anchor(item.title)})",
+            "item": f"[{section['item'].title}](#{_anchor(section['item'].title)})",
             "claim": text,
             "benchmark": found.protocol,
             "verdict": f"{one.word} ({one.seeds})",
         }
-        for item, text, found, one in checked
+        for section in sections
+        for text, verdicts in section["verdicts"].items()
+        for found, one in verdicts
     ]
-    words = Counter(one.word for *_, one in checked).most_common()
+    words = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
     counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in words)}."
     return (counts, markdown(rows).rstrip()) if rows else ("", "")
 

@@ -223,7 +223,7 @@ def tune(
         run_specs(
             study.specs(),
             out,
-            dataset,
+            lambda _: dataset,
             then=study.told,
             total=trials,
             executor=executor,

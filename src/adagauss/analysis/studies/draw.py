@@ -10,9 +10,9 @@ from adagauss.analysis.measured import Measured, Quantity, kept_quantities, meas
 from adagauss.analysis.plotting import save_figure
 from adagauss.analysis.studies.base import Drawing, Groups, NotDrawableError, Row, Study, find_study, studies
 from adagauss.analysis.studies.provenance import check_together, sign, summary, unfinished
+from adagauss.analysis.tables import comma_separated
 from adagauss.data.dataset import Dataset
 from adagauss.errors import ConfigError
-from adagauss.experiments.compare import comma_separated
 from adagauss.experiments.run import RunFolder
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import Reporter, escape_control_chars

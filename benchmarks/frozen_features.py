@@ -1,4 +1,4 @@
-"""Features that stand still, of a part of a real dataset, computed once and kept: what confidence is measured on."""
+"""Frozen features of a part of a real dataset, computed once and stored on disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     targets: Tensor
 
     def of(self, classes: Tensor) -> Part:
-        """The images of some classes, numbered anew in their order."""
+        """The images of some classes, renumbered in their order."""
         numbers = torch.full((int(self.targets.max()) + 1,), -1)
         numbers[classes] = torch.arange(len(classes))
         chosen = numbers[self.targets] >= 0
@@ -41,7 +41,7 @@ def some(part: LabelledImages, classes: tuple[object, ...], number: int) -> Labe
     return LabelledImages(Subset(chosen.images, rows), chosen.targets[rows], chosen.classes)
 
 
-def still_features(
+def frozen_features(
     name: str, method: str, classes: int, train: int, test: int, keep: Path, seed: int = 0
 ) -> tuple[Part, Part]:
     """Features under the network of ``method`` of ``train`` and ``test`` images of each of some classes."""

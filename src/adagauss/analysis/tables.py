@@ -1,0 +1,81 @@
+"""The one writer of tables: rows of text as Markdown, LaTeX or comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Rows = Sequence[Mapping[str, object]]
+"""Cells by column. A row may lack columns; a float is written with ten digits."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation over seeds."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float], percent: bool = True) -> Spread:
+        """Of fractions in percent, or of plain numbers; a single run has no deviation."""
+        shown = [100 * value if percent else value for value in values]
+        return cls(statistics.fmean(shown), statistics.stdev(shown) if len(shown) > 1 else None)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
+
+
+def markdown(rows: Rows, caption: str = "") -> str:
+    """Write rows as a Markdown table."""
+    header, cells = _cells(rows)
+    above = [f"*{caption}*", ""] if caption else []
+    lines = [*above, _markdown_row(header), "|" + "---|" * len(header)]
+    return "\n".join([*lines, *map(_markdown_row, cells)]) + "\n"
+
+
+def latex(rows: Rows, caption: str = "") -> str:
+    """Write rows as a LaTeX tabular, the caption as its last line."""
+    header, cells = _cells(rows)
+    below = [f"\\multicolumn{{{len(header)}}}{{l}}{{{_latex_text(caption)}}} \\\\"] if caption else []
+    above = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline", _latex_row(header), "\\hline"]
+    return "\n".join([*above, *map(_latex_row, cells), "\\hline", *below, "\\end{tabular}", ""])
+
+
+def comma_separated(rows: Rows, caption: str = "") -> str:
+    """Write rows as comma-separated values; the caption is a column."""
+    header, cells = _cells([{**row, "protocol": caption} for row in rows] if caption else rows)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *cells])
+    return text.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[Rows, str], str]] = {"md": markdown, "tex": latex, "csv": comma_separated}
+"""Writers of rows, keyed by file extension."""
+
+
+def _cells(rows: Rows) -> tuple[list[str], list[list[str]]]:
+    """The columns of all rows, and their texts; a missing cell is empty."""
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    return header, [[_text(row.get(key, "")) for key in header] for row in rows]
+
+
+def _text(value: object) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _markdown_row(values: Sequence[str]) -> str:
+    cells = (" ".join(value.split()).replace("|", "\\|") for value in values)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _latex_row(values: Sequence[str]) -> str:
+    return " & ".join(map(_latex_text, values)) + " \\\\"
+
+
+def _latex_text(text: str) -> str:
+    escapes = {**{sign: f"\\{sign}" for sign in "_%&#${}"}, "\\": "\\textbackslash{}", "±": "$\\pm$"}
+    return "".join(escapes.get(letter, letter) for letter in text)
