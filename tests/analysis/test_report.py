@@ -15,7 +15,7 @@ import typer.main
 from adagauss.analysis.report import Report, command, follows_paper
 from adagauss.analysis.report import write_report as write_whole_report
 from adagauss.cli import app
-from adagauss.cli.experiments import _resolve
+from adagauss.cli.experiments import resolve_run
 from adagauss.core.config import plain
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
@@ -173,7 +173,7 @@ def test_the_commands_and_the_commit_of_the_runs_are_shown(tmp_path: Path, out: 
     text = words(out)
     assert "commit 0123456789ab" in text
     assert f"Started with {started}" in text
-    assert "adagauss run --method finetune --dataset digits --sizes 2,2 --classes 4 --seed 0" in text
+    assert "adagauss run --method finetune --dataset digits --tasks 2,2 --set stream.classes=4 --seed 0" in text
 
 
 def test_settings_are_shown_with_their_origins(tmp_path: Path, out: Path) -> None:
@@ -257,7 +257,8 @@ def resolved(line: str) -> RunConfig:
     first, name, *words = shlex.split(line)
     assert first == "adagauss"
     with program.commands[name].make_context(name, words) as context:
-        return _resolve(context, Reporter())[0]
+        config: RunConfig = resolve_run(context, Reporter())[0]
+        return config
 
 
 @pytest.mark.parametrize("name", CONFIGS)

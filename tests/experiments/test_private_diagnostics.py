@@ -46,19 +46,21 @@ def test_no_file_of_a_run_holds_the_feature_of_an_image_unless_asked_for(
     assert ("gaussians.png" in drawn) == (diagnostics != "none")
 
 
-def test_without_the_cache_no_decoded_image_is_kept(tmp_path: Path) -> None:
+def test_without_the_cache_no_decoded_image_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for label, number in [(label, number) for label in "ab" for number in range(5)]:
         file = tmp_path / "photos" / label / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)).save(file)
     (tmp_path / "data").mkdir()
 
-    def invoke(name: str, *options: str) -> list[Path]:
+    def invoke(name: str) -> list[Path]:
         words = ["run", "-m", "exact", "-d", f"folder:{tmp_path / 'photos'}", "--tasks", "1", "--image-size", "8", "-q"]
-        words += ["--data-root", str(tmp_path / "data"), "-s", "backbone.options.filters=4", *options]
+        words += ["--data-root", str(tmp_path / "data"), "-s", "backbone.options.filters=4"]
         result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / name)])
         assert result.exception is None, result.output
         return list((tmp_path / "data").rglob("*.safetensors"))
 
-    assert invoke("without", "--no-cache") == []
+    monkeypatch.setenv("ADAGAUSS_CACHE", "off")
+    assert invoke("without") == []
+    monkeypatch.delenv("ADAGAUSS_CACHE")
     assert len(invoke("with")) > 0

@@ -726,7 +726,6 @@ def _data_table(runs: Sequence[Run]) -> Table | None:
 
 # Commands of runs.
 
-STREAM_OPTIONS = ("tasks", "first", "sizes", "classes", "image_size")
 CHOSEN = (USER, "epochs", "shared recipe")
 """Origins of settings that neither the method nor its data or protocol imply."""
 
@@ -759,8 +758,8 @@ def command(config: RunConfig, origins: Mapping[str, str]) -> str | None:
     runtime = config.runtime
     words += ["--diagnostics", config.diagnostics] if config.diagnostics != "last" else []
     words += ["--device", runtime.device] if runtime.device != "auto" else []
-    words += ["--precision", runtime.precision] if runtime.precision != "32-true" else []
-    words += ["--compile"] if runtime.compile else []
+    words += ["--set", f"runtime.precision={runtime.precision}"] if runtime.precision != "32-true" else []
+    words += ["--set", "runtime.compile=true"] if runtime.compile else []
     return shlex.join(words)
 
 
@@ -781,18 +780,13 @@ def follows_paper(config: RunConfig, origins: Mapping[str, str]) -> bool:
 
 
 def _stream_words(stream: StreamConfig) -> list[str]:
-    words = ["--dataset", stream.dataset]
-    for option in STREAM_OPTIONS:
-        value = getattr(stream, option)
-        if value is None or (option == "tasks" and stream.sizes):
-            continue
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        words += [f"--{option.replace('_', '-')}", text]
-    order = stream.class_order
-    if order == "seeded":
-        words += ["--class-order-seed", str(stream.class_order_seed)]
-    elif order is not None:
+    tasks = f"{stream.first}+{stream.tasks - 1}" if stream.first else str(stream.tasks)
+    words = ["--dataset", stream.dataset, "--tasks", ",".join(map(str, stream.sizes)) if stream.sizes else tasks]
+    words += ["--set", f"stream.classes={stream.classes}"] if stream.classes else []
+    words += ["--image-size", str(stream.image_size)] if stream.image_size else []
+    if (order := stream.class_order) is not None:
         words += ["--class-order", ",".join(map(str, order)) if isinstance(order, tuple) else str(order)]
+        words += ["--set", f"stream.class_order_seed={stream.class_order_seed}"] if order == "seeded" else []
     return [*words, "--skip-bad"] if stream.skip_bad_images else words
 
 

@@ -622,7 +622,6 @@ MOST_CHANGES = 5
 def info(
     model: ReadableModel,
     settings: Annotated[bool, typer.Option("--settings", help="Show its settings and the layer of each.")] = False,
-    all_classes: Annotated[bool, typer.Option("--all", help="List every class, however many there are.")] = False,
 ) -> None:
     """Show the classes of a model, its method, what it stores in bytes, and its changes."""
     classifier = open_model(model, quiet=True)
@@ -635,7 +634,7 @@ def info(
         return
     for name, text in model_facts(classifier, model):
         labelled(f"{name:9}", text, 9)
-    say(*class_lines(classifier, everything=all_classes))
+    say(*class_lines(classifier))
 
 
 def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, str]]:
@@ -697,10 +696,11 @@ def _stored_items(learner: Learner) -> Iterator[tuple[str, str]]:
     yield "not kept", f"images, names of files, and features of single images{single}"
 
 
-def class_lines(classifier: IncrementalClassifier, everything: bool) -> list[str]:
-    """One line per class: images, estimated accuracy, confused classes."""
+def class_lines(classifier: IncrementalClassifier) -> list[str]:
+    """One line per class: images, estimated accuracy, confused classes; on a terminal, of the first classes only."""
     summaries = classifier.summary()
-    shown = summaries if everything or len(summaries) <= MOST_CLASSES else summaries[: MOST_CLASSES - 1]
+    few = len(summaries) <= MOST_CLASSES or not sys.stdout.isatty()
+    shown = summaries if few else summaries[: MOST_CLASSES - 1]
     older = [one for one in shown if one.expected_accuracy is not None and one.among < len(summaries)]
     rows = [
         (
@@ -713,7 +713,9 @@ def class_lines(classifier: IncrementalClassifier, everything: bool) -> list[str
     ]
     lines = ["", *column_lines(("class", "images", "estimated accuracy, %", "confused with"), rows, right=(1, 2))]
     if len(shown) < len(summaries):
-        lines.append(f"... and {len(summaries) - len(shown)} more (--all)")
+        lines.append(
+            f"... and {len(summaries) - len(shown)} more, which are listed if the output goes to a file or a pipe"
+        )
     if older:
         lines.append("* measured when fewer classes were known; adagauss evaluate measures it today")
     return lines
@@ -827,7 +829,12 @@ def _show_evaluation(numbers: Mapping[str, Any]) -> None:
         labelled("", f"skipped, unknown classes: {', '.join(numbers['never_taught'])}", 4)
     classes = numbers["classes"]
     rows = [
-        (one["class"], one["images"], f"{100 * one['accuracy']:.1f}", "" if one["confused_with"] is None else one["confused_with"])
+        (
+            one["class"],
+            one["images"],
+            f"{100 * one['accuracy']:.1f}",
+            "" if one["confused_with"] is None else one["confused_with"],
+        )
         for one in classes[:MOST_WORST]
     ]
     say("")
@@ -845,7 +852,7 @@ def _draw_evaluation(
     from adagauss.analysis.sheet import contact_sheet
 
     accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
-    with output.drawing("the numbers above are complete"):
+    with drawing("the numbers above are complete"):
         if confusion is not None:
             shown = {one.truth for one in predictions} | {one.answer for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]

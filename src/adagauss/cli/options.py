@@ -119,7 +119,7 @@ OLD_COMMANDS: Mapping[str, Callable[[list[str]], list[str]]] = {
 }
 OLD_OPTIONS: Mapping[str, str] = {
     "--batch-norm": "--set runtime.batch_norm={}",
-    "--class-order-seed": "--class-order {}",
+    "--class-order-seed": "--set stream.class_order=seeded --set stream.class_order_seed={}",
     "--classes": "--set stream.classes={}",
     "--compile": "--set runtime.compile=true",
     "--dask": "--engine dask={}",
@@ -132,11 +132,13 @@ OLD_OPTIONS: Mapping[str, str] = {
     "--slurm": "--engine slurm={}",
     "--train-blocks": "--set backbone.train_blocks={}",
     "compare --image-size": "--set stream.image_size={}",
+    "compare --skip-bad": "--set stream.skip_bad_images=true",
     "rescore --like": "--parts-from {}",
     "rescore -l": "--parts-from {}",
     "teach --epochs": "--set representation.first.epochs={0} --set representation.later.epochs={0}",
     "teach --like": "--features-from {}",
     "tune --image-size": "--set stream.image_size={}",
+    "tune --skip-bad": "--set stream.skip_bad_images=true",
 }
 """Old options, of all commands or of one; the value replaces the braces."""
 REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
@@ -144,8 +146,11 @@ REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
     "--no-prune": (0, "trials below the median stop early"),
     "--prune": (0, "trials below the median stop early"),
     "--show-config": (0, "config.yaml in the run folder holds all settings"),
+    "analyse --list": (0, "`adagauss list figures` lists them"),
     "--workers": (1, "two threads decode images"),
+    "demo --seeds": (1, "the demonstration uses seeds 0, 1 and 2"),
     "export --quiet": (0, "there is no other output"),
+    "info --all": (0, "all classes are listed if the output goes to a file or a pipe"),
     "forget --quiet": (0, "there is no other output"),
     "rename --quiet": (0, "there is no other output"),
     "report --measure": (0, "`adagauss analyse` measures runs"),
@@ -173,6 +178,8 @@ def current_words(words: Sequence[str]) -> list[str]:
         warn(f"`adagauss {words[0]}` is deprecated: use `adagauss {shlex.join([command, *rest])}`")
     found = [command]
     while rest:
+        if rest[0] == "--":
+            return [*found, *rest]
         option, sign, value = rest.pop(0).partition("=")
         names = (f"{command} {option}", option)
         if removed := next((REMOVED_OPTIONS[name] for name in names if name in REMOVED_OPTIONS), None):
@@ -257,14 +264,15 @@ def chosen_stream(context: typer.Context, settings: Mapping[str, Any]) -> tuple[
         if both := [option_name(context, name) for name in names if name in given_options(context)]:
             raise ConfigError(f"{both[0]} and --protocol both choose the tasks: give only one of them")
         if settings:
-            raise ConfigError(f"--set stream.{next(iter(settings))} and --protocol both choose the tasks: give only one")
+            raise ConfigError(
+                f"--set stream.{next(iter(settings))} and --protocol both choose the tasks: give only one"
+            )
         chosen = protocol(given["protocol"], given["scale"])
         return chosen, chosen.stream
-    options = {name: given[name] for name in names if given[name] is not None}
-    options |= {"dataset": dataset_name(given["dataset"]), **task_settings(given["tasks"])}
-    if order := given.get("class_order"):
-        words = [word.strip() for word in order.split(",")]
-        options["class_order"] = words if len(words) > 1 else int(order) if order.isdecimal() else order
+    options: dict[str, Any] = {name: given[name] for name in names if given[name] is not None}
+    options |= {"dataset": dataset_name(given["dataset"]), **task_settings(options.pop("tasks"))}
+    if "," in options.get("class_order", ""):
+        options["class_order"] = [word.strip() for word in options["class_order"].split(",")]
     return None, StreamConfig.of({**options, **settings}, where="stream.")
 
 
