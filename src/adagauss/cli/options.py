@@ -150,9 +150,12 @@ REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
     "--workers": (1, "two threads decode images"),
     "demo --seeds": (1, "the demonstration uses seeds 0, 1 and 2"),
     "export --quiet": (0, "there is no other output"),
+    "export -q": (0, "there is no other output"),
     "info --all": (0, "all classes are listed if the output goes to a file or a pipe"),
     "forget --quiet": (0, "there is no other output"),
+    "forget -q": (0, "there is no other output"),
     "rename --quiet": (0, "there is no other output"),
+    "rename -q": (0, "there is no other output"),
     "report --measure": (0, "`adagauss analyse` measures runs"),
     "report --data-root": (1, "`adagauss analyse` measures runs"),
 }
