@@ -1,28 +1,37 @@
-# make demo, make test, make torture, make bench, make docs: each makes its own virtual environment first, if it is not there yet.
+# make demo | lint | test | torture | bench | size | docs. Each creates the virtual environment first if it is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests start many processes: compiled modules are kept even where the environment asks for none.
+# Tests start many processes: keep compiled modules even if the environment disables them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test torture bench docs clean
+.PHONY: demo lint test torture bench size docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/adagauss demo
 
-test: $(VENV)/installed
+lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py
+
+test: lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# A longer search for files that break a reader, and a run that fails at every single write.
+# All tests, also the slow ones marked `nightly`, a longer search for files that break a reader, and a run that fails at
+# every single write.
 torture: $(VENV)/installed
-	ADAGAUSS_TORTURE=20 $(BIN)/python -m pytest -n auto tests/faults
+	ADAGAUSS_NIGHTLY=1 ADAGAUSS_TORTURE=20 $(BIN)/python -m pytest -n auto --dist worksteal
 
+# Ratios of run times to baselines; no test asserts a time.
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks
+
+# Lines, files, commands, words: the table of docs/architecture.md.
+size: $(VENV)/installed
+	$(BIN)/python -m benchmarks.size
 
 docs: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[docs]'
@@ -32,8 +41,8 @@ docs: $(VENV)/installed
 clean:
 	rm -rf $(VENV) build docs/api
 
-# constraints.txt is what was tested. torch comes first and by itself: pip would otherwise choose a newer one,
-# which brings gigabytes of CUDA.
+# constraints.txt lists the tested versions. torch is installed first, so that pip does not choose a newer one with
+# gigabytes of CUDA.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "adagauss needs Python 3.11.4 or newer; use make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""An installed adagauss learns two tasks, predicts, and does so again after a save and a load."""
+"""An installed adagauss learns two tasks, predicts, also after saving and loading."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ for task in ([0, 1], [2, 3]):
     now = np.isin(labels, task)
     classifier.partial_fit(images[now], labels[now])
 predicted = classifier.predict(images[labels < 4])
-assert set(predicted) <= {0, 1, 2, 3}, "labels that were never taught"
+assert set(predicted) <= {0, 1, 2, 3}, "unknown labels"
 with tempfile.TemporaryDirectory() as folder:
     classifier.save(Path(folder) / "digits.safetensors")
     again = adagauss.IncrementalClassifier.load(Path(folder) / "digits.safetensors")
-    assert (again.predict(images[labels < 4]) == predicted).all(), "a loaded classifier predicts otherwise"
+    assert (again.predict(images[labels < 4]) == predicted).all(), "a loaded classifier predicts differently"
 assert "site-packages" in adagauss.__file__, f"{adagauss.__file__} is not the installed package"

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from adagauss.analytic.batches import ShardResult, teach_shards
+from adagauss.analytic.batches import teach_shards
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.shards import Shard
@@ -101,7 +101,7 @@ def main() -> None:
         started, worked, count = perf_counter(), process_time(), 0
         marks = {max(1, round(share * shards)) for share in SHOWN}
 
-        def then(shard: Shard, done: ShardResult) -> None:
+        def then(shard: Shard) -> None:
             nonlocal count
             count += 1
             if count in marks:

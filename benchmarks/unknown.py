@@ -17,7 +17,7 @@ from torch import Tensor
 from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import MomentSums
 from adagauss.analytic.ridge import Ridge
-from adagauss.core.calibration import CalibrationStats, MarginScore, keep, margin_score
+from adagauss.core.calibration import CalibrationStats, MarginScore, holdout_mask, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.parts.classifiers import Bayes
@@ -107,7 +107,7 @@ def ood_scores_from(scores: Tensor, features: Tensor, evidence: CalibrationStats
     calibrated = evidence.calibration(scores.double())
     found = {
         "largest probability": -torch.softmax(calibrated, 1).amax(1),
-        "energy": -(scores.double() / evidence.temperature).logsumexp(1),
+        "energy": -(scores.double() / evidence.calibration.temperature).logsumexp(1),
         "entropy": -(torch.softmax(calibrated, 1) * torch.log_softmax(calibrated, 1)).sum(1),
         "best less mean score": scores.mean(1) - scores.amax(1),
         "best less next ten": -margin_score(scores),
@@ -119,7 +119,7 @@ def ood_scores_from(scores: Tensor, features: Tensor, evidence: CalibrationStats
 
 def measured(train: Part, known: Part, unknown: Part, seed: int) -> dict[tuple[str, str], tuple[float, float]]:
     """AUROC and FPR95 of each classifier and score."""
-    chosen = keep(train.targets, 0.1, torch.Generator().manual_seed(seed))
+    chosen = holdout_mask(train.targets, 0.1, torch.Generator().manual_seed(seed))
     trial = scorers(Part(train.features[chosen], train.targets[chosen]))
     found: dict[tuple[str, str], tuple[float, float]] = {}
     distances = mahalanobis(train)
@@ -152,7 +152,7 @@ def main() -> None:
         order = torch.randperm(classes, generator=torch.Generator().manual_seed(options.seed))
         known, unknown = order[: classes // 2], order[classes // 2 :]
         taught = train.of(known)
-        held = ~keep(taught.targets, 0.2, torch.Generator().manual_seed(options.seed))
+        held = ~holdout_mask(taught.targets, 0.2, torch.Generator().manual_seed(options.seed))
         columns[f"{dataset}, held out"] = measured(
             Part(taught.features[~held], taught.targets[~held]),
             Part(taught.features[held], taught.targets[held]),

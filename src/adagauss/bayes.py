@@ -176,7 +176,7 @@ def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
 
 def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
     """Warn where rounding decides: for features of unit variance, since their units do not matter to a factor."""
-    conditions = linalg.condition_numbers(linalg.correlation(matrices))
+    conditions = linalg.condition_number(linalg.spectrum(linalg.correlation(matrices)))
     bad = (conditions > WELL_CONDITIONED).nonzero().flatten().tolist()
     if bad:
         worst = max(bad, key=lambda index: float(conditions[index]))

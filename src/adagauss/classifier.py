@@ -44,8 +44,7 @@ from adagauss.deploy.onnx import export_onnx
 from adagauss.distributed.launch import Layout, launch, processes_here
 from adagauss.distributed.processes import Processes
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
-from adagauss.methods import Method, make_method
-from adagauss.methods.traits import trait_layers
+from adagauss.methods import Method, make_method, trait_layers
 from adagauss.utils.progress import Reporter, reporter_for
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 

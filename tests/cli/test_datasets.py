@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from adagauss.cli import app
 from adagauss.cli.experiments import presence
 from adagauss.data.dataset import datasets
-from adagauss.data.files import PixelCache
 from adagauss.utils.progress import Reporter
 
 
@@ -42,30 +40,12 @@ def test_the_list_fits_80_columns_without_breaking_words(tmp_path: Path, monkeyp
 
 
 def test_piped_the_list_has_two_lines_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = CliRunner().invoke(app, ["list", "datasets", "--data-root", str(tmp_path)]).stdout.splitlines()
     assert len(lines) == 1 + 2 * len(datasets())
     (omniglot,) = (index for index, line in enumerate(lines) if line.startswith("omniglot"))
     assert lines[omniglot].endswith("no (fetch)")
     assert "of each character's drawings; in omniglot/; licence: MIT" in lines[omniglot + 1]
-
-
-def test_cleaning_removes_decoded_images_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    folders = tmp_path / ".cache", tmp_path / "home" / "adagauss"
-    for folder in folders:
-        PixelCache(folder, [tmp_path / "a.png"], 8, 3).store(np.zeros((1, 3, 8, 8), np.uint8), np.zeros(1, np.int64))
-        (folder / "notes.npy").write_text("not ours", encoding="utf-8")
-        # What release 0.1 kept, and what a process that was killed left.
-        for name in ("0" * 32 + ".npy", "0" * 32 + ".kept.npy", f".adagauss-{'0' * 8}-1-{'0' * 16}.tmp"):
-            (folder / name).write_text("ours", encoding="utf-8")
-    where = ["list", "datasets", "--data-root", str(tmp_path)]
-    assert "stored for the next run: 1 MiB" in CliRunner().invoke(app, where).stdout
-    assert CliRunner().invoke(app, [*where, "--clear"]).stdout == "removed 1 MiB of decoded images\n"
-    assert [file.name for folder in folders for file in folder.iterdir()] == ["notes.npy"] * 2
-    assert CliRunner().invoke(app, [*where, "--clear"]).stdout == "no decoded images are stored\n"
-    assert "stored for the next run" not in CliRunner().invoke(app, where).stdout
 
 
 def test_only_datasets_can_be_there(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_search_prints_the_best_settings_as_options(
     ("words", "said"),
     [
         (["tune", "fecam"], "at least one setting to search"),
-        (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0-1"], "give LOW..HIGH or A,B,C"),
+        (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0-1"], "--range takes KEY=LOW..HIGH"),
         (
             ["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--first-tasks", "9"],
             "the stream has 5 tasks",
@@ -47,7 +47,7 @@ def test_a_search_prints_the_best_settings_as_options(
         (["run", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
     ],
 )
-def test_impossible_options_are_an_error_message(
+def test_impossible_options_are_error_messages(
     adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
     if words[0] == "tune":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,6 @@ def test_there_are_few_commands_and_options() -> None:
     [
         ("methods adagauss --preset paper", "list methods adagauss --preset paper"),
         ("datasets fetch mnist --data-root data", "list datasets --fetch mnist --data-root data"),
-        ("datasets clean", "list datasets --clear"),
         ("merge a b --into c --quiet", "teach c a b --quiet"),
         ("gather m x.tar", "teach m x.tar"),
         ("replay RUN --like adagauss+", "rescore RUN --parts-from adagauss+"),
@@ -46,12 +44,6 @@ def test_there_are_few_commands_and_options() -> None:
 def test_old_words_become_new_ones(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert current_words(old.split()) == new.split()
     assert (capsys.readouterr().err != "") == (old != new)
-
-
-def test_no_cache_still_switches_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ADAGAUSS_CACHE", "on")
-    assert current_words(["run", "--no-cache"]) == ["run"]
-    assert os.environ["ADAGAUSS_CACHE"] == "off"
 
 
 def test_an_old_command_prints_a_note_and_works(adagauss: Command, tmp_path: Path) -> None:

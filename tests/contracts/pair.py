@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from adagauss.core import task
-from adagauss.core.calibration import Confusions
+from adagauss.core.calibration import CalibrationStats
 from adagauss.core.config import Layer
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
@@ -20,8 +20,7 @@ from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.runner import run
-from adagauss.methods import Method, make_method, methods
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import Method, dataset_layers, make_method, methods
 from adagauss.utils.checkpoint import save_json, save_tensors
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 from tests.contracts.toy import NAMES, QUICK, STAND_INS, digits, state, toy_images
@@ -60,7 +59,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "adagauss",
         {"representation.first.batch_size": 9, "representation.first.drop_last": False},
     ),
-    "squared batch gradients": ("ewc", {"representation.terms.ewc.gradients": "batch"}),
     "its own labels": ("ewc", {"representation.terms.ewc.labels": "true"}),
     "one covariance of all classes": (
         "adagauss",
@@ -141,19 +139,19 @@ def _local_batch_norm(processes: Processes) -> list[float]:
 
 
 def _snapshot(processes: Processes) -> list[Any]:
-    """What a process gets of a snapshot that only the first has, and of one that nobody has."""
+    """A snapshot that only the first process has, as every process receives it."""
     saved = ({"step": torch.tensor(3), "weights": torch.eye(2)}, {"history": [{"loss": 0.1}]})
-    found = processes.saved(saved if processes.first else None)
-    assert found is not None
-    return [{name: tensor.tolist() for name, tensor in found[0].items()}, found[1], processes.saved(None)]
+    tensors, facts = processes.broadcast(lambda: saved)
+    return [{name: tensor.tolist() for name, tensor in tensors.items()}, facts]
 
 
 def _confusions(processes: Processes) -> list[list[int]]:
-    """What processes know of confusions whose number differed."""
-    found = Confusions()
-    found.add(torch.tensor([0, 1, 1][processes.rank :]), torch.tensor([0, 0, 1][processes.rank :]))
+    """Confusions, whose number differed between the processes, after synchronisation."""
+    found = CalibrationStats()
+    found.observe(torch.eye(2)[[0, 0, 1][processes.rank :]], torch.tensor([0, 1, 1][processes.rank :]))
     processes.sync_module(found)
-    return [buffer.tolist() for buffer in found.buffers()]
+    confusions: list[list[int]] = found.confusions.tolist()
+    return confusions
 
 
 def run_config() -> RunConfig:

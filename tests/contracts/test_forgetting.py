@@ -9,8 +9,7 @@ import torch
 
 from adagauss.core.learn import Learner
 from adagauss.data.images import LabelledImages, Subset
-from adagauss.methods import make_method, methods
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import dataset_layers, make_method, methods
 from adagauss.utils.runtime import Runtime
 from tests.contracts.toy import LEARNING, digits
 

@@ -17,8 +17,7 @@ from adagauss.core.config import Requirement, plain
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import dataset_info
 from adagauss.data.images import Images, LabelledImages, Subset
-from adagauss.methods import Method, make_method, methods
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import Method, dataset_layers, make_method, methods
 from tests.contracts.toy import (
     LEARNING,
     NAMES,

@@ -1,4 +1,4 @@
-"""Whatever a part learns is saved, loaded and handed to it again, in every role."""
+"""The state of a part is saved, loaded and given to it again, in every role that has one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,7 @@ from adagauss.parts.classifiers import LinearClassifier, LinearScorer
 from adagauss.parts.drift import Drift, Moved
 from adagauss.parts.memory import MeanMemory, Remembered
 from adagauss.parts.representation import (
-    LabelAugmentation,
-    Live,
-    LiveAugmentation,
-    LiveReparameterisation,
     LiveTerm,
-    Reparameterisation,
     Step,
     Term,
 )
@@ -48,29 +43,18 @@ class Count(State):
         return cls(1 if known is None else int(known.tasks) + 1)
 
 
-class Counting(Live):
+class CountingTerm(LiveTerm):
     """Finishes a task by counting it."""
 
     def __init__(self, before: State | None) -> None:
         super().__init__()
         self.counted = Count.one_more(before)
 
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Count:
-        return self.counted
-
-
-class CountingTerm(Counting, LiveTerm):
     def forward(self, step: Step) -> Tensor | None:
         return None
 
-
-class CountingAugmentation(Counting, LiveAugmentation):
-    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return images, targets
-
-
-class CountingReparameterisation(Counting, LiveReparameterisation):
-    pass
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> Count:
+        return self.counted
 
 
 class FakeTerm(Term):
@@ -79,22 +63,6 @@ class FakeTerm(Term):
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return CountingTerm(before)
-
-
-class FakeAugmentation(LabelAugmentation):
-    def empty_state(self) -> Count:
-        return Count()
-
-    def start(self, now: CurrentTask, before: State | None) -> LiveAugmentation:
-        return CountingAugmentation(before)
-
-
-class FakeReparameterisation(Reparameterisation):
-    def empty_state(self) -> Count:
-        return Count()
-
-    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
-        return CountingReparameterisation(before)
 
 
 class FakeDrift(Drift):
@@ -132,8 +100,6 @@ class FakeClassifier(LinearClassifier):
 
 FAKES: dict[str, type[Part]] = {
     "term": FakeTerm,
-    "label_augmentation": FakeAugmentation,
-    "reparameterisation": FakeReparameterisation,
     "drift": FakeDrift,
     "memory": FakeMemory,
     "classifier": FakeClassifier,
@@ -152,8 +118,6 @@ def stateful() -> Iterator[Method]:
         representation=representation.with_changes(
             later=representation.first,
             terms={**representation.terms, "counting": FakeTerm()},
-            label_augmentation=FakeAugmentation(),
-            reparameterisation=FakeReparameterisation(),
         ),
         memory=FakeMemory(),
         drift=FakeDrift(),
@@ -173,9 +137,8 @@ def test_every_role_keeps_what_it_learns_through_a_file(stateful: Method, tmp_pa
     learner = Learner(stateful, digits.train.images.shape, digits.mean, digits.std, Runtime())
     for task in toy_tasks()[:2]:
         learner.learn(task)
-    # A drift is asked from the second task on.
-    expected = {f"representation/{name}": 2 for name in ("terms/counting", "label_augmentation", "reparameterisation")}
-    expected |= {"drift": 1, "memory": 2, "classifier": 2}
+    # A drift moves the memory from the second task on.
+    expected = {"representation/terms/counting": 2, "drift": 1, "memory": 2, "classifier": 2}
     assert counts(learner) == expected
     learner.save(tmp_path / "learner.safetensors")
     loaded = Learner.load(tmp_path / "learner.safetensors")

@@ -73,7 +73,7 @@ class Change:
 
 CHANGES = {
     "known classes alone": Change(learn_known, ["zero", "one", "two"], TRAINED_OUTPUTS),
-    "known beside new": Change(learn_both, ["zero", "one", "two", "five"], TRAINED_OUTPUTS),
+    "known and new": Change(learn_both, ["zero", "one", "two", "five"], TRAINED_OUTPUTS),
     "forget": Change(forget, ["zero", "two"], set()),
     "forget with images": Change(forget_with_images, ["zero", "two"], {"dsal"}),
     "rename": Change(rename, ["zero", "uno", "two"], set()),
@@ -118,9 +118,7 @@ def test_a_change_works_and_survives_a_file_or_is_refused_with_a_reason(name: st
         if name not in CHANGES[change].refused
     ],
 )
-def test_a_change_that_fails_leaves_the_learner_as_it_was(
-    name: str, change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_change_leaves_the_learner_unchanged(name: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, learner = CHANGES[change], taught(name, 2)
     known, before = learner.state, state(learner)
 
@@ -169,7 +167,7 @@ def test_a_forgotten_class_can_be_taught_anew(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in thorough(EVERY) if name not in CHANGES["merge classes"].refused])
-def test_joined_classes_are_found_under_one_name(name: str) -> None:
+def test_merged_classes_are_predicted_by_one_name(name: str) -> None:
     learner = taught(name, 1, **longer(name))
     learner.learn(toy_tasks()[1])
     before = share_of_even(learner)
@@ -186,14 +184,14 @@ def share_of_even(learner: Learner) -> float:
     return sum(hits) / len(hits)
 
 
-def test_what_cannot_be_is_refused_in_a_sentence() -> None:
+def test_impossible_changes_are_refused_with_the_reason() -> None:
     learner = taught("frozen", 2)
     before = learner.state
     refusals: list[tuple[Callable[[], None], str]] = [
-        (lambda: learner.forget(["nobody"]), "'nobody' is not among the 3 classes"),
+        (lambda: learner.forget(["nobody"]), "'nobody' is not among the 3 known classes"),
         (lambda: learner.forget(["zero", "one", "two"]), "keep one"),
         (lambda: learner.forget(["one"], toy_tasks()[0]), "'zero', which is not to be forgotten"),
-        (lambda: learner.rename("one", "two"), "join both"),
+        (lambda: learner.rename("one", "two"), "merge both"),
         (lambda: learner.rename("nobody", "two"), "'nobody' is not among"),
         (lambda: learner.merge_classes("one", ["one"]), "at least two"),
         (lambda: learner.merge_classes("one", ["nobody"]), "'nobody' is not among"),
@@ -215,6 +213,6 @@ def test_a_change_during_another_is_dropped() -> None:
         learner.rename("zero", "nought")
         return before
 
-    with pytest.raises(DataError, match="one thing at a time"):
+    with pytest.raises(DataError, match="one change at a time"):
         learner._change(change)
     assert learner.classes == ["nought", "one", "two"]

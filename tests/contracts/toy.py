@@ -16,8 +16,7 @@ from adagauss.core.learn import Learner, TaskReport
 from adagauss.core.learner_state import LearnerState
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.methods import Method, make_method, methods
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import Method, dataset_layers, make_method, methods
 from adagauss.utils.runtime import Runtime
 from tests.faults.budget import TORTURE
 

@@ -1,4 +1,4 @@
-"""Evidence: temperatures, sets of answers, strangeness and summaries, against what is known of synthetic scores."""
+"""Calibration statistics of synthetic scores: temperatures, prediction sets, OOD scores and summaries."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from adagauss.core.calibration import (
 )
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
+from adagauss.core.train import Sampler
 from adagauss.errors import ConfigError
 
 CLASSES = 5
@@ -40,7 +41,7 @@ def test_the_temperature_that_drew_the_classes_is_found(temperature: float) -> N
     evidence = CalibrationStats()
     evidence.observe(*drawn(6000, temperature))
     assert not evidence.calibration.relative
-    assert evidence.temperature == pytest.approx(temperature, rel=0.08)
+    assert evidence.calibration.temperature == pytest.approx(temperature, rel=0.08)
 
 
 def test_a_temperature_relative_to_the_spread_of_scores_is_found() -> None:
@@ -49,10 +50,10 @@ def test_a_temperature_relative_to_the_spread_of_scores_is_found() -> None:
     sizes = torch.rand(len(scores), 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64).mul(4).exp()
     evidence.observe(scores * sizes, targets)  # the scale of each image's scores means nothing
     assert evidence.calibration.relative
-    assert evidence.temperature == pytest.approx(0.3, rel=0.08)
+    assert evidence.calibration.temperature == pytest.approx(0.3, rel=0.08)
 
 
-def test_images_that_are_all_right_do_not_ask_for_certainty() -> None:
+def test_probabilities_stay_below_1_if_all_images_are_right() -> None:
     evidence = CalibrationStats()
     scores = torch.eye(CLASSES).repeat(10, 1)
     evidence.observe(scores, scores.argmax(1))
@@ -78,11 +79,11 @@ def test_sets_hold_the_right_class_as_often_as_promised(coverage: float) -> None
     assert int(inside.sum(1).min()) >= 1
 
 
-def test_without_evidence_every_class_is_in_the_set() -> None:
+def test_without_statistics_every_class_is_in_the_set() -> None:
     assert bool(CalibrationStats(CLASSES).sets(torch.randn(4, CLASSES), 0.9).all())
 
 
-def test_false_alarms_are_as_rare_as_wished() -> None:
+def test_the_false_positive_rate_is_the_target() -> None:
     generator = torch.Generator().manual_seed(0)
     evidence = CalibrationStats()
     scores, targets = drawn(4000, 1.0)
@@ -92,26 +93,26 @@ def test_false_alarms_are_as_rare_as_wished() -> None:
     assert alarms == pytest.approx(0.05, abs=0.012)
     below = float((fresh < evidence.ood_threshold(0.05)).double().mean())
     assert 0.02 < below <= 0.06
-    strange = evidence.ood_score(torch.tensor([1e-9, 1e9]))
-    assert float(strange[0]) > 0.99
-    assert float(strange[1]) == pytest.approx(0.0, abs=1e-6)
+    extreme = evidence.ood_score(torch.tensor([1e-9, 1e9]))
+    assert float(extreme[0]) > 0.99
+    assert float(extreme[1]) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_answers_of_fitted_images_count_only_while_there_are_no_others() -> None:
+def test_fitted_images_count_only_without_held_out_ones() -> None:
     evidence = CalibrationStats()
     sure, targets = drawn(3000, 0.2, seed=1)
     evidence.observe(sure, targets, left_out=False)
     assert not evidence.held_out
-    assert evidence.temperature == pytest.approx(0.2, rel=0.1)
+    assert evidence.calibration.temperature == pytest.approx(0.2, rel=0.1)
     assert all(one.expected_accuracy is None for one in evidence.summary(range(CLASSES)))
     evidence.observe(*drawn(3000, 2.0, seed=2))
     assert evidence.held_out
-    assert evidence.temperature == pytest.approx(2.0, rel=0.1)
+    assert evidence.calibration.temperature == pytest.approx(2.0, rel=0.1)
     evidence.observe(sure, targets, left_out=False)
-    assert evidence.temperature == pytest.approx(2.0, rel=0.1)
+    assert evidence.calibration.temperature == pytest.approx(2.0, rel=0.1)
 
 
-def test_evidence_among_few_classes_fades() -> None:
+def test_statistics_among_few_classes_fade() -> None:
     evidence = CalibrationStats()
     generator = torch.Generator().manual_seed(0)
     few = 3 * torch.randn(2000, 2, generator=generator, dtype=torch.float64)
@@ -119,10 +120,10 @@ def test_evidence_among_few_classes_fades() -> None:
     many = 3 * torch.randn(2000, 12, generator=generator, dtype=torch.float64)
     truth = torch.multinomial(torch.softmax(many / 2, 1), 1, generator=generator).squeeze(1)
     evidence.observe(many[truth > 1], truth[truth > 1])
-    assert evidence.temperature == pytest.approx(2.0, rel=0.12)
+    assert evidence.calibration.temperature == pytest.approx(2.0, rel=0.12)
 
 
-def test_one_new_image_does_not_make_old_evidence_new() -> None:
+def test_one_new_image_does_not_make_old_statistics_new() -> None:
     evidence = CalibrationStats()
     generator = torch.Generator().manual_seed(0)
     evidence.observe(torch.randn(500, 2, generator=generator, dtype=torch.float64), torch.zeros(500, dtype=torch.long))
@@ -135,7 +136,7 @@ def test_one_new_image_does_not_make_old_evidence_new() -> None:
 
 def test_a_summary_counts_images_hits_and_confusions() -> None:
     evidence = CalibrationStats()
-    evidence.count(torch.tensor([0] * 8 + [1] * 4), 3)
+    evidence.add(torch.tensor([8, 4, 0]))
     scores = torch.tensor([[2.0, 1, 0], [1, 2, 0], [1, 2, 0], [0, 0, 1], [0, 2, 1]])
     evidence.observe(scores, torch.tensor([0, 0, 0, 0, 1]))
     cat, dog, owl = evidence.summary(["cat", "dog", "owl"])
@@ -147,18 +148,18 @@ def test_a_summary_counts_images_hits_and_confusions() -> None:
 
 def test_a_forgotten_class_leaves_no_row() -> None:
     scores, targets = drawn(500, 1.0)
-    strangeness = scores.square().sum(1)
+    margins = scores.square().sum(1)
     whole, without = CalibrationStats(), CalibrationStats()
-    whole.count(targets, CLASSES)
-    whole.observe(scores, targets, strangeness)
+    whole.add(torch.bincount(targets, minlength=CLASSES))
+    whole.observe(scores, targets, margins)
     chosen = targets != 2
-    without.count(targets[chosen], CLASSES)
-    without.observe(scores[chosen], targets[chosen], strangeness[chosen])
+    without.add(torch.bincount(targets[chosen], minlength=CLASSES))
+    without.observe(scores[chosen], targets[chosen], margins[chosen])
     rest = ((0,), (1,), (3,), (4,))
     for name, tensor in whole.remap_classes(rest).state_dict().items():
-        if name != "gaps":  # binned at the temperature of their time
+        if name != "score_gaps":  # binned at the temperature of their time
             torch.testing.assert_close(tensor, without.remap_classes(rest).state_dict()[name])
-    assert whole.classes == CLASSES  # the evidence before stays as it is
+    assert whole.classes == CLASSES  # the original is not changed
 
 
 def test_joined_classes_are_no_longer_confused() -> None:
@@ -169,18 +170,18 @@ def test_joined_classes_are_no_longer_confused() -> None:
     assert [one.expected_accuracy for one in joined.summary("ac")] == [1.0, 1.0]
 
 
-def test_evidence_of_two_learners_adds_up() -> None:
+def test_statistics_of_two_learners_add_up() -> None:
     scores, targets = drawn(400, 1.0)
     one, two = CalibrationStats(), CalibrationStats()
     one.observe(scores[:200], targets[:200])
     two.observe(scores[200:][:, [3, 4, 0, 1, 2]], (targets[200:] + 2) % CLASSES)
     both = one.merged(two, (3, 4, 0, 1, 2))
     assert torch.equal(both.images, torch.bincount(targets, minlength=CLASSES))
-    hits = both.confusions.counts[both.confusions.true == both.confusions.taken]
+    hits = both.confusions[both.confusions[:, 0] == both.confusions[:, 1], 2]
     assert hits.sum() == (scores.argmax(1) == targets).sum()
 
 
-def test_saved_evidence_is_the_same() -> None:
+def test_saved_statistics_are_the_same() -> None:
     evidence = CalibrationStats()
     evidence.observe(*drawn(300, 1.0), torch.rand(300))
     loaded = CalibrationStats()
@@ -189,7 +190,7 @@ def test_saved_evidence_is_the_same() -> None:
     assert loaded.gap(0.9) == evidence.gap(0.9)
 
 
-def test_one_class_alone_is_no_evidence() -> None:
+def test_one_class_alone_gives_no_calibration() -> None:
     evidence = CalibrationStats()
     evidence.observe(torch.randn(10, 1), torch.zeros(10, dtype=torch.long))
     assert evidence.calibration == Calibration()
@@ -235,16 +236,16 @@ def test_discriminants_are_log_ratios_of_gaussian_densities_with_one_covariance(
     torch.testing.assert_close(points @ weight + bias, expected)
 
 
-def test_typicality_is_low_far_from_what_tells_classes_apart() -> None:
+def test_the_margin_is_low_between_the_classes() -> None:
     memory = bank()
-    typical = MarginScore.of(memory)
-    known = memory.sample(100, torch.Generator().manual_seed(2)).flatten(0, 1).float()
+    margin = MarginScore.of(memory)
+    known = Sampler(memory).draw(torch.arange(400) // 100, torch.Generator().manual_seed(2))
     middle = memory.means.mean(0).float().expand(100, -1) + 0.5 * torch.randn(100, 6)
     scores = torch.zeros(400, 4)
-    assert float(typical(known, scores).quantile(0.1)) > float(typical(middle, scores[:100]).quantile(0.9))
+    assert float(margin(known, scores).quantile(0.1)) > float(margin(middle, scores[:100]).quantile(0.9))
 
 
-def test_without_covariances_the_scores_themselves_say_how_typical_an_image_is() -> None:
+def test_without_covariances_the_margin_is_that_of_the_scores() -> None:
     means = ClassGaussians.from_features(torch.randn(10, 3), [0] * 5 + [1] * 5, "none")
     scores = torch.randn(7, 2)
     assert torch.equal(MarginScore.of(means)(torch.randn(7, 3), scores), margin_score(scores))

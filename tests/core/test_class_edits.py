@@ -1,4 +1,4 @@
-"""What upkeep of classes is made of: columns, outputs, sums, and whether sums fit into memory."""
+"""Class edits: columns, outputs, sums, and whether sums fit into memory."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_a_head_loses_outputs_and_the_auxiliary_ones_of_their_block(kind: Any) -
     assert head.sizes == [(2, 3), (1, 0), (3, 2)]
 
 
-def test_a_state_says_that_it_cannot_follow_unless_it_is_of_all_classes_together() -> None:
+def test_only_a_shared_state_follows_class_edits_by_default() -> None:
     with pytest.raises(UnsupportedError, match=r"cannot be forgotten.*train a new learner"):
         State().remap_classes(((0,),))
-    with pytest.raises(UnsupportedError, match=r"cannot be joined"):
+    with pytest.raises(UnsupportedError, match=r"cannot be merged"):
         State().remap_classes(((0, 1),))
     with pytest.raises(UnsupportedError, match=r"cannot be merged"):
         State().merged(State(), (0,))
@@ -135,7 +135,7 @@ def test_sums_beyond_the_memory_are_refused_before_anything_is_computed(
         assert needed_bytes(int(number) if name == "ranpac" else width, 2, rows=1000) <= available
 
 
-def test_more_classes_than_fit_leave_the_learner_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_classes_than_fit_leave_the_learner_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught("analytic-patches", 1)
     before = learner.state
     monkeypatch.setattr(runtime, "available_memory", lambda: 1000)

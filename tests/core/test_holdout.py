@@ -1,4 +1,4 @@
-"""Which images are left out, and that what they show is the same in Python, in a file and in the predictor."""
+"""The holdout split, and its statistics in Python, in a file and in the predictor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adagauss.backbones import Network
-from adagauss.core.calibration import keep
+from adagauss.core.calibration import holdout_mask
 from adagauss.core.learn import Learner
 from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
@@ -20,12 +20,12 @@ from tests.contracts.toy import taught, toy_images
 @pytest.mark.parametrize(("images", "left"), [(1, 0), (2, 0), (3, 1), (10, 1), (26, 3)])
 def test_a_tenth_of_each_class_is_left_out_but_two_images_stay(images: int, left: int) -> None:
     targets = torch.arange(3).repeat_interleave(images)
-    mask = keep(targets, 0.1, torch.Generator().manual_seed(0))
+    mask = holdout_mask(targets, 0.1, torch.Generator().manual_seed(0))
     assert torch.bincount(targets[~mask], minlength=3).tolist() == [left] * 3
 
 
 def test_nothing_is_left_out_without_a_share() -> None:
-    assert bool(keep(torch.zeros(50, dtype=torch.long), 0.0, torch.Generator()).all())
+    assert bool(holdout_mask(torch.zeros(50, dtype=torch.long), 0.0, torch.Generator()).all())
 
 
 def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
@@ -51,7 +51,7 @@ def test_a_part_of_a_task_has_the_features_of_its_images() -> None:
         ("finetune", {}, [False, False]),
     ],
 )
-def test_evidence_knows_whether_images_were_left_out(
+def test_statistics_show_whether_images_were_held_out(
     name: str, settings: dict[str, float], held_out: list[bool]
 ) -> None:
     found = [taught(name, tasks, None, **settings).state.evidence for tasks in (1, 2)]
@@ -75,25 +75,26 @@ def test_probabilities_are_the_same_in_a_file_and_in_the_predictor(name: str, tm
     loaded = Learner.load(tmp_path / "learner.safetensors")
     assert torch.equal(loaded.probabilities(images), here)
     assert loaded.summary() == learner.summary()
-    assert torch.equal(loaded.ood_score(images), learner.ood_score(images))
+    assert torch.equal(loaded.predictions(images).ood_score(), learner.predictions(images).ood_score())
     with torch.no_grad():
-        answers = learner.state.predictor(images.batch(torch.arange(len(images))).float() / 255)
-    torch.testing.assert_close(torch.softmax(answers.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
+        outputs = learner.state.predictor(images.batch(torch.arange(len(images))).float() / 255)
+    torch.testing.assert_close(torch.softmax(outputs.scores.double(), 1), here, atol=1e-3, rtol=1e-3)
     threshold = learner.state.evidence.ood_threshold(0.1)
-    unknown = learner.ood_score(images) > 0.9
-    assert bool((answers.margin_score[unknown] <= threshold * 1.1).all())
+    unknown = learner.predictions(images).ood_score() > 0.9
+    assert bool((outputs.margin_score[unknown] <= threshold * 1.1).all())
 
 
-def test_sets_grow_with_the_coverage_that_is_asked_for() -> None:
+def test_sets_grow_with_the_coverage() -> None:
     learner = taught("fecam", 2)
     images = toy_images(test=True).images
-    small, large = learner.prediction_sets(images, 0.5), learner.prediction_sets(images, 0.99)
+    found = learner.predictions(images)
+    small, large = found.prediction_sets(0.5), found.prediction_sets(0.99)
     assert all(some and set(some) <= set(more) for some, more in zip(small, large, strict=True))
     winners = learner.predict(images)
     assert all(some[0] == winner for some, winner in zip(small, winners, strict=True))
 
 
-def test_a_forgotten_class_is_in_no_evidence() -> None:
+def test_a_forgotten_class_leaves_no_statistics() -> None:
     learner = taught("analytic-patches", 2)
     gone = learner.classes[0]
     learner.forget([gone])

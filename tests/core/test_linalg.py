@@ -114,8 +114,6 @@ def test_shrinkages_follow_their_formulas() -> None:
         np.testing.assert_allclose(linalg.shrink_to_identity(matrix, 3)[index], towards_identity)
         second = one + 2 * one[off == 1].mean() * off
         np.testing.assert_allclose(linalg.shrink_off_diagonal(matrix, 2)[index], second)
-        pooled_shrinkage = 0.75 * one + 0.25 * numbers.mean(0)
-        np.testing.assert_allclose(linalg.shrink_to_mean(matrix, 0.25)[index], pooled_shrinkage)
 
 
 def test_off_diagonal_shrinkage_of_one_feature_changes_nothing() -> None:
@@ -148,37 +146,6 @@ def test_correlation_of_a_constant_feature() -> None:
     torch.testing.assert_close(result.diagonal(), torch.ones(3, dtype=torch.float64))
     assert torch.equal(result[1, [0, 2]], torch.zeros(2, dtype=torch.float64))
     assert torch.equal(result[[0, 2], 1], torch.zeros(2, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("rank", [1, 2, 5])
-def test_ranks_equal_numpy(rank: int) -> None:
-    root = random_tensor(5, rank)
-    matrix = root @ root.T
-    assert int(linalg.ranks(matrix, 1e-9)) == np.linalg.matrix_rank(matrix.numpy(), tol=1e-9) == rank
-
-
-def test_relative_and_absolute_rank_differ_by_scale() -> None:
-    matrix = 1e-6 * torch.eye(4)
-    assert int(linalg.ranks(matrix)) == 4
-    assert int(linalg.ranks(matrix, relative=False)) == 0
-    assert int(linalg.ranks(torch.zeros(4, 4))) == 0
-
-
-def test_effective_ranks() -> None:
-    matrix = positive_definite(3)
-    for one, result in zip(matrix.numpy(), linalg.effective_ranks(matrix).tolist(), strict=True):
-        share = np.linalg.eigvalsh(one) / np.trace(one)
-        assert result == pytest.approx(np.exp(-(share * np.log(share)).sum()))
-    line = torch.diag(torch.tensor([2.0, 0.0, 0.0]))
-    special = linalg.effective_ranks(torch.stack([3 * torch.eye(3), line, torch.zeros(3, 3)]))
-    assert special.tolist() == pytest.approx([3, 1, 0])
-
-
-def test_condition_numbers() -> None:
-    matrix = positive_definite(3)
-    np.testing.assert_allclose(linalg.condition_numbers(matrix), np.linalg.cond(matrix.numpy()))
-    singular = linalg.condition_numbers(torch.stack([torch.diag(torch.tensor([1.0, 0.0])), torch.zeros(2, 2)]))
-    assert singular.tolist() == [float("inf")] * 2
 
 
 def test_symmetric_kl_equals_both_divergences() -> None:

@@ -11,7 +11,7 @@ from adagauss.data.dataset import Trait, dataset_info
 from adagauss.errors import ConfigError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.protocols import PROTOCOLS
-from adagauss.methods import make_method, methods, resolve_method, traits
+from adagauss.methods import base, make_method, methods, resolve_method
 
 
 def test_every_value_names_the_layer_that_set_it_last() -> None:
@@ -99,8 +99,8 @@ def test_existing_passes_over_what_a_method_does_not_have_or_has_turned_off() ->
 
 def test_every_trait_says_what_it_means_in_settings_that_exist() -> None:
     known = {key for name in methods() for key in flatten(plain(make_method(name)))}
-    assert traits.SETTINGS.keys() == set(Trait)
-    assert all(settings.keys() <= known for settings in traits.SETTINGS.values())
+    assert base.TRAIT_SETTINGS.keys() == set(Trait)
+    assert all(settings.keys() <= known for settings in base.TRAIT_SETTINGS.values())
 
 
 def test_a_dataset_sets_nothing_but_images_and_network() -> None:

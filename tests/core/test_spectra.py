@@ -63,7 +63,6 @@ def test_directions_are_those_that_stay_below_the_share(values: list[float]) -> 
     shares = np.cumsum(values) / np.sum(values)
     expected = int(sum(share < 0.95 - 1e-12 for share in shares))
     assert int(linalg.directions(exact)) == expected
-    assert int(linalg.directions_needed(exact)) == min(expected + 1, len(values))
 
 
 def test_directions_of_equal_eigenvalues() -> None:

@@ -1,4 +1,4 @@
-"""Surprises at all temperatures at once, against the softmax at each of them."""
+"""The NLL at all temperatures at once, against the softmax at each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from adagauss.core.calibration import RELATIVE, TEMPERATURES, calibrated, nll
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("classes", [1, 2, 7])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
-def test_surprises_are_those_of_the_softmax_at_each_temperature(relative: bool, classes: int, size: float) -> None:
+def test_the_nll_is_that_of_the_softmax_at_each_temperature(relative: bool, classes: int, size: float) -> None:
     chance = torch.Generator().manual_seed(classes)
     scores = size * torch.randn(20, classes, generator=chance)
     targets = torch.randint(classes, (20,), generator=chance)

@@ -14,7 +14,7 @@ import torch
 
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_info, load_dataset
 from adagauss.data.datasets import mnist
-from adagauss.data.safe_readers import read_plain_pickle
+from adagauss.data.safe_pickle import read_plain_pickle
 from adagauss.errors import DataError
 
 

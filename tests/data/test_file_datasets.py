@@ -157,6 +157,20 @@ def test_cars(tmp_path: Path, write_image: Any, place: str, check: Any) -> None:
         read("cars", tmp_path, size=SMALL)
 
 
+@pytest.mark.parametrize("name", ["../secret.jpg", "/etc/passwd", "", "below/a.jpg"])
+def test_a_table_of_cars_cannot_name_files_elsewhere(tmp_path: Path, write_image: Any, name: str) -> None:
+    from scipy.io import savemat
+
+    folder = tmp_path / "stanford_cars"
+    (folder / "devkit").mkdir(parents=True)
+    write_image(folder / "secret.jpg")
+    savemat(folder / "devkit" / "cars_meta.mat", {"class_names": np.array(["one", "two"], dtype=object)})
+    rows = np.array([(1, name), (2, name)], dtype=[("class", "O"), ("fname", "O")])
+    savemat(folder / "devkit" / "cars_train_annos.mat", {"annotations": rows})
+    with pytest.raises(DataError, match="does not name a file"):
+        read("cars", tmp_path)
+
+
 def test_omniglot(tmp_path: Path, write_image: Any, check: Any) -> None:
     for part, alphabet in (("images_background", "Latin"), ("images_evaluation", "Avesta")):
         for character in ("character01", "character02"):

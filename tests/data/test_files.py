@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 
-from adagauss.data import files
 from adagauss.data.decode import decode_image
 from adagauss.data.files import FileImages, load_files
 from adagauss.errors import DataError
@@ -142,46 +140,6 @@ def test_on_demand_images_can_be_sent_to_another_process(paths: list[Path]) -> N
     assert torch.equal(everything(copy), everything(images))
 
 
-def test_the_second_use_decodes_nothing(paths: list[Path], tmp_path: Path, monkeypatch: Any) -> None:
-    first = FileImages(paths, 6, cache_dir=tmp_path / "cache")
-
-    def no_decoding(*_: Any) -> None:
-        raise AssertionError("decoded again")
-
-    monkeypatch.setattr(files, "decode_image", no_decoding)
-    second = FileImages(paths, 6, cache_dir=tmp_path / "cache")
-    assert torch.equal(everything(first), everything(second))
-    assert not list((tmp_path / "cache").glob("*.part"))
-
-
-def test_a_changed_file_is_decoded_again(paths: list[Path], tmp_path: Path, write_image: Any) -> None:
-    before = everything(FileImages(paths, 6, cache_dir=tmp_path / "cache"))
-    write_image(paths[2], seed=99)
-    os.utime(paths[2], (1, 1))
-    after = everything(FileImages(paths, 6, cache_dir=tmp_path / "cache"))
-    same = (before == after).flatten(1).all(1).tolist()
-    assert same == [True, True, False, True, True, True, True]
-
-
-def test_sizes_do_not_share_a_cache(paths: list[Path], tmp_path: Path) -> None:
-    for size in (6, 5):
-        assert FileImages(paths, size, cache_dir=tmp_path / "cache").shape == (3, size, size)
-
-
-@pytest.mark.parametrize("content", [b"", b"no array", None])
-def test_a_damaged_cache_is_made_anew(paths: list[Path], tmp_path: Path, content: bytes | None) -> None:
-    first = everything(FileImages(paths, 6, cache_dir=tmp_path / "cache"))
-    for file in (tmp_path / "cache").iterdir():
-        file.write_bytes(file.read_bytes()[:-7] if content is None else content)
-    assert torch.equal(everything(FileImages(paths, 6, cache_dir=tmp_path / "cache")), first)
-    assert torch.equal(everything(FileImages(paths, 6, cache_dir=tmp_path / "cache")), first)
-
-
-def test_a_cache_that_cannot_be_written_does_no_harm(paths: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert len(FileImages(paths, 6, cache_dir=tmp_path / "file" / "cache")) == 7
-
-
 @pytest.mark.parametrize("budget", [0, 2**20])
 def test_bad_images_are_named_and_counted(paths: list[Path], budget: int) -> None:
     paths[1].write_bytes(b"not an image")
@@ -199,23 +157,16 @@ def test_only_a_few_bad_images_are_named(paths: list[Path]) -> None:
 
 @pytest.mark.parametrize("budget", [0, 2**20])
 def test_skipped_images_take_their_labels_along(
-    paths: list[Path], tmp_path: Path, budget: int, caplog: pytest.LogCaptureFixture
+    paths: list[Path], budget: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     sound = FileImages(paths, 6)
     truncate(paths[1])
     targets = torch.arange(7) * 10
-    for _ in range(2):  # the second time from the cache
-        images, kept_targets = load_files(
-            paths, targets, 6, skip_bad_images=True, cache_bytes=budget, cache_dir=tmp_path / "cache"
-        )
-        assert kept_targets.tolist() == [0, 20, 30, 40, 50, 60]
-        assert images.kept.tolist() == [0, 2, 3, 4, 5, 6]
-        assert torch.equal(everything(images), sound.batch(images.kept))
+    images, kept_targets = load_files(paths, targets, 6, skip_bad_images=True, cache_bytes=budget)
+    assert kept_targets.tolist() == [0, 20, 30, 40, 50, 60]
+    assert images.kept.tolist() == [0, 2, 3, 4, 5, 6]
+    assert torch.equal(everything(images), sound.batch(images.kept))
     assert "1.png" in caplog.text
-    assert "skipped 1 of 7 images that could not be decoded before" in caplog.text
-    if budget:
-        with pytest.raises(DataError, match=r"1 of 7 images"):
-            FileImages(paths, 6, cache_dir=tmp_path / "cache")
 
 
 def test_a_truncated_jpeg_is_found(tmp_path: Path, write_image: Any) -> None:
@@ -244,10 +195,9 @@ def test_labels_must_fit(paths: list[Path]) -> None:
         load_files(paths, torch.zeros(2), 6)
 
 
-def test_progress_is_told_the_total_and_only_when_decoding(paths: list[Path], tmp_path: Path) -> None:
+def test_progress_knows_the_total(paths: list[Path]) -> None:
     counting = Counting()
-    for _ in range(2):
-        FileImages(paths, 6, cache_dir=tmp_path / "cache", reporter=counting)
+    FileImages(paths, 6, reporter=counting)
     assert counting.totals == [7]
     assert counting.done == 7
 
@@ -256,13 +206,3 @@ def test_skipping_is_logged_as_a_warning(paths: list[Path], caplog: pytest.LogCa
     truncate(paths[3])
     FileImages(paths, 6, skip_bad_images=True)
     assert [(record.levelno, "3.png" in record.message) for record in caplog.records] == [(logging.WARNING, True)]
-
-
-def test_a_cache_is_for_its_owner_alone(paths: list[Path], tmp_path: Path) -> None:
-    usual = os.umask(0o022)
-    try:
-        FileImages(paths, 6, cache_dir=tmp_path / "cache")
-    finally:
-        os.umask(usual)
-    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
-    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "cache").iterdir()} == {0o600}

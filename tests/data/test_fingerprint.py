@@ -61,7 +61,7 @@ def folder(tmp_path: Path, write_image: Any) -> Path:
 
 
 def line_of(folder: Path, **options: Any) -> str:
-    return fingerprint(load_dataset(f"folder:{folder}", ReadOptions(size=8, keep_decoded=False, **options)))
+    return fingerprint(load_dataset(f"folder:{folder}", ReadOptions(size=8, **options)))
 
 
 def test_a_copy_elsewhere_with_other_dates_is_the_same_dataset(folder: Path, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_every_change_of_files_changes_the_line(folder: Path, write_image: Any) 
 
 
 def test_of_many_files_only_some_are_opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = load_dataset(f"folder:{folder}", ReadOptions(size=8, keep_decoded=False))
+    dataset = load_dataset(f"folder:{folder}", ReadOptions(size=8))
     opened: list[Path] = []
 
     def counted(path: Path) -> Any:

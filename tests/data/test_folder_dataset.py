@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adagauss.data.dataset import ReadOptions, load_dataset
-from adagauss.data.files import user_cache as user_cache_folder
 from adagauss.data.folders import seeded_split
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter, ignore
@@ -114,14 +113,6 @@ def test_train_and_test_share_the_memory_budget(tmp_path: Path, write_image: Any
     assert not dataset.test.images.in_memory  # type: ignore[attr-defined]
 
 
-def test_decoded_images_are_kept_below_the_root(tmp_path: Path, write_image: Any) -> None:
-    write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
-    load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path))
-    assert len(list((tmp_path / ".cache").glob("*.safetensors"))) == 4
-    load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, cache_dir=tmp_path / "elsewhere"))
-    assert (tmp_path / "elsewhere").is_dir()
-
-
 @settings(max_examples=50, deadline=None)
 @given(count=st.integers(2, 200), share=st.floats(0, 1), seed=st.integers(0, 2**31))
 def test_a_seeded_split_is_a_partition(count: int, share: float, seed: int) -> None:
@@ -162,36 +153,6 @@ def test_a_split_without_training_images_is_refused(
 def test_test_may_be_a_class(tmp_path: Path, write_image: Any) -> None:
     write_classes(tmp_path, write_image, ("control", "test"), images=2)
     assert load_dataset(f"folder:{tmp_path}", ReadOptions(size=SMALL)).classes == ("control", "test")
-
-
-def test_without_a_data_root_decoded_images_are_kept_for_the_user(
-    tmp_path: Path, write_image: Any, user_cache: Path
-) -> None:
-    write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
-    load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path / "absent"))
-    assert len(list(user_cache.glob("*.safetensors"))) == 4
-    assert user_cache.stat().st_mode & 0o777 == 0o700
-    assert not (tmp_path / "absent").exists()
-
-
-def test_the_users_cache_is_below_home_unless_named_by_an_absolute_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for relative in ("", "somewhere"):
-        monkeypatch.setenv("XDG_CACHE_HOME", relative)
-        assert user_cache_folder() == tmp_path / ".cache" / "adagauss"
-
-
-def test_a_user_without_a_writable_cache_goes_without(
-    tmp_path: Path, write_image: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_classes(tmp_path / "images", write_image, ("a", "b"), images=5)
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    dataset = load_dataset(f"folder:{tmp_path / 'images'}", ReadOptions(size=SMALL, root=tmp_path / "absent"))
-    assert len(dataset.train) == 8
-    assert not caplog.records
 
 
 def test_reading_tells_the_reporter_how_far_it_is(tmp_path: Path, write_image: Any) -> None:

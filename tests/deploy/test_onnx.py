@@ -62,7 +62,6 @@ def check_answers(learner: Learner, path: Path) -> None:
 
 OTHERS: dict[str, tuple[str, dict[str, object]]] = {
     "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
-    "translated_linear": ("fetril", {"classifier.kind": "translated_linear"}),
 }
 """Classifiers that no method has by default."""
 KINDS: dict[str, tuple[str, dict[str, object]]] = {

@@ -1,4 +1,4 @@
-"""What can be said of several processes within one: who holds what, what is refused, how an end is explained."""
+"""Several processes, tested within one: shares of a batch, refused layouts, and errors of lost processes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ OUTSIDE = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLU
 
 
 @pytest.fixture(autouse=True)
-def nobody_started_us(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in OUTSIDE:
         monkeypatch.delenv(name, raising=False)
 
 
 def of_two(rank: int) -> Processes:
-    """One of two processes, as far as that goes without the other."""
+    """One of two processes, without the other."""
     processes = Processes()
     processes.rank, processes.world = rank, 2
     return processes
@@ -62,8 +62,9 @@ def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     alone = Processes()
     rows = torch.ones(3, 2, requires_grad=True)
     assert alone.divide(3).all_gather(rows) is rows
-    assert alone.saved(None) is None
-    alone.check_in_sync(lambda: {"facts": "not even asked for"}, "data")
+    assert alone.broadcast(lambda: None) is None
+    assert alone.all_gather_object("own") == ["own"]
+    alone.check_in_sync(lambda: {"facts": "not computed"}, "data")
 
 
 def test_moments_of_shares_are_those_of_the_whole() -> None:
@@ -117,7 +118,7 @@ def test_images_in_memory_are_sent_by_value() -> None:
         (Layout(2), RuntimeConfig(device="cpu", compile=True), "set compile=false"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
+def test_impossible_layouts_are_refused(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         layout.check(config)
     assert sentence in str(refused.value)
@@ -131,7 +132,7 @@ def test_a_prompt_cannot_start_processes(monkeypatch: pytest.MonkeyPatch) -> Non
         Layout(2).check(CPU)
 
 
-def test_torchrun_must_have_started_as_many_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_must_have_started_as_many_processes_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 4)
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
@@ -144,7 +145,7 @@ def test_torchrun_must_have_started_as_many_as_are_asked_for(monkeypatch: pytest
         Layout(1).check(CPU)
 
 
-def test_slurm_tells_how_many_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_sets_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "0"}.items():
         monkeypatch.setenv(name, value)
     assert processes_here() == (4, 8)
@@ -158,7 +159,7 @@ def test_a_lost_process_is_explained_and_other_errors_are_left_alone() -> None:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
 
-def test_an_end_is_told_as_the_process_itself_told_it(tmp_path: Path) -> None:
+def test_the_error_of_a_process_is_raised_in_the_parent(tmp_path: Path) -> None:
     (tmp_path / "1").write_text(json.dumps(["DataError", "the task has no images"]), encoding="utf-8")
     ended = ProcessExitedException("ended", 1, os.getpid(), 2)
     with pytest.raises(DataError, match="the task has no images"):
@@ -176,12 +177,12 @@ def test_an_end_is_told_as_the_process_itself_told_it(tmp_path: Path) -> None:
 
 
 def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
-    """Stands for `launch`: the first process does all the work, which one process can."""
+    """Replaces `launch`: one process does all the work."""
     work(Processes(), *arguments)
     return False
 
 
-def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_classifier_has_the_state_that_its_processes_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
     monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     digits = load_digits()
@@ -198,7 +199,7 @@ def test_a_classifier_gets_back_what_its_processes_have_learned(monkeypatch: pyt
         IncrementalClassifier("exact", devices=0).fit(images, labels)
 
 
-def test_a_saved_classifier_does_not_ask_for_the_devices_it_was_taught_with(
+def test_a_loaded_classifier_does_not_need_the_devices_it_was_trained_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.analysis.studies.base import studies
+from adagauss.analysis.studies import studies
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
 from adagauss.experiments.grid import RunSpec
-from adagauss.experiments.paper import ITEMS, SCALES, TableValue, find_items
+from adagauss.experiments.paper import SCALES, TableValue, find_items, items
 from adagauss.experiments.reproduce import (
     RESCORED,
     PlannedRow,
@@ -33,7 +33,7 @@ def planned() -> dict[str, list[PlannedRow]]:
     """Everything at every scale, as if all data were there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatasetInfo, "present", lambda self, root: True)
-        return {scale: plan(ITEMS.values(), config_at(scale)) for scale in SCALES}
+        return {scale: plan(items().values(), config_at(scale)) for scale in SCALES}
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -74,13 +74,13 @@ def test_one_seed_of_everything_comes_before_the_next(planned: dict[str, list[Pl
 
 
 def test_only_memory_drift_and_classifier_are_rescored() -> None:
-    keys = {key for item in ITEMS.values() for row in item.rows for key in row.rescore or {}}
+    keys = {key for item in items().values() for row in item.rows for key in row.rescore or {}}
     assert keys
     assert {key.partition(".")[0] for key in keys} <= set(RESCORED)
 
 
 def test_every_study_of_an_item_exists() -> None:
-    assert {item.study for item in ITEMS.values() if item.study} <= studies().keys()
+    assert {item.study for item in items().values() if item.study} <= studies().keys()
 
 
 def test_every_row_of_a_table_is_found_in_the_paper(planned: dict[str, list[PlannedRow]]) -> None:
@@ -98,7 +98,7 @@ def test_the_papers_numbers_are_those_of_the_row(planned: dict[str, list[Planned
 
 def test_items_are_found_by_name_and_number_and_an_unknown_name_gets_a_suggestion() -> None:
     assert [item.name for item in find_items(["fig3", "ablation", "ranks"])] == ["ranks", "ablation"]
-    assert find_items(["all"]) == list(ITEMS.values())
+    assert find_items(["all"]) == list(items().values())
     with pytest.raises(ConfigError, match="did you mean 'ablation'"):
         find_items(["ablations"])
 
@@ -111,9 +111,9 @@ def test_missing_data_is_a_reason_and_not_a_run(tmp_path: Path) -> None:
     assert distinct_runs(planned) == []
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", items())
 def test_labels_are_unique_and_benchmarks_and_claims_name_rows(name: str) -> None:
-    item = ITEMS[name]
+    item = items()[name]
     labels = [row.label for row in item.rows]
     assert len(set(labels)) == len(labels)
     named = {label for places in item.benchmarks.values() for one in places for label in one.only}

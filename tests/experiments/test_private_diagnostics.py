@@ -1,17 +1,13 @@
-"""What a run folder keeps of images beside the learner: statistics, and nothing of single images unless asked for."""
+"""Diagnostics in a run folder are statistics of images, and features of single images only with `features`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
-from typer.testing import CliRunner
 
-from adagauss.analysis.figures import write_figures
-from adagauss.cli import app
+from adagauss.analysis.accuracy_figures import write_figures
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
@@ -24,7 +20,7 @@ SETTINGS = {"backbone.name": "convnet", "representation.first.epochs": 1}
 
 
 @pytest.mark.parametrize("diagnostics", ["none", "last", "every", "features"])
-def test_no_file_of_a_run_holds_the_feature_of_an_image_unless_asked_for(
+def test_no_file_of_a_run_holds_the_feature_of_an_image_without_the_option(
     diagnostics: Diagnostics, tmp_path: Path
 ) -> None:
     stream = StreamConfig(dataset="digits", sizes=(2, 1), classes=3)
@@ -44,23 +40,3 @@ def test_no_file_of_a_run_holds_the_feature_of_an_image_unless_asked_for(
     assert measured == {"none": 0, "last": 1, "every": 2, "features": 1}[diagnostics]
     drawn = {path.name for path in write_figures(folder)}
     assert ("gaussians.png" in drawn) == (diagnostics != "none")
-
-
-def test_without_the_cache_no_decoded_image_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for label, number in [(label, number) for label in "ab" for number in range(5)]:
-        file = tmp_path / "photos" / label / f"{number}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)).save(file)
-    (tmp_path / "data").mkdir()
-
-    def invoke(name: str) -> list[Path]:
-        words = ["run", "-m", "exact", "-d", f"folder:{tmp_path / 'photos'}", "--tasks", "1", "--image-size", "8", "-q"]
-        words += ["--data-root", str(tmp_path / "data"), "-s", "backbone.options.filters=4"]
-        result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / name)])
-        assert result.exception is None, result.output
-        return list((tmp_path / "data").rglob("*.safetensors"))
-
-    monkeypatch.setenv("ADAGAUSS_CACHE", "off")
-    assert invoke("without") == []
-    monkeypatch.delenv("ADAGAUSS_CACHE")
-    assert len(invoke("with")) > 0

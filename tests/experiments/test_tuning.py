@@ -1,4 +1,4 @@
-"""The search for settings: honest, resumable, and over any executor."""
+"""The search for settings uses held-out training images only, and can be resumed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def digits() -> Dataset:
     return load_dataset("digits")
 
 
-class Watched:
-    """Images that notice who looks at which."""
+class RecordedImages:
+    """Images that record which of them are read."""
 
     def __init__(self, images: Images) -> None:
         self.images = images
-        self.seen: set[int] = set()
+        self.read: set[int] = set()
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -55,31 +55,31 @@ class Watched:
         return len(self.images)
 
     def batch(self, indices: Tensor) -> Tensor:
-        self.seen |= set(indices.tolist())
+        self.read |= set(indices.tolist())
         return self.images.batch(indices)
 
 
-def watched(part: LabelledImages) -> tuple[LabelledImages, Watched]:
-    images = Watched(part.images)
+def recorded(part: LabelledImages) -> tuple[LabelledImages, RecordedImages]:
+    images = RecordedImages(part.images)
     return replace(part, images=images), images
 
 
-def test_neither_test_images_nor_later_tasks_are_ever_looked_at(
+def test_neither_test_images_nor_later_tasks_are_read(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
-    # The digest of all files, by which a resumed run knows its data, decides nothing.
+    # Fingerprints, by which a resumed run knows its data, read all images.
     monkeypatch.setattr("adagauss.experiments.environment.fingerprints", lambda _: {"none": "0"})
-    train, learned = watched(digits.train)
-    test, tested = watched(digits.test)
+    train, learned = recorded(digits.train)
+    test, tested = recorded(digits.test)
     search = Search("fecam", (TIED,), ValidationSplit(STREAM, tasks=2), epochs=1)
     tune(search, replace(digits, train=train, test=test), tmp_path, trials=1)
-    assert tested.seen == set()
-    labels = {int(digits.train.targets[row]) for row in learned.seen}
+    assert tested.read == set()
+    labels = {int(digits.train.targets[row]) for row in learned.read}
     assert labels == {3, 1, 4, 0}, "the classes of the first two tasks"
 
 
-def test_learned_and_judging_images_are_different_ones_of_every_class(digits: Dataset) -> None:
+def test_training_and_validation_images_of_every_class_differ(digits: Dataset) -> None:
     stream = TaskStream(digits, STREAM)
     found = ValidationSplit(STREAM, tasks=2, share=0.25).data(stream)
     assert found.classes == (3, 1, 4, 0)
@@ -92,13 +92,13 @@ def test_learned_and_judging_images_are_different_ones_of_every_class(digits: Da
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "between 0 and 1")],
 )
 def test_an_impossible_split_is_refused(
-    digits: Dataset, change: dict[str, Any], error: type[AdagaussError], said: str
+    digits: Dataset, change: dict[str, Any], error: type[AdagaussError], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
 
 
@@ -130,12 +130,12 @@ def test_a_class_of_one_image_cannot_be_split(digits: Dataset) -> None:
         "a=1..2:lin",
     ],
 )
-def test_a_range_that_is_none_is_a_sentence(text: str) -> None:
+def test_an_invalid_range_is_an_error_message(text: str) -> None:
     with pytest.raises(ConfigError, match="--range"):
         Range.parse(text)
 
 
-def test_ranges_are_of_whole_numbers_of_numbers_or_of_values() -> None:
+def test_ranges_are_of_integers_of_numbers_or_of_values() -> None:
     pytest.importorskip("optuna")
     from optuna import distributions
 
@@ -221,7 +221,7 @@ def test_a_trial_below_the_median_is_stopped_early(
         assert len(fake.calls) == (12 if prune else 14)
 
 
-def test_a_lost_machine_says_nothing_about_settings(
+def test_a_trial_of_a_lost_machine_goes_on_later(
     search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: Any, **__: Any) -> Any:
@@ -274,7 +274,7 @@ def test_a_trial_is_pruned_by_its_accuracy_after_as_many_tasks_not_by_its_best(
     assert tuned.trials[-1].accuracy == 0.1
 
 
-def test_another_question_in_the_same_folder_is_refused(
+def test_another_search_in_the_same_folder_is_refused(
     search: Search, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, FakeRun())
@@ -285,7 +285,7 @@ def test_another_question_in_the_same_folder_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("ranges", "settings", "said"),
+    ("ranges", "settings", "message"),
     [
         ((), {}, "at least one setting"),
         (("classifier.pooled_shrinkag=0..1.0",), {}, "classifier.pooled_shrinkage"),
@@ -294,7 +294,7 @@ def test_another_question_in_the_same_folder_is_refused(
     ],
 )
 def test_ranges_that_do_not_fit_the_method_are_refused_first(
-    ranges: Sequence[str], settings: dict[str, Any], said: str
+    ranges: Sequence[str], settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         Search("fecam", tuple(map(Range.parse, ranges)), ValidationSplit(STREAM), settings=settings).check()

@@ -80,7 +80,7 @@ HARMLESS = {
 
 def read(content: bytes) -> str:
     """What reading a pickle as a dataset file ends in: the name of the error, or ``read``."""
-    from adagauss.data.safe_readers import read_plain_pickle
+    from adagauss.data.safe_pickle import read_plain_pickle
     from adagauss.errors import DataError
 
     with tempfile.TemporaryDirectory() as folder:

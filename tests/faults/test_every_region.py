@@ -6,12 +6,9 @@ import itertools
 import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.experiments.config import make_config
@@ -19,7 +16,7 @@ from adagauss.experiments.run import FileSnapshots
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import PLACE, UNSIGNED, load_tensors, parse_header
 
-KINDS = ("learner", "evaluation", "real", "snapshot", "pixels", "kept")
+KINDS = ("learner", "evaluation", "real", "snapshot")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +30,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tensors = {"weight": torch.rand(4, 3), "moment": torch.rand(5)}
     FileSnapshots(path / "snapshots", 0.0).offer("task", tensors, {"history": [{"loss": 1.0}]})
     found["snapshot"] = path / "snapshots" / "task.safetensors"
-    Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(path / "image.png")
-    FileImages([path / "image.png"], 4, cache_dir=path / "cache")
-    for kind in ("pixels", "kept"):
-        (found[kind],) = (path / "cache").glob(f"*.{kind}.safetensors")
     return found
 
 

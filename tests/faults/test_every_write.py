@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.data.files import FileImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import make_config
@@ -86,35 +82,6 @@ def test_a_snapshot_is_the_old_or_the_new_one_and_a_full_disk_does_not_stop_trai
         assert same(found[0], tensors(1.0)) or same(found[0], tensors(2.0))
         offer(1.0)
         assert leftovers(tmp_path) == []
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> list[Path]:
-    paths = [tmp_path / f"{number}.png" for number in range(3)]
-    for seed, path in enumerate(paths):
-        pixels = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(path)
-    return paths
-
-
-@pytest.mark.parametrize("how", HOWS)
-def test_pixels_are_right_whatever_became_of_their_cache(
-    how: str, photos: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-
-    def read(cache: Path | None) -> Tensor:
-        return FileImages(photos, 6, cache_dir=cache).batch(torch.arange(3))
-
-    expected = read(None)
-    for number in range(len(every_write(lambda: read(tmp_path / "counted")))):
-        cache = tmp_path / f"cache {number}"
-        error = failing(lambda cache=cache: read(cache), number, how)  # type: ignore[misc]
-        assert error is None or how == KILL
-        assert torch.equal(read(cache), expected)
-        assert torch.equal(read(cache), expected)
-        assert leftovers(cache) == []
-    assert caplog.records == [], "a write that failed is no damage"
 
 
 SETTINGS = {"backbone.options.filters": 4}

@@ -211,6 +211,6 @@ def test_any_folder_is_a_dataset_or_a_sentence(
                 (root / folder / f"{name}.png").write_bytes(whole if sound else changed(whole, steps))
     for skip in (False, True):
         with suppress(AdagaussError):
-            options = ReadOptions(size=4, keep_decoded=False, skip_bad_images=skip)
+            options = ReadOptions(size=4, skip_bad_images=skip)
             dataset = load_dataset(f"folder:{root}", options)
             assert set(dataset.train.classes) <= set(tree)

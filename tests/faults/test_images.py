@@ -76,12 +76,11 @@ def test_photographs_are_upright_however_they_were_stored(
 
 
 @pytest.mark.parametrize("orientation", [3, 6])
-def test_held_kept_and_decoded_on_demand_photographs_are_the_same(tmp_path: Path, orientation: int) -> None:
+def test_photographs_in_memory_and_decoded_on_demand_are_the_same(tmp_path: Path, orientation: int) -> None:
     large = scene(900, 600)  # read at a reduced scale
     upright = decode_image(stored(tmp_path / "upright.jpg", 1, large), 12)
     photo = stored(tmp_path / "photo.jpg", orientation, large)
-    held, again = (FileImages([photo], 12, cache_dir=tmp_path / "cache") for _ in range(2))
-    ways = [held, again, FileImages([photo], 12, cache_bytes=0)]
+    ways = [FileImages([photo], 12), FileImages([photo], 12, cache_bytes=0)]
     found = [images.batch(torch.tensor([0]))[0] for images in ways]
     assert all(torch.equal(pixels, found[0]) for pixels in found)
     assert np.abs(found[0].numpy().astype(int) - upright.astype(int)).max() <= 12
@@ -179,9 +178,7 @@ def test_images_skipped_for_their_size_are_back_when_the_limit_is_raised(tmp_pat
     paths = [write_image(tmp_path / f"{side}.png", size=(side, side)) for side in (10, 20)]
     for limit, kept in ((100, [0]), (400, [0, 1])):
         for room in (0, 2**20):
-            images = FileImages(
-                paths, 8, skip_bad_images=True, cache_dir=tmp_path / "c", max_pixels=limit, cache_bytes=room
-            )
+            images = FileImages(paths, 8, skip_bad_images=True, max_pixels=limit, cache_bytes=room)
             assert images.kept.tolist() == kept
 
 
@@ -214,7 +211,7 @@ def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, w
             write_image(tmp_path / label / f"{number}.png", seed=number)
     os.mkfifo(tmp_path / "ant" / "pipe.png")
     assert tmp_path / "ant" / "pipe.png" in images_below(tmp_path / "ant", "folder")
-    options = ReadOptions(root=tmp_path / "none", size=8, cache_dir=tmp_path / "cache")
+    options = ReadOptions(root=tmp_path / "none", size=8)
     with pytest.raises(DataError, match=r"1 of \d images cannot be decoded: .*pipe\.png \(it is a named pipe"):
         load_dataset(f"folder:{tmp_path}", options)
 

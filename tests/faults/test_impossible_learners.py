@@ -59,7 +59,7 @@ def test_these_methods_have_every_kind_of_state() -> None:
 
 
 @pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.__name__)
-def test_every_kind_of_state_says_what_it_keeps(kind: type[State]) -> None:
+def test_every_kind_of_state_describes_its_contents(kind: type[State]) -> None:
     assert kind.contents
     assert kind.dims
 
@@ -124,6 +124,8 @@ def test_a_cut_row_or_column_is_refused_wherever_it_is(
         if key.startswith("network.") and key != "network.head.blocks.0.weight":
             continue
         for axis in range(tensor.ndim if tensor.numel() else 0):
+            if key.endswith(".confusions") and axis == 0:  # forgetting a class removes rows as well
+                continue
             refuse(tmp_path, {**tensors, key: tensor.narrow(axis, 0, tensor.shape[axis] - 1)}, facts)
 
 
@@ -152,8 +154,8 @@ def huge(tensor: Tensor) -> Tensor:
     [
         ("adagauss", "memory.counts", zeroed, "count below 1"),
         ("adagauss", "memory.counts", negated, "count below 1"),
-        ("adagauss", "memory.counts", endless, "beyond belief"),
-        ("adagauss", "memory.packed", negated, "is not one"),
+        ("adagauss", "memory.counts", endless, "above 2^48"),
+        ("adagauss", "memory.packed", negated, "is not positive semi-definite"),
         ("adagauss", "network.extractor.trunk.bn1.running_var", negated, "variances below zero"),
         ("exact", "network.extractor.trunk.features.deviation", negated, "variances below zero"),
         ("exact", "parts.classifier.sums.counts", zeroed, "count below 1"),
@@ -166,8 +168,8 @@ def huge(tensor: Tensor) -> Tensor:
         ("exact", "parts.classifier.choice.weights", negated, "weighted below zero"),
         ("ranpac", "parts.classifier.random.drawn", huge, "random features are not those"),
         ("dsal", "parts.classifier.main.gram", negated, "a sum of squares is negative"),
-        ("ewc", "parts.representation/terms/ewc.fisher", negated, "importance below zero"),
-        ("ewc", "parts.representation/terms/ewc.classes", negated, "fewer classes than none"),
+        ("ewc", "parts.representation/terms/ewc.fisher", negated, "importance is negative"),
+        ("ewc", "parts.representation/terms/ewc.classes", negated, "number of classes is negative"),
         ("pass", "parts.representation/terms/prototypes.radius", negated, "radius is negative"),
     ],
 )
@@ -193,7 +195,7 @@ def test_one_covariance_with_a_negative_direction_is_found_among_all(
     matrices[1] = vectors @ torch.diag(values) @ vectors.T
     tensors, facts = written("adagauss")
     tensors["memory.packed"] = learner.memory.with_statistics(learner.memory.means, matrices).packed
-    assert "the covariance of 'one' is not one" in refuse(tmp_path, tensors, facts)
+    assert "the covariance of 'one' is not positive semi-definite" in refuse(tmp_path, tensors, facts)
 
 
 @pytest.mark.parametrize(
@@ -244,13 +246,11 @@ def test_impossible_facts_are_refused(
         refuse(tmp_path, tensors, facts)
 
 
-def test_scores_that_are_no_numbers_are_an_error_not_a_prediction(
-    written: Callable[[str], Content], tmp_path: Path
-) -> None:
+def test_scores_that_are_not_finite_are_an_error(written: Callable[[str], Content], tmp_path: Path) -> None:
     tensors, facts = written("adagauss")
     for key, tensor in tensors.items():
         if key.startswith("network.") and tensor.is_floating_point():
             tensor.fill_(3e38)
     save_tensors(tmp_path / "file", "learner", tensors, facts)
-    with pytest.raises(NumericalError, match="scores of some images are no numbers"):
+    with pytest.raises(NumericalError, match="scores of some images are not finite"):
         Learner.load(tmp_path / "file").predict(toy_images(test=True).images)

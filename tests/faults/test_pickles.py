@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adagauss.data.dataset import ReadOptions, load_dataset
-from adagauss.data.safe_readers import read_plain_pickle
+from adagauss.data.safe_pickle import read_plain_pickle
 from adagauss.errors import DataError
 from tests.faults.budget import budget
 from tests.faults.hostile_pickles import HARMLESS, HOSTILE, forged_pointers

@@ -14,9 +14,8 @@ from torch import Tensor
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import acil as analytic
-from adagauss.methods import make_method
+from adagauss.methods import dataset_layers, make_method
 from adagauss.methods.acil import Analytic, AnalyticScorer, DualStream
-from adagauss.methods.traits import dataset_layers
 
 FEATURES, EXPANDED, GAMMA = 6, 20, 0.1
 
@@ -43,9 +42,9 @@ def begun(part: Analytic) -> AnalyticScorer:
 
 def taught(part: Analytic, tasks: list[tuple[Tensor, Tensor]], sizes: list[int]) -> AnalyticScorer:
     scorer = begun(part)
-    for (features, targets), classes in zip(tasks, sizes, strict=True):
+    for features, targets in tasks[: len(sizes)]:
         before = scorer.main.cross.shape[1]
-        scorer = part.after(scorer, features, targets, range(before, before + classes))
+        scorer = part.after(scorer, features, targets + before)
     return scorer
 
 
@@ -107,7 +106,7 @@ def test_the_recursion_of_the_paper_equals_accumulate_and_solve_at_every_step() 
     inverse, weight = recursive_start(EXPANDED, GAMMA)
     before = 0
     for (features, targets), size in zip(some_tasks(sizes), sizes, strict=True):
-        scorer = part.after(scorer, features, targets, range(before, before + size))
+        scorer = part.after(scorer, features, targets + before)
         labels = one_hot(targets, before, size, before + size)
         for rows in torch.arange(len(targets)).chunk(3):  # mini-batches are exact too
             expanded = (features[rows].double() @ scorer.expansion).relu()
@@ -176,7 +175,8 @@ def test_learning_a_further_task_leaves_the_scorer_before_it_alone(
     part, sizes = make(expansion_size=EXPANDED), [2]
     scorer = taught(part, some_tasks(sizes), sizes)
     before = {name: tensor.clone() for name, tensor in scorer.state_dict().items()}
-    after = part.after(scorer, *some_tasks(sizes, seed=5)[0], range(2, 4))
+    features, targets = some_tasks(sizes, seed=5)[0]
+    after = part.after(scorer, features, targets + 2)
     assert all(torch.equal(tensor, before[name]) for name, tensor in scorer.state_dict().items())
     assert not torch.equal(after.main.gram, scorer.main.gram)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from adagauss.core.config import Part, plain
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, method_info
 from adagauss.methods.base import _METHODS, MODULES, OLD_NAMES, REMOVED, REMOVED_PRESETS, methods
@@ -88,16 +90,22 @@ def test_old_names_are_accepted_and_removed_ones_say_what_to_use() -> None:
     for name in REMOVED:
         with pytest.raises(ConfigError, match=rf"{name}' was removed in version 0.3: .*; use "):
             make_method(name)
-    for name, presets in REMOVED_PRESETS.items():
-        for preset, settings in presets.items():
-            with pytest.raises(ConfigError, match=rf"'{preset}' of {name} was removed.*(--set: {settings[:20]}|leave)"):
-                make_method(name, preset)
-            given = dict(pair.split("=") for pair in settings.split())
-            make_method(name, settings={key: None if value == "null" else value for key, value in given.items()})
+    for name, instead in REMOVED_PRESETS.items():
+        method, preset = name.split()
+        with pytest.raises(
+            ConfigError, match=rf"'{preset}' of {re.escape(method)} was removed in version 0.3: {instead[:20]}"
+        ):
+            make_method(method, preset)
+        settings = dict(re.findall(r"(\S+)=(\S+?)(?:,|$| )", instead))
+        make_method(method, settings=settings)
 
 
-def test_old_setting_keys_are_accepted() -> None:
+def test_old_setting_keys_are_accepted_and_removed_ones_say_what_to_use() -> None:
+    spec = {**plain(make_method("adagauss").drift), "kind": "adapter", "mean_by": "samples", "fallback": False}
+    assert Part.build("drift", spec) == make_method("adagauss").drift
+    with pytest.raises(ConfigError, match=r"drift.fallback was removed in version 0.3: use drift.kind=affine"):
+        make_method("adagauss", settings={"drift.fallback": True})
     method = make_method("adagauss", settings={"classifier.tied": 0.5, "drift.least_steps": 7})
     assert (method.classifier.spec()["pooled_shrinkage"], method.drift.spec()["min_steps"]) == (0.5, 7)
-    with pytest.raises(ConfigError, match=r"companion networks were removed"):
+    with pytest.raises(ConfigError, match=r"backbone.companion was removed in version 0.3: use more patches"):
         make_method("adagauss", settings={"backbone.companion": {"name": "patches"}})

@@ -11,9 +11,8 @@ from torch import Tensor
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
-from adagauss.methods import make_method
+from adagauss.methods import dataset_layers, make_method
 from adagauss.methods.dpcr import DualProjection, Ridge, ridge_from_statistics, row_space_projectors, task_map
-from adagauss.methods.traits import dataset_layers
 from adagauss.parts.classifiers import LinearScorer
 
 SIZE = 6

@@ -20,7 +20,7 @@ from adagauss.core.train import Sampler
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.errors import ConfigError
-from adagauss.methods import make_method
+from adagauss.methods import dataset_layers, make_method
 from adagauss.methods.efc import (
     EFC,
     FeatureMatrix,
@@ -30,7 +30,6 @@ from adagauss.methods.efc import (
     feature_matrix,
     metric_weights,
 )
-from adagauss.methods.traits import dataset_layers
 from adagauss.parts.classifiers import LinearScorer
 from adagauss.parts.representation import LiveTerm, Step
 from adagauss.utils.runtime import Runtime

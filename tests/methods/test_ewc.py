@@ -16,9 +16,8 @@ from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages, Subset
-from adagauss.methods import make_method
+from adagauss.methods import dataset_layers, make_method
 from adagauss.methods.ewc import ElasticWeights, Importance
-from adagauss.methods.traits import dataset_layers
 from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
@@ -46,16 +45,15 @@ def measured(term: ElasticWeights, now: CurrentTask, before: Importance | None =
     return importance
 
 
-def brute_force(now: CurrentTask, seen: bool, predicted: bool) -> dict[str, Tensor]:
+def brute_force(now: CurrentTask, predicted: bool) -> dict[str, Tensor]:
     """The mean over images of squared gradients, one backward pass per image."""
     network = now.network.eval()
     parameters = dict(network.extractor.named_parameters())
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
     images = to_float(now.data.images.batch(torch.arange(len(now.data))))
     for image, target in zip(images, now.data.targets, strict=True):
-        features = network.extractor(image.unsqueeze(0))
-        logits = network.head.seen(features) if seen else network.head.current(features)
-        label = logits.argmax(1) if predicted else (target + 2 * seen).unsqueeze(0)
+        logits = network.head.current(network.extractor(image.unsqueeze(0)))
+        label = logits.argmax(1) if predicted else target.unsqueeze(0)
         gradients = torch.autograd.grad(F.cross_entropy(logits, label), list(parameters.values()))
         for name, gradient in zip(parameters, gradients, strict=True):
             sums[name] += gradient.square()
@@ -68,14 +66,11 @@ def close(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         torch.testing.assert_close(value, other[name].contiguous(), rtol=1e-3, atol=1e-6 * float(value.abs().max()))
 
 
-@pytest.mark.parametrize(
-    ("backbone", "over", "labels"),
-    [("convnet", "current", "true"), ("convnet", "seen", "predicted"), ("resnet_thin", "seen", "true")],
-)
-def test_fisher_is_the_mean_of_squared_gradients_of_single_images(backbone: str, over: Any, labels: Any) -> None:
+@pytest.mark.parametrize(("backbone", "labels"), [("convnet", "predicted"), ("resnet_thin", "true")])
+def test_fisher_is_the_mean_of_squared_gradients_of_single_images(backbone: str, labels: Any) -> None:
     now = second_task(backbone)
-    fisher = ElasticWeights(over=over, labels=labels, batch_size=5).measure(now)
-    close(fisher, brute_force(now, over == "seen", labels == "predicted"))
+    fisher = ElasticWeights(labels=labels, batch_size=5).measure(now)
+    close(fisher, brute_force(now, labels == "predicted"))
     assert float(fisher["trunk.conv1.weight"].max()) > 0
 
 
@@ -84,18 +79,6 @@ def test_memory_bound_does_not_change_the_fisher(monkeypatch: pytest.MonkeyPatch
     whole = ElasticWeights(labels="true").measure(now)
     monkeypatch.setattr("adagauss.methods.ewc.GRADIENT_NUMBERS", 1)
     close(ElasticWeights(labels="true").measure(now), whole)
-
-
-def test_batch_convention_squares_the_mean_gradient_of_a_batch() -> None:
-    now = second_task()
-    fisher = ElasticWeights(labels="true", gradients="batch", batch_size=len(now.data)).measure(now)
-    parameters = dict(now.network.extractor.named_parameters())
-    images = to_float(now.data.images.batch(torch.arange(len(now.data))))
-    logits = now.network.head.current(now.network.extractor.eval()(images))
-    gradients = torch.autograd.grad(F.cross_entropy(logits, now.data.targets), list(parameters.values()))
-    close(fisher, {name: g.square() * 1.0 for name, g in zip(parameters, gradients, strict=True)})
-    of_images = ElasticWeights(labels="true").measure(now)
-    assert sum(float(v.sum()) for v in fisher.values()) < sum(float(v.sum()) for v in of_images.values())
 
 
 def test_sampled_labels_estimate_the_expectation_under_the_network() -> None:
@@ -155,13 +138,6 @@ def test_fisher_of_tasks_is_merged_by_share_also_after_loading(old_share: float 
     merged = {name: share * first[name] + (1 - share) * second[name] for name in first}
     close(importance.by_name(two.network.extractor), merged)
     assert int(importance.classes) == 6
-
-
-def test_limit_bounds_every_entry() -> None:
-    now = second_task()
-    largest = max(float(value.max()) for value in ElasticWeights(labels="true").measure(now).values())
-    limited = ElasticWeights(labels="true", limit=largest / 2).measure(now)
-    assert max(float(value.max()) for value in limited.values()) == pytest.approx(largest / 2)
 
 
 def test_nothing_is_penalised_in_the_first_task() -> None:

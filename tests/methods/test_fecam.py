@@ -13,8 +13,7 @@ from adagauss.core.learn import Learner
 from adagauss.core.linalg import shrink_off_diagonal, tukey
 from adagauss.data.dataset import load_dataset
 from adagauss.errors import ConfigError
-from adagauss.methods import make_method
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import dataset_layers, make_method
 
 Floats = npt.NDArray[np.float64]
 DIGITS = load_dataset("digits")

@@ -12,6 +12,7 @@ from torch import Tensor
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask
+from adagauss.core.train import Sampler
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods.il2a import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
@@ -101,7 +102,7 @@ def test_the_bound_holds_for_samples_of_the_wider_gaussian() -> None:
     bank, weight, bias, ratio = remembered(8), torch.randn(5, 8), torch.randn(5), 2.5
     for c in range(3):
         wider = bank.select([c]).with_statistics(bank.means[c : c + 1], ratio * bank.covariances[c : c + 1])
-        samples = wider.sample(20_000, seeded())[0].float()
+        samples = Sampler(wider).draw(torch.zeros(20_000, dtype=torch.long), seeded())
         expected = F.cross_entropy(samples @ weight.T + bias, torch.full((20_000,), c))
         bound = F.cross_entropy(brute_force(weight, bias, bank, c, ratio).unsqueeze(0), torch.tensor([c]))
         assert float(expected) < float(bound)

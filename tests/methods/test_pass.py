@@ -17,8 +17,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.methods import make_method
-from adagauss.methods.traits import dataset_layers
+from adagauss.methods import dataset_layers, make_method
 from adagauss.parts.representation import Step
 from adagauss.parts.terms import PrototypeReplay, Radius, around, radius
 from adagauss.utils.runtime import Runtime, RuntimeConfig

@@ -17,7 +17,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import ConfigError
-from adagauss.methods import make_method
+from adagauss.methods import dataset_layers, make_method
 from adagauss.methods.ssre import (
     ParallelConvolutions,
     SelectiveCrossEntropy,
@@ -26,7 +26,6 @@ from adagauss.methods.ssre import (
     fold_norms,
     similarity,
 )
-from adagauss.methods.traits import dataset_layers
 from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
@@ -78,7 +77,7 @@ def test_folded_network_is_the_network_with_parallel_convolutions(backbone: str)
     extractor, images = trained_like(backbone), torch.rand(6, 1, 8, 8)
     plain = extractor(images).detach()
     now = task_with(extractor)
-    beside = ParallelConvolutions().start(now, None)
+    beside = ParallelConvolutions().start(now)
     assert len(list(beside.parameters())) == len(adaptable(extractor))
     torch.testing.assert_close(extractor(images), plain)  # they begin at zero
     for parameter in beside.parameters():
@@ -102,7 +101,7 @@ def test_the_stem_and_the_shortcuts_of_a_residual_network_get_no_parallel_convol
 def test_only_parallel_convolutions_and_head_receive_gradients(backbone: str) -> None:
     extractor = trained_like(backbone)
     now = task_with(extractor)
-    beside = ParallelConvolutions().start(now, None)
+    beside = ParallelConvolutions().start(now)
     assert len(list(beside.parameters())) == len(adaptable(extractor))
     now.network.train()
     before = {name: value.clone() for name, value in extractor.state_dict().items()}
@@ -132,13 +131,13 @@ def test_a_later_task_moves_only_the_centres_of_convolutions() -> None:
 
 def test_moving_batch_norms_and_networks_without_convolutions_are_refused() -> None:
     with pytest.raises(ConfigError, match="batch_norm=frozen"):
-        ParallelConvolutions().start(task_with(trained_like("convnet", "train"), 0), None)
-    assert not list(ParallelConvolutions().start(task_with(trained_like("convnet", "none"), 0), None).parameters())
+        ParallelConvolutions().start(task_with(trained_like("convnet", "train"), 0))
+    assert not list(ParallelConvolutions().start(task_with(trained_like("convnet", "none"), 0)).parameters())
     extractor = trained_like("convnet")
     extractor.trunk = nn.Linear(3, 3)  # type: ignore[assignment]
     extractor.trunk.blocks = lambda: []  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="3x3"):
-        ParallelConvolutions().start(task_with(extractor, 0), None)
+        ParallelConvolutions().start(task_with(extractor, 0))
 
 
 def step_with(features: Tensor, means: Tensor) -> Step:

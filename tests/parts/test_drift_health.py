@@ -1,4 +1,4 @@
-"""An adapter that has learned nothing is noticed, said, and replaced where that is wished."""
+"""An adapter that has not learned the change of the features is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from adagauss.core.train import Recipe
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.methods import make_method
-from adagauss.parts.drift import Adapter, AffineMap, Fit, ViewBatches, collapse, collapse_warning, relative_error
+from adagauss.parts.drift import Adapter, ViewBatches, collapse_warning, relative_error
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 from tests.parts.test_drift import NEW, OLD, TRUE, memory, task_of
@@ -36,23 +36,15 @@ def test_few_batches_are_passed_over_until_there_are_enough_steps(least: int, ep
 
 
 def test_the_relative_error_of_a_map_is_that_of_its_residuals() -> None:
-    assert relative_error(TRUE.__call__, OLD, NEW) == pytest.approx(0, abs=1e-10)
-    assert relative_error(lambda points: NEW.mean(0).expand_as(points), OLD, NEW) == pytest.approx(1)
-
-
-@pytest.mark.parametrize(
-    ("fit", "poor"),
-    [(Fit(0.9, 0.1, 0.8), True), (Fit(3.0, 2.5, 0.2), True), (Fit(0.3, 0.01, 0.1), False), (Fit(0.9, 0.8, 2.0), False)],
-)
-def test_a_map_is_poor_if_it_is_bad_and_another_is_much_better(fit: Fit, poor: bool) -> None:
-    assert fit.poor == poor
+    assert relative_error(TRUE(OLD), NEW) == pytest.approx(0, abs=1e-10)
+    assert relative_error(NEW.mean(0).expand_as(OLD), NEW) == pytest.approx(1)
 
 
 def test_an_adapter_of_one_step_is_warned_of_with_remedies() -> None:
     warning = hasty().update(memory(), task_of(), None).warning
     assert warning is not None
     assert warning.startswith("task 2: the adapter has hardly learned")
-    assert all(name in warning for name in ("min_steps", "drift.fallback=true", "drift.kind=affine"))
+    assert all(name in warning for name in ("min_steps", "drift.kind=affine"))
 
 
 def test_enough_steps_leave_nothing_to_warn_of() -> None:
@@ -60,26 +52,18 @@ def test_enough_steps_leave_nothing_to_warn_of() -> None:
     assert trained.update(memory(), task_of(), None).warning is None
 
 
-def test_an_adapter_that_explains_left_out_images_worse_is_replaced_by_the_affine_map() -> None:
-    moved = hasty(fallback=True).update(memory(), task_of(), None)
-    expected = AffineMap(views=1, residual_covariance=1.0).move(memory(), task_of())
-    torch.testing.assert_close(moved.memory.means, expected.means)
-    torch.testing.assert_close(moved.memory.covariances, expected.covariances)
-    assert moved.warning is None
-
-
-def test_collapsed_gaussians_are_told_by_their_log_variances() -> None:
+def test_collapsed_gaussians_are_detected_by_their_log_variances() -> None:
     new = copy.deepcopy(memory())
     new.labels = ["c", "d"]
-    for factor, collapsed in ((1.0, False), (0.2, False), (0.01, True)):
+    warnings = []
+    for factor in (1.0, 0.2, 0.01):
         old = memory().with_statistics(memory().means, factor * memory().covariances)
-        assert (collapse(old, new) is not None) == collapsed
-    both = old.copy()
-    both.merge(new)
-    warning = collapse_warning("task 2", old, both)
-    assert warning is not None
-    assert "collapsed" in warning
-    assert "drift.kind=affine" in warning
+        both = old.copy()
+        both.merge(new)
+        warnings.append(collapse_warning("task 2", old, both))
+    assert warnings[:2] == [None, None]
+    assert "collapsed" in str(warnings[2])
+    assert "drift.kind=affine" in str(warnings[2])
 
 
 class Listening(Reporter):
@@ -90,12 +74,12 @@ class Listening(Reporter):
         self.said.append(text)
 
 
-def digits_after(preset: str, **settings: Any) -> tuple[float, list[str], list[str]]:
-    """Accuracy on all digits after three tasks of 60 images per class, and what was warned of and said."""
+def digits_after(**settings: Any) -> tuple[float, list[str], list[str]]:
+    """Accuracy on all digits after three tasks of 60 images per class, and the warnings, and the messages."""
     dataset, reporter = load_dataset("digits"), Listening()
     chosen = {"backbone.name": "convnet", "backbone.features": 16, "drift.width": 8, **settings}
     chosen = {key: value for key, value in chosen.items() if "drift" not in settings or key != "drift.width"}
-    method = make_method("adagauss", preset, chosen, epochs=3)
+    method = make_method("adagauss", None, chosen, epochs=3)
     runtime = Runtime(reporter=reporter)
     learner = Learner(method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
     warned = []
@@ -109,11 +93,11 @@ def digits_after(preset: str, **settings: Any) -> tuple[float, list[str], list[s
     return float(right.double().mean()), warned, reporter.said
 
 
-def test_few_images_never_cost_more_than_leaving_the_memory_alone() -> None:
-    still, _, _ = digits_after("reference", drift={"kind": "none"})
-    broken, warned, said = digits_after("reference")
-    whole, _, _ = digits_after("practical")
-    assert broken < still - 0.1  # what happens without any remedy, on these very images
+def test_an_adapter_of_few_steps_costs_accuracy_and_is_reported() -> None:
+    frozen, _, _ = digits_after(drift={"kind": "none"})
+    broken, warned, said = digits_after()
+    affine, _, _ = digits_after(drift={"kind": "affine", "residual_covariance": 1.0})
+    assert broken < frozen - 0.1
     assert warned
     assert said == warned
-    assert whole > still - 0.03
+    assert affine > frozen - 0.03

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.core.linalg import ranks, sample_covariance
+from adagauss.core.linalg import relative_rank, sample_covariance, spectrum
 from adagauss.parts.terms import anti_collapse, feature_norm, logit_distillation, squared_error
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -106,7 +106,7 @@ def ranks_in_training(weights: tuple[float, ...]) -> list[int]:
 
     def rank() -> int:
         with torch.no_grad():
-            return int(ranks(sample_covariance(network(inputs)), 1e-2))
+            return int(relative_rank(spectrum(sample_covariance(network(inputs))), 1e-2))
 
     found = [rank()]
     for weight in weights:

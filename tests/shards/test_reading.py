@@ -58,7 +58,7 @@ def test_no_name_in_a_tar_reaches_the_file_system(
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
     (shard,) = find_shards([path])
-    assert sum_shard(prepared, shard).part.images == 2
+    assert sum_shard(prepared, shard)[0].images == 2
     assert not outside.exists()
     assert not list(inside.iterdir())
 
@@ -96,9 +96,9 @@ def test_the_limit_of_pixels_holds_in_a_shard(
     monkeypatch.setenv(MAX_PIXELS_VARIABLE, "1000")
     with pytest.raises(ShardError, match=r"x \(it has 1600 pixels, and at most 1000 are decoded"):
         sum_shard(prepared, shard)
-    found = sum_shard(prepared, shard, skip_bad=True)
-    assert found.part.images == 2
-    assert list(found.bad) == ["x"]
+    part, bad = sum_shard(prepared, shard, skip_bad=True)
+    assert part.images == 2
+    assert list(bad) == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_parquet_of_hugging_face(tmp_path: Path, digits: Digits, prepared: Learn
 def test_the_order_of_images_does_not_change_which_judge(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     forwards = packed(tmp_path / "a.tar", samples(digits, range(60)))
     backwards = packed(tmp_path / "b.tar", samples(digits, range(59, -1, -1)))
-    one, other = (sum_shard(prepared, Shard(path, "tar")).part for path in (forwards, backwards))
+    one, other = (sum_shard(prepared, Shard(path, "tar"))[0] for path in (forwards, backwards))
     for part in (one, other):
         part.most = 10
-        part.merge_(sum_shard(prepared, Shard(packed(tmp_path / "c.tar", samples(digits, range(60, 80))), "tar")).part)
+        part.merge_(sum_shard(prepared, Shard(packed(tmp_path / "c.tar", samples(digits, range(60, 80))), "tar"))[0])
     assert len(one.keys) == 10
     assert one.keys.tolist() == other.keys.tolist()

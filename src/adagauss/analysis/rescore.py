@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from adagauss.analysis.tables import Spread
-from adagauss.backbones.extractor import folded
 from adagauss.core.config import check_requirements
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
@@ -50,15 +49,11 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[Checkpoint]:
-    """Load the finished tasks of a run one after another; two networks are in memory at a time.
-
-    The networks are not trained further, so their batch norms are folded.
-    """
+    """Load the finished tasks of a run one after another; two networks are in memory at a time."""
     method = run.config.method
     before: LearnerState | None = None
     for index in range(run.done):
         state = Learner.load(run.folder.checkpoint(index), Runtime(run.config.runtime, run.seed)).state
-        state.network.extractor = folded(state.network.extractor)
         previous = before.network.frozen_copy() if before else None
         shared = method.representation.shares(before.states_below("representation/")) if before else {}
         classes = tuple(before.classes) if before else ()

@@ -1,8 +1,8 @@
 """Teaching from shards: moments of each shard are computed separately, in any order, and learned as one task.
 
 `sum_shard` reads a shard once and returns a `MomentBatch`. `teach_shards` does this for many shards, in this process or
-in several, stores each finished batch in a folder, and updates the learner at the end. Memory does not grow with the
-number of images, and an interrupted call resumes from the folder.
+in several, and updates the learner at the end. The batch of all finished shards is stored in a folder: an interrupted
+call resumes from it. Memory does not grow with the number of images.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +31,7 @@ from adagauss.analytic.classifier import ExactClassifier
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
-from adagauss.core.learner_state import UNFIT, LearnerState
+from adagauss.core.learner_state import MISFIT, LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.decode import Pixels, decode_image, image_size
 from adagauss.data.files import map_collecting_errors, some_named
@@ -46,7 +47,7 @@ from adagauss.data.images import (
 )
 from adagauss.data.inputs import as_picture, check_one_kind, of_shape
 from adagauss.data.shards import Bad, Example, Shard, ShardError, find_shards
-from adagauss.errors import AdagaussError, CheckpointError, DataError, UnsupportedError, WorkerError
+from adagauss.errors import CheckpointError, DataError, UnsupportedError, WorkerError
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from adagauss.utils.files import remove_durably
@@ -54,7 +55,29 @@ from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Advance, Reporter
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
+KIND = "gathered"
+TOTAL, FEATURES = "total.safetensors", "features.safetensors"
+NOTE = "shards"
+"""Key in the facts of a model or batch that lists its shards."""
+SAVE_SECONDS = 60
+"""Seconds between two writes of the batch of all finished shards."""
 KEY_BITS = 63
+BATCH, BATCH_BYTES = 256, 2**26
+"""Largest number of images, and of encoded bytes, per extraction batch."""
+
+Finished = dict[str, str]
+"""Maps the hashed path of each finished shard to its stamp and digest; no file name is stored."""
+
+
+def finished_in(about: Mapping[str, Any]) -> Finished:
+    """The shards listed in the facts of a model or batch."""
+    found = about.get(NOTE)
+    return {str(place): str(note) for place, note in found.items()} if isinstance(found, dict) else {}
+
+
+def digests(finished: Finished) -> set[str]:
+    """The digests of finished shards."""
+    return {note.partition(" ")[2] for note in finished.values()}
 
 
 @dataclass
@@ -77,6 +100,8 @@ class MomentBatch:
     """(K, V, width) features of the images with these keys, and their ``targets`` among the labels."""
     targets: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     scale: PixelScale | None = None
+    shards: Finished = field(default_factory=dict)
+    """The shards that hold these images."""
 
     def __post_init__(self) -> None:
         self._position = {label: column for column, label in enumerate(self.labels)}
@@ -105,6 +130,7 @@ class MomentBatch:
         self.sums.merge_(other.sums, columns)
         self._select(other.keys, other.shown, torch.tensor(columns, dtype=torch.long)[other.targets])
         self.update_scale_(other.scale)
+        self.shards |= other.shards
         return self
 
     def update_scale_(self, scale: PixelScale | None) -> None:
@@ -113,28 +139,34 @@ class MomentBatch:
         if known:
             self.scale = PixelScale(min(one.low for one in known), max(one.high for one in known))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors stored in a file."""
+    def save(self, path: Path) -> None:
+        """Write the batch to a file."""
         held = {"keys": self.keys, "shown": self.shown.contiguous(), "targets": self.targets}
-        return {**{f"sums.{name}": tensor for name, tensor in self.sums.state_dict().items()}, **held}
-
-    def facts(self) -> dict[str, Any]:
-        """The facts stored in a file with the tensors."""
+        tensors = {**{f"sums.{name}": tensor for name, tensor in self.sums.state_dict().items()}, **held}
         scale = self.scale and [self.scale.low, self.scale.high]
-        return {"views": self.views, "most": self.most, "labels": self.labels, "scale": scale}
+        facts = {"views": self.views, "most": self.most, "labels": self.labels, "scale": scale, NOTE: self.shards}
+        save_tensors(path, KIND, tensors, facts)
 
     @classmethod
-    def restored(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Self:
-        """Restore a batch from `tensors` and `facts`, with checks."""
-        sums = MomentSums(0)
-        sums.load_state_dict({name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")})
-        sums.check()
-        keys, shown, targets = (tensors[name] for name in ("keys", "shown", "targets"))
-        labels, views = list(facts["labels"]), int(facts["views"])
-        if len(labels) != sums.classes or shown.shape != (len(keys), views, sums.width) or len(targets) != len(keys):
-            raise DataError("the tensors of this batch have inconsistent shapes")
-        scale = facts["scale"] and PixelScale(*facts["scale"])
-        return cls(sums, views, int(facts["most"]), labels, keys, shown, targets, scale)
+    def load(cls, path: Path) -> Self:
+        """Read a batch from a file, with checks."""
+        tensors, facts = load_tensors(path, KIND)
+        try:
+            sums = MomentSums(0)
+            sums.load_state_dict({name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")})
+            sums.check()
+            keys, shown, targets = (tensors[name] for name in ("keys", "shown", "targets"))
+            labels, views = list(facts["labels"]), int(facts["views"])
+            if (
+                len(labels) != sums.classes
+                or shown.shape != (len(keys), views, sums.width)
+                or len(targets) != len(keys)
+            ):
+                raise DataError("its tensors have inconsistent shapes")
+            scale = facts["scale"] and PixelScale(*facts["scale"])
+            return cls(sums, views, int(facts["most"]), labels, keys, shown, targets, scale, finished_in(facts))
+        except MISFIT as error:
+            raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
     def _columns(self, labels: Sequence[Label]) -> list[int]:
         for label in labels:
@@ -210,103 +242,79 @@ def after_batch(method: Method, known: LearnerState, part: MomentBatch, runtime:
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
     counts[columns] = part.sums.counts.to(runtime.device) // part.views
-    evidence = method.evidence.gathered(known.states.get("evidence"), counts, fitted.left_out)
+    evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
     return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
 
 
-BATCH, BATCH_BYTES = 256, 2**26
-"""Largest number of images, and of encoded bytes, per extraction batch."""
-
-
-@dataclass
-class Summed:
-    """Moments of one shard."""
-
-    part: MomentBatch
-    digest: str = ""
-    """Hash of its images and labels in order, independent of the container format."""
-    bad: Bad = field(default_factory=dict)
-    """Skipped images, with the reason."""
-
-
 def sum_shard(
     learner: Learner, shard: Shard, *, skip_bad: bool = False, workers: int = 1, reporter: Reporter | None = None
-) -> Summed:
-    """Compute the moments of a shard with the features of a learner, which is not changed.
+) -> tuple[MomentBatch, Bad]:
+    """Compute the moments of a shard with the features of a learner; return skipped images with the reasons as well.
 
     Args:
-        learner: a learner of an analytic method after its first task, or its `empty_like`.
+        learner: a learner of an analytic method after its first task, or its `empty_like`; not changed.
         shard: read once, sequentially.
         skip_bad: skip images that cannot be decoded or have no label instead of raising an error.
         workers: decoding threads.
         reporter: shows progress.
     """
-    found = Summed(empty_batch(learner.method, learner.state, learner.runtime))
-    digest = hashlib.blake2b(digest_size=12)
-    taking = _Taking(learner, found, workers)
+    stamp, digest, bad = shard.stamp(), hashlib.blake2b(digest_size=12), Bad()
+    part = empty_batch(learner.method, learner.state, learner.runtime)
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
-        for batch in _batches(shard.examples(found.bad)):
+        for batch in _batches(shard.examples(bad)):
             keys = [example.digest() for example in batch]
             for example, key in zip(batch, keys, strict=True):
                 digest.update(key + repr(example.label).encode("utf-8", "backslashreplace") + b"\0")
-            taking.add(batch, keys)
-            if found.bad and not skip_bad:
-                named = "; ".join(f"{name} ({reason})" for name, reason in list(found.bad.items())[:5])
+            pixels, failed = _decode(batch, learner.shape, workers)
+            bad |= {batch[row].name: reason for row, reason in failed.items()}
+            good = [row for row in range(len(batch)) if row not in failed]
+            if good:
+                chosen = pixels[good] if failed else pixels
+                _add_pixels(learner, part, chosen, [batch[row].label for row in good], [keys[row] for row in good])
+            if bad and not skip_bad:
+                named = "; ".join(f"{name} ({reason})" for name, reason in list(bad.items())[:5])
                 raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them or add --skip-bad")
-            advance(f"{found.part.images:,} images", step=0)
-    if not found.part.images:
-        listed = dict(enumerate(found.bad.values()))
-        reason = f" ({some_named(listed, 'image {}'.format)})" if listed else ""
+            advance(f"{part.images:,} images", step=0)
+    if not part.images:
+        reason = f" ({some_named(dict(enumerate(bad.values())), 'image {}'.format)})" if bad else ""
         raise ShardError(f"{shard.name} has no usable images{reason}. Remove it or add --skip-bad")
-    found.digest = digest.hexdigest()
-    return found
+    if shard.stamp() != stamp:
+        raise ShardError(f"{shard.name} changed while it was read. Run again when it is complete")
+    # The digest is that of the images in order, independent of the container format.
+    part.shards = {shard.place: f"{stamp} {digest.hexdigest()}"}
+    return part, bad
 
 
-@dataclass
-class _Taking:
-    """Adds batches of examples to the moments."""
+def _decode(batch: list[Example], shape: tuple[int, int, int], workers: int) -> tuple[Pixels, dict[int, str]]:
+    """The pixels of examples, and for each that cannot be decoded the reason."""
+    channels, height, width = shape
+    pixels = np.empty((len(batch), *shape), dtype=np.uint8)
 
-    learner: Learner
-    found: Summed
-    workers: int
+    def fill(row: int) -> None:
+        image = batch[row].image
+        if not isinstance(image, bytes):
+            pixels[row] = of_shape(image, shape).numpy()
+        elif height != width:
+            raise DataError(f"image files are read as squares, but the model takes {height}×{width} pixels")
+        else:
+            pixels[row] = decode_image(BytesIO(image), height, channels)
 
-    def __post_init__(self) -> None:
-        learner = self.learner
-        self.flips = analytic_classifier(learner.method).flips
-        self.expanded = analytic_classifier(learner.method).initial(_context(learner.state, learner.runtime)).expanded
+    return pixels, map_collecting_errors(fill, len(batch), workers)
 
-    def add(self, batch: list[Example], keys: list[bytes]) -> None:
-        """Add the images that can be decoded; record the others as bad."""
-        channels, height, width = self.learner.shape
-        pixels = np.empty((len(batch), channels, height, width), dtype=np.uint8)
 
-        def fill(row: int) -> None:
-            image = batch[row].image
-            if isinstance(image, bytes):
-                if height != width:
-                    raise DataError(f"image files are read as squares, but the model takes {height}×{width} pixels")
-                pixels[row] = decode_image(BytesIO(image), height, channels)
-            else:
-                pixels[row] = of_shape(image, self.learner.shape).numpy()
-
-        bad = map_collecting_errors(fill, len(batch), self.workers)
-        self.found.bad |= {batch[row].name: reason for row, reason in bad.items()}
-        good = [row for row in range(len(batch)) if row not in bad]
-        if good:
-            self._sum(pixels[good] if bad else pixels, [batch[row] for row in good], [keys[row] for row in good])
-
-    def _sum(self, pixels: Pixels, batch: list[Example], keys: list[bytes]) -> None:
-        learner, part = self.learner, self.found.part
-        labels = [example.label for example in batch]
-        data = LabelledImages(ArrayImages(pixels), torch.zeros(len(batch), dtype=torch.long), (None,))
-        now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
-        order = torch.tensor([int.from_bytes(key[:8], "big") >> (64 - KEY_BITS) for key in keys])
-        with torch.no_grad():
-            blocks = [[self.expanded(view) for view in views] for _, views in now.blocks(self.flips)]
-        # All blocks in one call: the sums are copied whenever there are new classes.
-        part.add_([torch.cat(view) for view in zip(*blocks, strict=True)], labels, order)
-        part.update_scale_(PixelScale(int(pixels.min()), int(pixels.max())))
+@torch.no_grad()
+def _add_pixels(learner: Learner, part: MomentBatch, pixels: Pixels, labels: list[Label], keys: list[bytes]) -> None:
+    """Add decoded images to a batch."""
+    classifier = analytic_classifier(learner.method)
+    expanded = classifier.initial(_context(learner.state, learner.runtime)).expanded
+    data = LabelledImages(ArrayImages(pixels), torch.zeros(len(pixels), dtype=torch.long), (None,))
+    now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
+    order = torch.tensor([int.from_bytes(key[:8], "big") >> (64 - KEY_BITS) for key in keys])
+    blocks = [[expanded(view) for view in views] for _, views in now.blocks(classifier.flips)]
+    # All blocks in one call: the sums are copied whenever there are new classes.
+    part.add_([torch.cat(view) for view in zip(*blocks, strict=True)], labels, order)
+    part.update_scale_(PixelScale(int(pixels.min()), int(pixels.max())))
 
 
 def _batches(examples: Iterator[Example]) -> Iterator[list[Example]]:
@@ -319,214 +327,6 @@ def _batches(examples: Iterator[Example]) -> Iterator[list[Example]]:
             yield batch
             batch, size = [], 0
     yield batch
-
-
-KIND = "gathered"
-TOTAL, PART, FEATURES = "total.safetensors", "part-", "features.safetensors"
-NOTE = "shards"
-"""Key in the facts of a model that lists the shards it has learned."""
-FOLD = 16
-"""Shards after which the total is written again; it may be large."""
-
-Finished = dict[str, str]
-"""Maps the hashed path of each finished shard to its stamp and digest; no file name is stored."""
-
-
-def noted(place: str, stamp: str, digest: str) -> Finished:
-    """The entry of one shard."""
-    return {place: f"{stamp} {digest}"}
-
-
-def finished_in(about: Mapping[str, Any]) -> Finished:
-    """The shards listed in the facts of a model or batch."""
-    found = about.get(NOTE)
-    return {str(place): str(note) for place, note in found.items()} if isinstance(found, dict) else {}
-
-
-def digests(finished: Finished) -> set[str]:
-    """The digests of finished shards."""
-    return {note.partition(" ")[2] for note in finished.values()}
-
-
-def write_part(folder: Path, part: MomentBatch, shard: Shard, stamp: str, digest: str) -> Path:
-    """Store the batch of one shard atomically."""
-    path = folder / f"{PART}{digest}.safetensors"
-    facts = {**part.facts(), NOTE: noted(shard.place, stamp, digest)}
-    save_tensors(path, KIND, part.tensors(), facts)
-    return path
-
-
-@dataclass
-class BatchStore:
-    """The folder with the batches of all finished shards that the model has not learned yet.
-
-    Each file lists the shards that are in it, so both change together: if the process is killed at any moment, no shard
-    counts twice and no finished shard is lost.
-    """
-
-    folder: Path
-    total: MomentBatch
-    known_classes: Sequence[Label] = ()
-    """Classes of the model."""
-    finished: Finished = field(default_factory=dict)
-    _written: list[Path] = field(default_factory=list)
-    """Parts added to the total in memory, but not yet to the file."""
-
-    @classmethod
-    def opened(
-        cls, folder: Path, nothing: MomentBatch, in_model: Finished, known_classes: Sequence[Label]
-    ) -> BatchStore:
-        """Open the folder; batches that the model already holds are removed."""
-        store = cls(folder, nothing, known_classes)
-        if (folder / TOTAL).exists():
-            total, finished = read_batch(folder / TOTAL)
-            if digests(finished) & digests(in_model):  # saved, but interrupted before cleaning up
-                store.clear(features=False)
-            else:
-                store.total.merge_(total)
-                store.finished = finished
-        for path in sorted(folder.glob(f"{PART}*.safetensors")):
-            try:
-                _, finished = read_batch(path)
-            except CheckpointError:
-                path.unlink(missing_ok=True)  # its shard is read again
-                continue
-            if digests(finished) & (digests(in_model) | digests(store.finished)):
-                path.unlink(missing_ok=True)
-            else:
-                store.take(path)
-        return store
-
-    def take(self, path: Path) -> bool:
-        """Add the batch of a shard; False if another shard holds the same images."""
-        if not path.exists() and path.stem.removeprefix(PART) in digests(self.finished):
-            return False  # a copy of a shard whose file was merged and removed
-        part, finished = read_batch(path)
-        try:
-            check_one_kind([*self.known_classes, *self.total.labels, *part.labels])
-        except DataError as error:
-            path.unlink(missing_ok=True)
-            raise ShardError(f"its labels do not match the earlier ones ({error})") from None
-        new = not digests(finished) & digests(self.finished)
-        if new:
-            self.total.merge_(part)
-            self._written.append(path)
-        self.finished |= finished
-        if len(self._written) >= FOLD:
-            self.save()
-        return new
-
-    def save(self) -> None:
-        """Write the total and remove the parts it contains."""
-        if not self.finished:
-            return
-        save_tensors(self.folder / TOTAL, KIND, self.total.tensors(), {**self.total.facts(), NOTE: self.finished})
-        remove_durably(self.folder, self._written)
-        self._written = []
-
-    def clear(self, features: bool = True) -> None:
-        """Remove all files after the model was saved."""
-        remove_durably(self.folder, [self.folder / TOTAL, *self.folder.glob(f"{PART}*.safetensors")])
-        if features:
-            remove_durably(self.folder, [self.folder / FEATURES])
-
-
-def read_batch(path: Path) -> tuple[MomentBatch, Finished]:
-    """Read a batch and the shards it consists of."""
-    tensors, facts = load_tensors(path, KIND)
-    try:
-        return MomentBatch.restored(tensors, facts), finished_in(facts)
-    except UNFIT as error:
-        raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock", blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise CheckpointError(f"another process uses {folder}. Wait until it ends, or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@dataclass(frozen=True)
-class WorkerContext:
-    """Settings shared by all workers."""
-
-    features: Path
-    """File of a learner with the features."""
-    folder: Path
-    """Output folder, visible to all workers."""
-    device: str = "auto"
-    skip_bad: bool = False
-    workers: int = 1
-    threads: int | None = None
-    """Number of torch threads; None: unchanged."""
-
-
-@dataclass(frozen=True)
-class ShardResult:
-    """Outcome of one shard; errors are values, so that other shards continue."""
-
-    path: Path | None = None
-    images: int = 0
-    skipped: int = 0
-    """Number of skipped images."""
-    failure: str = ""
-    damaged: bool = False
-    """Whether the shard itself is unusable, so that --skip-bad may skip it."""
-
-
-def process_shard(
-    shard: Shard, context: WorkerContext, expected: str | None = None, reporter: Reporter | None = None
-) -> ShardResult:
-    """Compute and store the batch of one shard; ``expected`` is the stamp that the calling process sees."""
-    try:
-        if context.threads is not None:
-            torch.set_num_threads(context.threads)
-        stamp = _stamp(shard, expected)
-        learner = _learner(context.features, context.features.stat().st_mtime_ns, context.device)
-        found = sum_shard(learner, shard, skip_bad=context.skip_bad, workers=context.workers, reporter=reporter)
-        if shard.stamp() != stamp:
-            raise ShardError(f"{shard.name} changed while it was read. Run again when it is complete")
-        path = write_part(context.folder, found.part, shard, stamp, found.digest)
-    except ShardError as error:
-        return ShardResult(failure=str(error), damaged=True)
-    except AdagaussError as error:
-        return ShardResult(failure=str(error))
-    except OSError as error:
-        return ShardResult(failure=f"{error.filename or shard.name}: {error.strerror or error}", damaged=True)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return ShardResult(failure=f"{shard.name}: out of memory. Use fewer --jobs")
-    return ShardResult(path, found.part.images, len(found.bad))
-
-
-def _stamp(shard: Shard, expected: str | None) -> str:
-    """The stamp of a shard on this machine, which must equal the ``expected`` one."""
-    try:
-        stamp = shard.stamp()
-        reason = "sees different files (size or modification time differs)"
-    except OSError as error:
-        if expected is None:
-            raise
-        stamp, reason = "", f"cannot read it ({error.strerror or error})"
-    if expected is not None and stamp != expected:
-        raise DataError(f"{shard.name}: {socket.gethostname()} {reason}. Use a folder that all machines share")
-    return stamp
-
-
-@lru_cache(maxsize=1)
-def _learner(features: Path, changed: int, device: str) -> Learner:
-    """Load the learner once per process."""
-    return Learner.load(features, Runtime(RuntimeConfig(device=device)))
 
 
 SAMPLE, SAMPLED_SHARDS = 1000, 20
@@ -561,19 +361,26 @@ def _picture(example: Example) -> Image.Image:
     return Image.fromarray(decode_image(BytesIO(example.image), side).transpose(1, 2, 0))
 
 
-ATTEMPTS = 2
-"""How often the remaining shards are started after a worker process died."""
-MAX_LOST = 8
-"""Shards that may fail for reasons outside the shard before the call stops."""
-
-Listener = Callable[[Shard, ShardResult], None]
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock the folder against other processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock", blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise CheckpointError(f"another process uses {folder}. Wait until it ends, or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclass
 class ShardsReport:
     """What `teach_shards` has learned."""
 
-    store: BatchStore
+    folder: Path
     shards: int = 0
     images: int = 0
     known: int = 0
@@ -581,10 +388,13 @@ class ShardsReport:
     skipped_images: int = 0
     damaged: list[str] = field(default_factory=list)
     """Messages about skipped shards."""
+    learned: int = 0
+    """Images that the learner has learned, with those of an interrupted call."""
 
-    def clear(self) -> None:
+    def clear(self, features: bool = True) -> None:
         """Remove the stored batches; call this after saving the learner."""
-        self.store.clear()
+        files = [self.folder / TOTAL, *self.folder.glob("part-*.safetensors")]  # parts are files of version 0.2
+        remove_durably(self.folder, [*files, *([self.folder / FEATURES] if features else [])])
 
 
 def teach_shards(
@@ -597,7 +407,7 @@ def teach_shards(
     workers: int = 2,
     device: str = "auto",
     reporter: Reporter | None = None,
-    on_shard: Listener | None = None,
+    on_shard: Callable[[Shard], object] | None = None,
 ) -> ShardsReport:
     """Teach a learner all images of some shards as one task, with constant memory.
 
@@ -611,39 +421,52 @@ def teach_shards(
         jobs: number of worker processes with one thread each; None: this process.
         skip_bad: skip images that cannot be decoded, and damaged shards, instead of raising an error.
         workers: decoding threads, without worker processes.
-        device: device of the extractor.
+        device: device of the extractor in worker processes.
         reporter: shows progress.
         on_shard: called after each shard.
 
     Raises:
         UnsupportedError: if the method stores more than moments.
         DataError: if a shard is damaged and ``skip_bad`` is off, or has changed since it was learned.
-        WorkerError: if shards failed for other reasons; finished shards stay in ``folder``.
+        WorkerError: if memory is full or a worker process died; finished shards stay in ``folder``.
     """
     analytic_classifier(learner.method)  # before anything is written
     reporter = reporter or Reporter()
     shards = find_shards(paths)
-    in_model = finished_in(learner.about)
     with locked(folder):
-        context = WorkerContext(_features(learner, folder), folder.absolute(), device, skip_bad, workers)
-        empty = empty_batch(learner.method, learner.state, learner.runtime)
-        store = BatchStore.opened(folder, empty, in_model, learner.classes)
-        if earlier := len(store.finished.keys() - {shard.place for shard in shards}):
+        features = _features(learner, folder)
+        total = _Total(learner, ShardsReport(folder), skip_bad)
+        if earlier := len(total.batch.shards.keys() - {shard.place for shard in shards}):
             reporter.message(f"{folder} holds {earlier} shards of an earlier call; the model will learn them as well")
-        collector = _Collector(ShardsReport(store), in_model, skip_bad, on_shard)
-        waiting = collector.unfinished(shards)
+        waiting = dict(enumerate(total.unfinished(shards)))
         with reporter.progress("shards", len(waiting)) as advance:
-            if jobs is None:
-                for shard in waiting:
-                    collector.end(shard, process_shard(shard, context, reporter=reporter), advance)
-            else:
-                collector.run(waiting, replace(context, workers=1, threads=1), jobs, advance)
-        collector.complete()
-        store.save()
-        if store.total.images:
-            teach_batch(learner, store.total)
-            learner.about = {**learner.about, NOTE: {**in_model, **store.finished}}
-    return collector.report
+            try:
+                if jobs is None:
+                    results = (
+                        _processed(index, shard, learner, skip_bad, workers, reporter)
+                        for index, shard in waiting.items()
+                    )
+                else:
+                    tasks = (
+                        delayed(_process)(index, shard, shard.stamp(), features, device, skip_bad)
+                        for index, shard in waiting.items()
+                    )
+                    results = Parallel(jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")(tasks)
+                for index, result in results:
+                    total.add(waiting[index], result, advance)
+                    if on_shard is not None:
+                        on_shard(waiting[index])
+            except BrokenProcessPool as error:
+                raise WorkerError(
+                    "a worker process died: it was killed, or ran out of memory. Use fewer --jobs; finished shards "
+                    "are stored, and the same command resumes"
+                ) from error
+            finally:
+                total.save()
+        if total.batch.images:
+            teach_batch(learner, total.batch)
+            learner.about = {**learner.about, NOTE: {**total.in_model, **total.batch.shards}}
+    return total.report
 
 
 def _features(learner: Learner, folder: Path) -> Path:
@@ -662,25 +485,80 @@ def _features(learner: Learner, folder: Path) -> Path:
     return path.absolute()
 
 
-@dataclass
-class _Collector:
-    """Adds the results of shards to the store and the report."""
+Result = tuple[MomentBatch, int] | ShardError
+"""The batch of a shard and the number of skipped images, or why the shard is unusable."""
 
-    report: ShardsReport
-    in_model: Finished
-    skip_bad: bool
-    on_shard: Listener | None
-    lost: list[str] = field(default_factory=list)
-    """Messages about shards that failed for reasons outside the shard: a full disk, a killed worker."""
+
+def _process(
+    index: int, shard: Shard, expected: str, features: Path, device: str, skip_bad: bool
+) -> tuple[int, Result]:
+    """Compute the batch of one shard in a worker process; ``expected`` is the stamp that the calling process sees."""
+    torch.set_num_threads(1)
+    try:
+        same = shard.stamp() == expected
+    except OSError:
+        same = False
+    if not same:
+        raise DataError(
+            f"{shard.name}: {socket.gethostname()} sees different files (size or modification time differs). Use a "
+            "folder that all machines share"
+        )
+    learner = _learner(features, features.stat().st_mtime_ns, device)
+    return _processed(index, shard, learner, skip_bad, 1, None)
+
+
+def _processed(
+    index: int, shard: Shard, learner: Learner, skip_bad: bool, workers: int, reporter: Reporter | None
+) -> tuple[int, Result]:
+    try:
+        part, bad = sum_shard(learner, shard, skip_bad=skip_bad, workers=workers, reporter=reporter)
+    except ShardError as error:
+        return index, error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise WorkerError(f"{shard.name}: out of memory. Use fewer --jobs") from error
+    part.sums.cpu()
+    return index, (part, len(bad))
+
+
+@lru_cache(maxsize=1)
+def _learner(features: Path, changed: int, device: str) -> Learner:
+    """Load the learner once per process."""
+    return Learner.load(features, Runtime(RuntimeConfig(device=device)))
+
+
+class _Total:
+    """The batch of all finished shards that the model has not learned yet, and its file.
+
+    The file lists the shards that are in it, so both change together: if the process is killed at any moment, no shard
+    counts twice, and the shards of the last `SAVE_SECONDS` are read again.
+    """
+
+    def __init__(self, learner: Learner, report: ShardsReport, skip_bad: bool) -> None:
+        self.in_model = finished_in(learner.about)
+        self.batch = empty_batch(learner.method, learner.state, learner.runtime)
+        self.report = report
+        self._skip_bad = skip_bad
+        self._classes = learner.classes
+        self._path = report.folder / TOTAL
+        self._saved = monotonic()
+        if self._path.exists():
+            stored = MomentBatch.load(self._path)
+            if digests(stored.shards) & digests(self.in_model):  # saved, but interrupted before `clear`
+                report.clear(features=False)
+            else:
+                self.batch.merge_(stored)
+        report.learned = self.batch.images
 
     def unfinished(self, shards: list[Shard]) -> list[Shard]:
         """The shards left to process; a shard whose files have changed is an error, since it would count twice."""
-        finished, left = {**self.in_model, **self.report.store.finished}, []
+        finished, left = {**self.in_model, **self.batch.shards}, []
         for shard in shards:
-            note = finished.get(shard.place, "").partition(" ")[0]
-            if not note:
+            stamp = finished.get(shard.place, "").partition(" ")[0]
+            if not stamp:
                 left.append(shard)
-            elif note == shard.stamp():
+            elif stamp == shard.stamp():
                 self.report.known += 1
             else:
                 self._damaged(
@@ -689,65 +567,39 @@ class _Collector:
                 )
         return left
 
-    def run(self, shards: list[Shard], context: WorkerContext, jobs: int, advance: Advance) -> None:
-        """Process shards in worker processes; if a worker dies, the remaining shards are started once more."""
-        for attempt in range(1, ATTEMPTS + 1):
-            tasks = (delayed(_processed)(index, shard, context, shard.stamp()) for index, shard in enumerate(shards))
-            left = dict(enumerate(shards))
-            try:
-                for index, result in Parallel(jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")(tasks):
-                    self.end(left.pop(index), result, advance)
-                return
-            except BrokenProcessPool as error:
-                if attempt == ATTEMPTS:
-                    self.report.store.save()
-                    raise WorkerError(
-                        f"a worker process died {attempt} times ({type(error).__name__}): it was killed, or ran out "
-                        "of memory. Use fewer --jobs; finished shards are stored, and the same command resumes"
-                    ) from error
-                shards = list(left.values())
-
-    def end(self, shard: Shard, result: ShardResult, advance: Advance) -> None:
-        """Add a finished shard, or record why it failed."""
-        if result.path is not None:
-            try:
-                self._add(result, result.path)
-            except ShardError as error:
-                self._damaged(f"{shard.name}: {error}")
-        elif result.damaged:
-            self._damaged(result.failure)
+    def add(self, shard: Shard, result: Result, advance: Advance) -> None:
+        """Add the batch of a shard, or record why the shard is unusable."""
+        if isinstance(result, ShardError):
+            self._damaged(str(result))
+            return
+        part, skipped = result
+        try:
+            check_one_kind([*self._classes, *self.batch.labels, *part.labels])
+        except DataError as error:
+            self._damaged(f"{shard.name}: its labels do not match the earlier ones ({error})")
+            return
+        if digests(part.shards) & digests(self.in_model):
+            self.report.known += 1
+        elif digests(part.shards) & digests(self.batch.shards):
+            self.report.known += 1
+            self.batch.shards |= part.shards
         else:
-            self.lost.append(result.failure)
-            if len(self.lost) >= MAX_LOST:
-                self.complete()
-        if self.on_shard is not None:
-            self.on_shard(shard, result)
+            self.batch.merge_(part)
+            self.report.shards += 1
+            self.report.images += part.images
+            self.report.learned += part.images
+            self.report.skipped_images += skipped
+        if monotonic() - self._saved > SAVE_SECONDS:
+            self.save()
         advance(f"{self.report.images:,} images")
 
-    def _add(self, result: ShardResult, path: Path) -> None:
-        if path.stem.removeprefix(PART) in digests(self.in_model):
-            path.unlink(missing_ok=True)
-            self.report.known += 1
-        elif not self.report.store.take(path):
-            self.report.known += 1
-        else:
-            self.report.shards += 1
-            self.report.images += result.images
-            self.report.skipped_images += result.skipped
-
-    def complete(self) -> None:
-        """Raise if shards were lost; finished shards stay on disk and the learner is not changed."""
-        if self.lost:
-            self.report.store.save()
-            more = f" ({len(self.lost)} shards failed like this)" if len(self.lost) > 1 else ""
-            raise WorkerError(f"{self.lost[0]}{more}. Finished shards are stored, and the same command resumes")
+    def save(self) -> None:
+        """Write the batch."""
+        if self.batch.images:
+            self.batch.save(self._path)
+            self._saved = monotonic()
 
     def _damaged(self, message: str) -> None:
-        if not self.skip_bad:
-            self.report.store.save()
+        if not self._skip_bad:
             raise DataError(message)
         self.report.damaged.append(message)
-
-
-def _processed(index: int, shard: Shard, context: WorkerContext, expected: str) -> tuple[int, ShardResult]:
-    return index, process_shard(shard, context, expected)

@@ -20,7 +20,7 @@ from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, no_holdout_fit
+from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -330,7 +330,7 @@ class ExactClassifier(Classifier):
         memory: ClassGaussians,
         now: CurrentTask,
         before: State | None,
-        holdout_fit: HoldoutFitter = no_holdout_fit,
+        holdout_fit: HoldoutFitter = lambda: None,
     ) -> Fitted:
         known = as_state(before, ExactScorer) or self.initial(now)
         sums = known.sums.copy()

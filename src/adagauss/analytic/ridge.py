@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +13,6 @@ from adagauss.analytic.moments import (
     MomentSums,
     add_diagonal,
     add_products,
-    bound_products,
     diagonal,
     factorise,
     factors_of,
@@ -24,8 +21,6 @@ from adagauss.analytic.moments import (
     solve_lower,
     strips,
 )
-from adagauss.core.linalg import solve_ridge, summed_columns
-from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 REFINEMENTS = 10
@@ -154,74 +149,3 @@ class _System:
             if float(correction.norm()) <= TOLERANCE * float(weight.norm()):
                 return weight
         return None
-
-
-STREAM_ROUNDING = 1e-6
-"""Relative tolerance of inequalities between float64 sums of products."""
-
-
-class RidgeStream(State):
-    """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: the same as with all data at once.
-
-    The papers update (A + γI)⁻¹ and W by a recursion; the sums give the same without its rounding errors, which add up.
-
-    Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
-    """
-
-    dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
-    contents: ClassVar[str] = (
-        "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
-        "expanded features of each class"
-    )
-
-    def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("gram", gram)
-        self.register_buffer("cross", cross)
-        self.register_buffer("weight", weight)
-        self.gram: Tensor
-        self.cross: Tensor
-        self.weight: Tensor
-
-    def check(self) -> None:
-        """Raise a `DataError` if these cannot be sums over images."""
-        super().check()
-        norms = self.gram.diagonal()
-        if not len(norms):
-            return
-        self.require(norms >= -STREAM_ROUNDING * norms.max(), "a sum of squares is negative")
-        limits = (norms.clamp_min(0) * (1 + STREAM_ROUNDING)).sqrt() + norms.max().sqrt() * STREAM_ROUNDING
-        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is not a sum of products")
-
-    @classmethod
-    def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
-        """Empty sums."""
-        nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
-        return cls(torch.zeros(size, size, dtype=torch.float64, device=device), nothing, nothing)
-
-    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float, sign: int = 1) -> RidgeStream:
-        """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved.
-
-        With ``sign`` −1 the images are removed from the sums.
-        """
-        gram = self.gram
-        cross = F.pad(self.cross, (0, classes - self.cross.shape[1])).clone()
-        for inputs, targets in rows:
-            # The first block makes the new matrix, the others add to it: the old sums stay as they are.
-            gram = gram.clone() if gram is self.gram else gram
-            gram.addmm_(inputs.T, inputs, alpha=sign)
-            cross.addmm_(inputs.T, targets, alpha=sign)
-        if sign < 0 and gram is not self.gram:
-            bound_products([gram], self.gram.diagonal())
-        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
-
-    def remap_classes(self, groups: ClassMap) -> Self:
-        """W is linear in C: columns of both add up alike."""
-        return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
-
-    def plus(self, other: RidgeStream, columns: Sequence[int], gamma: float) -> RidgeStream:
-        """The sums of both, with W solved; ``columns`` are those of the other's classes."""
-        cross = F.pad(self.cross, (0, max(0, max(columns) + 1 - self.cross.shape[1]))).clone()
-        cross[:, list(columns)] += other.cross
-        gram = self.gram + other.gram
-        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))

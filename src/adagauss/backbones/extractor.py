@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
 from adagauss.backbones.registry import Backbone, BackboneInfo, BackboneSpec, Stem, backbone_info
-from adagauss.core.config import Config
+from adagauss.core.config import Config, current_settings
 from adagauss.data.images import Images
 from adagauss.distributed.batch_norm import batch_norms
 from adagauss.errors import ConfigError
@@ -68,10 +67,7 @@ class BackboneConfig(Config):
     def _own_options(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        if "companion" in data:  # a setting of files of version 0.2.0
-            if data["companion"] is not None:
-                raise ConfigError("companion networks were removed in version 0.3: set backbone.companion=null")
-            data = {key: value for key, value in data.items() if key != "companion"}
+        data = current_settings(data, "backbone")
         name = data.get("name", cls.model_fields["name"].default)
         if name in OLD_BACKBONES:
             name = OLD_BACKBONES[name]
@@ -92,13 +88,6 @@ class BackboneConfig(Config):
     def _absolute_file(cls, weights: str | None) -> str | None:
         # A run or a learner may be resumed from another directory.
         return weights if weights in (None, *NAMED_WEIGHTS) else str(Path(weights).expanduser().absolute())
-
-    @field_validator("name")
-    @classmethod
-    def _absolute_folder(cls, name: str) -> str:
-        prefix, _, model = name.partition(":")
-        is_folder = prefix == "hf" and model and Path(model).expanduser().is_dir()
-        return f"{prefix}:{Path(model).expanduser().absolute()}" if is_folder else name
 
 
 def resized(images: Tensor, size: int | None) -> Tensor:
@@ -339,22 +328,3 @@ def _remove_batch_norm(module: nn.Module) -> None:
             setattr(module, name, getattr(child, "act", nn.Identity()))  # timm's norms hold the activation too
         else:
             _remove_batch_norm(child)
-
-
-def folded(extractor: Extractor) -> Extractor:
-    """Fold batch norms into the convolutions before them in a copy; returns the extractor itself if that is impossible.
-
-    When features are extracted, a batch norm is the affine map γ(y − m)/√(v + ε) + β of the output y = Wx + b of a
-    convolution, so W' = γW/√(v + ε) and b' = γ(b − m)/√(v + ε) + β give the same features except for rounding, without
-    another pass over y, which takes a third of the time of a small network.
-    """
-    from torch.fx.experimental.optimization import fuse  # a slow import that only analyses need
-
-    if extractor.train_blocks is not None:  # its backbone must keep its blocks
-        return extractor
-    found = copy.deepcopy(extractor).eval()
-    try:
-        found.trunk = fuse(found.trunk)  # type: ignore[assignment]  # a traced module in the place of a trunk
-    except Exception:  # a backbone with control flow cannot be traced, and each fails differently
-        return extractor
-    return found

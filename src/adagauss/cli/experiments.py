@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import Run, RunFolder
+    from adagauss.experiments.run import Run
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
@@ -84,7 +84,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.analysis.figures import accuracy_curve, write_figures
+    from adagauss.analysis.accuracy_figures import accuracy_curve, write_figures
     from adagauss.analysis.plotting import save_figure
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
@@ -178,10 +178,9 @@ def run(
 
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
-    from adagauss.analysis.figures import write_figures
+    from adagauss.analysis.accuracy_figures import write_figures
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here, launch
-    from adagauss.experiments.logs import RunLog
     from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.experiments.run import Run, RunFolder
     from adagauss.experiments.runner import run as run_stream
@@ -205,11 +204,7 @@ def run(
     output.show_results({resolved.method_name: [result]}, result)
     say(f"Run folder: {out}")
     with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
-        folder = RunFolder(out)
-        figures = write_figures(folder)
-        if logger:
-            with folder.lock(), RunLog(folder, logger, reporter=reporter) as log:
-                log.figures(figures)
+        figures = write_figures(RunFolder(out))
         say(f"Figures there: {', '.join(path.name for path in figures)}")
 
 
@@ -349,7 +344,7 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
-    from adagauss.analysis.figures import accuracy_curve
+    from adagauss.analysis.accuracy_figures import accuracy_curve
     from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.tables import FORMATS
     from adagauss.experiments import compare as comparison
@@ -597,17 +592,15 @@ def analyse(
     figures need real statistics of old classes: they are computed from the images of the run and stored in its folder.
     Without these images, the other figures are drawn.
     """
-    from adagauss.analysis.grouping import grouped
     from adagauss.analysis.studies import analyse as draw
-    from adagauss.analysis.studies import find_study
-    from adagauss.analysis.studies.draw import chosen_studies
-    from adagauss.experiments.run import RunFolder
+    from adagauss.analysis.studies import chosen_studies, find_study, group_by_settings
+    from adagauss.experiments.run import Run
 
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
     for name in names:
         find_study(name)
     reporter = make_reporter(quiet)
-    groups = grouped([RunFolder(path) for path in runs])
+    groups = group_by_settings([Run.open(path) for path in runs])
     opened = [run for group in groups.values() for run in group]
     with stoppable("measurements of finished runs are stored: the same command continues"):
         data, reason = _images(chosen_studies(names, opened), opened, data_root, reporter)
@@ -626,18 +619,15 @@ def analyse(
         raise typer.Exit(2)
 
 
-def _images(
-    chosen: Sequence[Study], runs: Sequence[RunFolder], root: Path, reporter: Reporter
-) -> tuple[Dataset | None, str]:
+def _images(chosen: Sequence[Study], runs: Sequence[Run], root: Path, reporter: Reporter) -> tuple[Dataset | None, str]:
     """The data of the runs if some study must measure them, or the reason why they cannot be read."""
-    from adagauss.analysis.measured import kept_quantities
+    from adagauss.analysis.measure import stored_quantities
     from adagauss.data.dataset import load_dataset
-    from adagauss.experiments.run import stored_config
 
     needed = {quantity for study in chosen for quantity in study.needs}
-    if all(needed <= kept_quantities(run) for run in runs):
+    if all(needed <= stored_quantities(run) for run in runs):
         return None, ""
-    stream = stored_config(runs[0]).stream
+    stream = runs[0].config.stream
     try:
         return load_dataset(stream.dataset, read_options(root, stream, reporter)), ""
     except DataError as error:
@@ -801,7 +791,6 @@ def list_command(
         str | None, typer.Option("--dataset", "-d", help="Settings of a method on this dataset.")
     ] = None,
     fetch: Annotated[str | None, typer.Option("--fetch", metavar="DATASET", help="Download a dataset.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove decoded images that were stored on disk.")] = False,
     data_root: DataRoot = Path("data"),
 ) -> None:
     """List methods, protocols, backbones, datasets, metrics or figures; show one method with its settings."""
@@ -815,16 +804,14 @@ def list_command(
     }
     if kind not in listings:
         raise unknown_name("kind", kind, listings)
-    if (fetch or clear) and kind != "datasets":
-        raise ConfigError("--fetch and --clear are for `adagauss list datasets`")
+    if fetch and kind != "datasets":
+        raise ConfigError("--fetch is for `adagauss list datasets`")
     if kind == "methods" and name is not None:
         _show_method(name, preset, protocol, dataset)
     elif preset or protocol or dataset or name:
         raise ConfigError("settings are shown for one method only: name it, as in `adagauss list methods adagauss`")
     elif fetch:
         _fetch(fetch, data_root)
-    elif clear:
-        _clear(data_root)
     else:
         listings[kind]()
 
@@ -924,9 +911,10 @@ def _list_figures() -> None:
 
 
 def _list_backbones() -> None:
-    from adagauss.backbones import backbones, families
+    from adagauss.backbones import backbones
+    from adagauss.backbones.registry import backbone_info
 
-    known = {**backbones(), **families()}
+    known = {**backbones(), "timm:NAME": backbone_info("timm:NAME")}
     rows = [(name, info.summary, "yes" if info.available else "no") for name, info in known.items()]
     output.show(output.table("backbones (--set backbone.name=...)", ("name", "network", "installed"), rows))
 
@@ -942,8 +930,6 @@ def _list_datasets(data_root: Path) -> None:
         place = f"in {info.folder}/; " if info.folder else ""
         say(line)
         labelled("    ", f"{info.title}; {info.images}; {place}licence: {info.licence}")
-    if stored := _mebibytes(_decoded(data_root)):
-        say(f"decoded images stored for the next run: {stored} MiB (`adagauss list datasets --clear`)")
 
 
 def presence(info: DatasetInfo, root: Path) -> str:
@@ -962,27 +948,6 @@ def _fetch(name: str, data_root: Path) -> None:
     with stoppable(f"{name} is not complete: the same command starts the download again"):
         place = download(name, data_root, reporter=make_reporter(quiet=False))
     say(f"{name} is at {place}")
-
-
-def _clear(data_root: Path) -> None:
-    """Remove decoded images; the next run decodes the image files again."""
-    files = _decoded(data_root)
-    freed = _mebibytes(files)
-    for file in files:
-        file.unlink(missing_ok=True)
-    say(f"removed {freed} MiB of decoded images" if files else "no decoded images are stored")
-
-
-def _decoded(data_root: Path) -> list[Path]:
-    from adagauss.data.files import cached_files, root_cache, user_cache
-
-    folders = [root_cache(data_root), user_cache()]
-    return [file for folder in folders if folder is not None for file in cached_files(folder)]
-
-
-def _mebibytes(files: list[Path]) -> int:
-    """Size of the files, rounded up."""
-    return -(-sum(file.stat().st_size for file in files) // 2**20)
 
 
 def register(app: typer.Typer, panel: str) -> None:

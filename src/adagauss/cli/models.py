@@ -44,7 +44,7 @@ from adagauss.utils.files import lock_model
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.analysis.judging import Judged
+    from adagauss.analysis.predictions import LabelledPrediction
     from adagauss.analytic.batches import ShardsReport
     from adagauss.classifier import IncrementalClassifier
     from adagauss.core.learn import Learner
@@ -362,8 +362,8 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
             device=given["device"],
             reporter=make_reporter(given["quiet"]),
         )
-        if report.store.total.images:
-            change.save(classifier, shards=report.shards, images=report.store.total.images)
+        if report.learned:
+            change.save(classifier, shards=report.shards, images=report.learned)
         report.clear()
     _report_shards(report, perf_counter() - started)
     say(f"{model} now knows {known_classes(classifier)}.")
@@ -777,37 +777,37 @@ def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[di
     return files, [path.name for path in folders if path.name not in known]
 
 
-def _labelled_predictions(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[Judged]:
-    from adagauss.analysis.judging import Judged
+def _labelled_predictions(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[LabelledPrediction]:
+    from adagauss.analysis.predictions import LabelledPrediction
 
     truths = {str(file): label for file, label in files.items()}
     predictions = []
     for one in classifier.classify(list(files), top=len(classifier.learner_.classes)):
         label, share = one.top[0]
         truth = truths[one.name]
-        predictions.append(Judged(one.name, truth, label, share, dict(one.top)[truth]))
+        predictions.append(LabelledPrediction(one.name, truth, label, share, dict(one.top)[truth]))
     return predictions
 
 
-def _evaluation(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> dict[str, Any]:
+def _evaluation(predictions: Sequence[LabelledPrediction], unknown_folders: Sequence[str]) -> dict[str, Any]:
     """All numbers of an evaluation, as ``--json`` writes them."""
-    from adagauss.analysis import judging
+    from adagauss.analysis import predictions as metrics
 
-    right = sum(one.right for one in predictions)
+    right = sum(one.correct for one in predictions)
     return {
         "images": len(predictions),
-        "accuracy": judging.accuracy(predictions),
-        "accuracy_interval": judging.interval(right, len(predictions)),
+        "accuracy": metrics.accuracy(predictions),
+        "accuracy_interval": metrics.wilson_interval(right, len(predictions)),
         "mean_probability": sum(one.probability for one in predictions) / len(predictions),
-        "calibration_error": judging.calibration_error(predictions),
-        "calibration_error_by_chance": judging.calibration_error_by_chance(predictions),
+        "calibration_error": metrics.calibration_error(predictions),
+        "calibration_error_by_chance": metrics.calibration_error_by_chance(predictions),
         "classes": [
-            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.taken_for}
-            for one in judging.by_class(predictions)
+            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.confused_with}
+            for one in metrics.by_class(predictions)
         ],
         "wrong": [
-            {"image": one.name, "class": one.truth, "answer": one.answer, "probability": one.probability}
-            for one in judging.worst(predictions, len(predictions))
+            {"image": one.name, "class": one.true, "answer": one.predicted, "probability": one.probability}
+            for one in metrics.worst(predictions, len(predictions))
         ],
         "never_taught": list(unknown_folders),
     }
@@ -844,25 +844,27 @@ def _show_evaluation(numbers: Mapping[str, Any]) -> None:
 
 
 def _draw_evaluation(
-    predictions: Sequence[Judged], classifier: IncrementalClassifier, sheet: Path | None, confusion: Path | None
+    predictions: Sequence[LabelledPrediction],
+    classifier: IncrementalClassifier,
+    sheet: Path | None,
+    confusion: Path | None,
 ) -> None:
-    from adagauss.analysis import judging
-    from adagauss.analysis.confusion import confusion_figure
+    from adagauss.analysis import predictions as metrics
+    from adagauss.analysis.accuracy_figures import confusion_figure
     from adagauss.analysis.plotting import save_figure
-    from adagauss.analysis.sheet import contact_sheet
 
-    accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
+    accuracy = f"accuracy {100 * metrics.accuracy(predictions):.1f} % of {len(predictions)} images"
     with drawing("the numbers above are complete"):
         if confusion is not None:
-            shown = {one.truth for one in predictions} | {one.answer for one in predictions}
+            shown = {one.true for one in predictions} | {one.predicted for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]
-            counts = judging.confusion(predictions, names)
+            counts = metrics.confusion_counts(predictions, names)
             save_figure(confusion_figure(counts, names, (), accuracy), confusion)
             say(f"Confusion matrix: {confusion}", error=True)
         if sheet is not None:
-            bad = judging.worst(predictions, ON_SHEET)
-            title = f"worst {len(bad)} of {sum(not one.right for one in predictions)} wrong answers; {accuracy}"
-            save_figure(contact_sheet(bad, title), sheet)
+            bad = metrics.worst(predictions, ON_SHEET)
+            title = f"worst {len(bad)} of {sum(not one.correct for one in predictions)} wrong answers; {accuracy}"
+            save_figure(metrics.contact_sheet(bad, title), sheet)
             say(f"Worst images: {sheet}", error=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -103,9 +102,8 @@ def _merge(words: list[str]) -> list[str]:
 
 
 def _datasets(words: list[str]) -> list[str]:
-    """``fetch NAME`` as ``--fetch NAME``, ``clean`` as ``--clear``."""
-    actions = {"fetch": "--fetch", "clean": "--clear"}
-    return ["list", "datasets", *(actions.get(word, word) for word in words)]
+    """``fetch NAME`` as ``--fetch NAME``."""
+    return ["list", "datasets", *("--fetch" if word == "fetch" else word for word in words)]
 
 
 OLD_COMMANDS: Mapping[str, Callable[[list[str]], list[str]]] = {
@@ -142,7 +140,7 @@ OLD_OPTIONS: Mapping[str, str] = {
 }
 """Old options, of all commands or of one; the value replaces the braces."""
 REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
-    "--no-cache": (0, "set the environment variable ADAGAUSS_CACHE=off"),
+    "--no-cache": (0, "decoded images are not stored"),
     "--no-prune": (0, "trials below the median stop early"),
     "--prune": (0, "trials below the median stop early"),
     "--show-config": (0, "config.yaml in the run folder holds all settings"),
@@ -189,8 +187,6 @@ def current_words(words: Sequence[str]) -> list[str]:
             count, instead = removed
             if count and not sign:
                 del rest[:1]
-            if option == "--no-cache":
-                os.environ["ADAGAUSS_CACHE"] = "off"
             warn(f"{option} was removed: {instead}")
         elif template := next((OLD_OPTIONS[name] for name in names if name in OLD_OPTIONS), None):
             if "{" in template and not sign and rest:

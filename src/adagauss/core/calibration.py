@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -16,23 +15,19 @@ from torch import Tensor, nn
 from adagauss.core import linalg
 from adagauss.core.config import Part
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.linalg import by_rows, oas_shrinkage
 from adagauss.core.state import ClassMap, Scorer, State, as_state, column_indices
 from adagauss.core.task import CurrentTask
 from adagauss.errors import ConfigError
 
 TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-16, 17))
-"""From 1/256, for regressions on one-hot labels, whose scores a softmax makes too equal, to 256."""
+"""From 1/256, for regressions on one-hot labels, to 256."""
 RELATIVE = tuple(2.0 ** (power / 2) for power in range(-12, 5))
 """Temperatures of scores that are divided by their deviation over the classes."""
-LEAST_DEVIATION = 1e-12
+MIN_DEVIATION = 1e-12
 
 
 class Calibration(NamedTuple):
-    """What scores are divided by before a softmax: a temperature, times their own deviation if ``relative``.
-
-    The order of the classes stays what it is.
-    """
+    """Divides scores by a temperature and, if ``relative``, by their own deviation. The order of classes is kept."""
 
     temperature: float = 1.0
     relative: bool = False
@@ -44,181 +39,82 @@ class Calibration(NamedTuple):
 def calibrated(scores: Tensor, temperature: float | Tensor, power: float | Tensor) -> Tensor:
     """s / (T·σᵖ), σ the deviation of the scores of an image over the classes, p = 0 or 1."""
     centred = scores - scores.mean(1, keepdim=True)
-    deviation = centred.square().mean(1, keepdim=True).sqrt().clamp_min(LEAST_DEVIATION)
+    deviation = centred.square().mean(1, keepdim=True).sqrt().clamp_min(MIN_DEVIATION)
     return scores / (temperature * deviation**power)
 
 
 def nll(scores: Tensor, targets: Tensor, relative: bool = False) -> tuple[Tensor, Tensor]:
-    """(N, T) values of −log p at each temperature: p of the right class, and p of the runner-up.
+    """(N, T) values of −log p at each temperature, of the true class and of the runner-up.
 
-    With ``relative``, scores are divided by their deviation over the classes first, and `RELATIVE` are tried.
+    With ``relative``, scores are divided by their deviation over the classes, and the temperatures are `RELATIVE`.
     """
     exact = calibrated(scores.double(), 1.0, 1.0) if relative else scores.double()
     # A temperature changes no order: best class and runner-up are found once, for all of them.
     best = exact.topk(min(2, scores.shape[1])).values
     below = exact - best[:, :1]
-    right = below.gather(1, targets.to(scores.device).unsqueeze(1))
-    second = best[:, -1:] - best[:, :1]
+    true = below.gather(1, targets.to(scores.device).unsqueeze(1))
+    runner_up = best[:, -1:] - best[:, :1]
     temperatures = exact.new_tensor(RELATIVE if relative else TEMPERATURES)
     normaliser = torch.stack([torch.div(below, temperature).exp_().sum(1).log() for temperature in temperatures], 1)
-    return normaliser - right / temperatures, normaliser - second / temperatures
+    return normaliser - true / temperatures, normaliser - runner_up / temperatures
 
 
-def best_temperature(right: Tensor, second: Tensor, images: float, relative: bool = False) -> tuple[float, float]:
-    """The temperature of the lowest negative log-likelihood, from sums of `nll` over images, and that sum.
+def best_temperature(true: Tensor, runner_up: Tensor, images: float, relative: bool = False) -> tuple[float, float]:
+    """Return the temperature of the lowest negative log-likelihood, from sums of `nll` over images, and that sum.
 
     One pseudo-image whose true class is the runner-up is added: if all held-out images are classified correctly, the
-    likelihood alone would select a temperature of zero. A parabola interpolates log T between the temperatures tried.
+    likelihood alone would select a temperature of zero. A parabola interpolates log T between the temperatures.
     """
     steps = torch.tensor(RELATIVE if relative else TEMPERATURES, dtype=torch.float64).log()
-    total = (right + second / max(images, 1e-9)).double().cpu()
+    total = (true + runner_up / max(images, 1e-9)).double().cpu()
     place = int(total.argmin())
     shift = 0.0
     if 0 < place < len(total) - 1:
-        left, middle, after = (float(total[place + step]) for step in (-1, 0, 1))
-        curvature = left - 2 * middle + after
-        shift = (left - after) / (2 * curvature) if curvature > 0 else 0.0
+        left, middle, right = (float(total[place + step]) for step in (-1, 0, 1))
+        curvature = left - 2 * middle + right
+        shift = (left - right) / (2 * curvature) if curvature > 0 else 0.0
     step = float(steps[1] - steps[0])
     return float((steps[place] + shift * step).exp()), float(total[place])
 
 
-LOWEST, DECADES, PER_DECADE = 1e-4, 9, 32
-BINS = DECADES * PER_DECADE + 2
-"""The first bin holds what is below `LOWEST`, the last what is above all others."""
+PER_DECADE = 32
+EDGES = 1e-4 * 10 ** (torch.arange(9 * PER_DECADE + 1, dtype=torch.float64) / PER_DECADE)
+"""Edges of logarithmic histogram bins; the first bin is below all of them, the last above."""
+BINS = len(EDGES) + 1
 
 
 def bin_of(values: Tensor) -> Tensor:
     """The bin of each value, 0 to `BINS` − 1."""
-    steps = (values.double().clamp_min(LOWEST / 10) / LOWEST).log10() * PER_DECADE
-    return (steps.clamp_max(BINS).floor().long() + 1).clamp(0, BINS - 1)
-
-
-def upper_edge(place: int) -> float:
-    """Where a bin ends."""
-    return math.inf if place >= BINS - 1 else LOWEST * 10 ** (place / PER_DECADE)
+    return torch.bucketize(values.double(), EDGES.to(values.device), right=True)
 
 
 def smallest_with(histogram: Tensor, share: float, total: float) -> float:
     """The smallest bin edge below which ``share`` of ``total`` lies; infinite if there is not so much."""
-    enough = (histogram.cumsum(0) >= share * total - 1e-9).nonzero()
-    return upper_edge(int(enough[0])) if len(enough) else math.inf
+    bins = int((histogram.cumsum(0) < share * total - 1e-9).sum())
+    return float(EDGES[bins]) if bins < len(EDGES) else torch.inf
 
 
 def largest_with(histogram: Tensor, share: float, total: float) -> float:
-    """The largest bin edge below which no more than ``share`` of ``total`` lies."""
-    few = int((histogram.cumsum(0) <= share * total + 1e-9).sum())
-    return upper_edge(few - 1) if few else 0.0
+    """The largest bin edge below which at most ``share`` of ``total`` lies."""
+    bins = int((histogram.cumsum(0) <= share * total + 1e-9).sum())
+    return 0.0 if bins == 0 else torch.inf if bins > len(EDGES) else float(EDGES[bins - 1])
 
 
 def share_above(histogram: Tensor, values: Tensor, total: float) -> Tensor:
-    """For each value, the share of ``total`` that is larger; a bin is taken to be filled evenly."""
+    """For each value, the share of ``total`` that is larger; values spread evenly over a bin."""
     places = bin_of(values)
-    above = histogram.flip(0).cumsum(0).flip(0)
-    beyond = torch.cat([above[1:], above.new_zeros(1)])
-    within = 1 - ((values.double().clamp_min(LOWEST) / LOWEST).log10() * PER_DECADE - (places - 1)).clamp(0, 1)
-    return (beyond[places] + within * histogram[places]) / total
-
-
-class Confusions(State):
-    """How many images of each class were taken for which (their own included), as triples (true, taken, count).
-
-    Each pair of classes with a count above zero has one triple; they are sorted by ``true``, then by ``taken``. So n
-    images of C classes take 12·min(n, C²) bytes at the most, where a table takes 4·C².
-    """
-
-    dims: ClassVar[Mapping[str, str]] = {"true": "q", "taken": "q", "counts": "q"}
-    contents: ClassVar[str] = "how many images of each class were taken for which"
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in self.dims:
-            self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
-        self.true: Tensor
-        self.taken: Tensor
-        self.counts: Tensor
-
-    @classmethod
-    def of_table(cls, table: Tensor) -> Self:
-        """From the counts of all pairs, (C, C)."""
-        found = cls()
-        true, taken = table.nonzero(as_tuple=True)
-        found.true, found.taken, found.counts = true.int(), taken.int(), table[true, taken].int()
-        return found
-
-    def check(self) -> None:
-        """Raise a `DataError` if these cannot be counts of pairs."""
-        super().check()
-        self.require(self.counts > 0, "it holds counts of no image")
-        self.require((self.true >= 0) & (self.taken >= 0), "it holds counts of no class")
-        self.require(_keys(self.true, self.taken).diff() > 0, "its pairs are not in order")
-
-    @property
-    def classes(self) -> int:
-        """How many classes there are at least."""
-        return 1 + int(torch.maximum(self.true, self.taken).max()) if len(self.counts) else 0
-
-    def add(self, true: Tensor, taken: Tensor, counts: Tensor | None = None) -> None:
-        """Count further images: one of each pair, or ``counts`` of each."""
-        counts = torch.ones_like(true) if counts is None else counts
-        keys = torch.cat([_keys(self.true, self.taken), _keys(true, taken)])
-        pairs, places = torch.unique(keys, return_inverse=True)
-        summed = torch.zeros_like(pairs).index_add_(0, places, torch.cat([self.counts.long(), counts.long()]))
-        self.true, self.taken, self.counts = (pairs // BASE).int(), (pairs % BASE).int(), summed.int()
-
-    def drop(self, columns: Tensor) -> None:
-        """Leave out what images of some classes were taken for."""
-        kept = ~torch.isin(self.true, columns.to(self.true))
-        self.true, self.taken, self.counts = self.true[kept], self.taken[kept], self.counts[kept]
-
-    def images(self, classes: int) -> Tensor:
-        """(C,) of how many images of each class it is known what they were taken for."""
-        found = torch.zeros(classes, dtype=torch.long, device=self.counts.device)
-        return found.index_add_(0, self.true.long(), self.counts.long())
-
-    def rows(self, classes: int) -> list[dict[int, int]]:
-        """For each class, what its images were taken for and how many."""
-        found: list[dict[int, int]] = [{} for _ in range(classes)]
-        for true, taken, count in zip(self.true.tolist(), self.taken.tolist(), self.counts.tolist(), strict=True):
-            found[true][taken] = count
-        return found
-
-    def remap_classes(self, groups: ClassMap) -> Self:
-        home = self.counts.device
-        before, after = column_indices(groups, home)
-        places = torch.full((max(self.classes, int(before.max()) + 1 if len(before) else 0),), -1, device=home)
-        places[before] = after
-        true, taken = places[self.true.long()], places[self.taken.long()]
-        kept = (true >= 0) & (taken >= 0)
-        fewer = type(self)().to(home)
-        fewer.add(true[kept], taken[kept], self.counts[kept])
-        return fewer
-
-    def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
-        home = self.counts.device
-        places = torch.tensor(columns, dtype=torch.long, device=home)
-        both = type(self)().to(home)
-        both.add(self.true, self.taken, self.counts)
-        both.add(places[other.true.to(places)], places[other.taken.to(places)], other.counts.to(home))
-        return both
-
-
-BASE = 2**31
-"""More than any column, which are int32."""
-
-
-def _keys(true: Tensor, taken: Tensor) -> Tensor:
-    """One number for each pair, in their order."""
-    return true.long() * BASE + taken.long()
+    above = F.pad(histogram.flip(0).cumsum(0).flip(0), (0, 1))
+    position = (values.double().clamp_min(float(EDGES[0])) / EDGES[0].item()).log10() * PER_DECADE - (places - 1)
+    return (above[places + 1] + (1 - position.clamp(0, 1)) * histogram[places]) / total
 
 
 RUNNERS_UP = 10
 
 
 def margin_score(scores: Tensor) -> Tensor:
-    """The best score less the mean of the next `RUNNERS_UP`: how much better one class explains an image than others.
+    """The best score minus the mean of the next `RUNNERS_UP`.
 
-    It does not depend on what all scores have in common, such as how far an image is from everything in directions
-    that tell no classes apart.
+    A shift of all scores, such as the distance from all classes in directions that separate none, does not change it.
     """
     if scores.shape[1] < 2:
         return torch.zeros_like(scores[:, 0])
@@ -232,22 +128,20 @@ def discriminants(means: Tensor, counts: Tensor, within: Tensor) -> tuple[Tensor
     Σ is the covariance ``within`` classes, shrunk by the oracle approximating shrinkage. The scores are
     log-likelihood ratios of each class against one at m with the same covariance.
     """
-    scale = linalg.mean_diagonal(within)
     size, trace, square = len(within), float(within.trace()), float(within.square().sum())
-    shrinkage = oas_shrinkage(trace, square, size, int(counts.sum()))
-    identity = torch.eye(size, dtype=within.dtype, device=within.device)
-    factor = linalg.safe_cholesky((1 - shrinkage) * within + shrinkage * scale * identity).factor
+    shrinkage = linalg.oas_shrinkage(trace, square, size, int(counts.sum()))
+    shrunk = (1 - shrinkage) * within
+    shrunk.diagonal().add_(shrinkage * linalg.mean_diagonal(within))
     centre = means.mean(0)
-    weight = torch.cholesky_solve((means - centre).T, factor)
-    bias = -((means + centre).T * weight).sum(0) / 2
-    return weight, bias
+    weight = torch.cholesky_solve((means - centre).T, linalg.safe_cholesky(shrunk).factor)
+    return weight, -((means + centre).T * weight).sum(0) / 2
 
 
 class MarginScore(nn.Module):
-    """Features and scores to how typical the image is of what is known, 0 and above.
+    """Maps features and scores to the margin of the best class, 0 and above: low for images of no known class.
 
-    Where covariances are remembered, the scores of a discriminant analysis with their mean take the place of the
-    classifier's: distances with a covariance for each class tell unknown images worse (docs/confidence.md).
+    Where the memory has covariances, the scores are those of a linear discriminant analysis with their mean: distances
+    with a covariance for each class detect unknown images less well (docs/confidence.md).
     """
 
     def __init__(self, weight: Tensor | None = None, bias: Tensor | None = None, power: float | None = None) -> None:
@@ -260,7 +154,7 @@ class MarginScore(nn.Module):
 
     @classmethod
     def of(cls, memory: ClassGaussians, power: float | None = None) -> MarginScore:
-        """From what is remembered; ``power`` is that of Tukey's transform, if covariances are those of f^λ."""
+        """Make it from the memory; ``power`` is that of Tukey's transform, if covariances are those of f^λ."""
         if memory.covariance == "none" or len(memory) < 2 or not bool((memory.counts > 1).any()):
             return cls()
         means = memory.means if power is None else memory.means.clamp_min(0).pow(power)
@@ -269,15 +163,15 @@ class MarginScore(nn.Module):
 
     def forward(self, features: Tensor, scores: Tensor) -> Tensor:
         if self.weight is not None and self.bias is not None:
-            points = features[:, : len(self.weight)]  # features of a companion come after those that are remembered
+            points = features[:, : len(self.weight)]
             points = points if self.power is None else points.clamp_min(0).pow(self.power)
             scores = torch.addmm(self.bias, points.to(self.weight), self.weight)
         return margin_score(scores)
 
 
 CLASS_COUNT_EXPONENT = 4
-"""Evidence found among few classes counts (classes then / classes now)^4: of more classes, more are confused."""
-NEAREST = 3
+"""Statistics found among few classes have the weight (classes then / classes now)^4: more classes are confused more."""
+MAX_CONFUSIONS = 3
 """Confusions that a summary names."""
 
 
@@ -287,13 +181,13 @@ class ClassSummary:
 
     label: object
     images: int
-    """How many were learned."""
+    """Number of images that were learned."""
     expected_accuracy: float | None
-    """Share of its images that were recognised while left out, when they came; None where none was left out."""
+    """Accuracy on its held-out images when they came; None without any."""
     confused_with: tuple[tuple[object, float], ...]
     """The classes that most of its images were taken for, and the share."""
     among: int = 0
-    """How many classes were known then, as a mean over its images: among more, fewer are recognised."""
+    """Number of classes known at that time, a mean over its images: among more, fewer are recognised."""
 
 
 class CalibrationStats(State):
@@ -301,6 +195,7 @@ class CalibrationStats(State):
 
     Statistics of all classes together are sums of rows, so that nothing remains of a class that is forgotten. Rows of
     images that the classifier was fitted on (``fitted``) are optimistic and count only if there are no others.
+    ``confusions`` has a row (true class, predicted class, images) for each pair that occurred, in this order.
     """
 
     dims: ClassVar[Mapping[str, str]] = {
@@ -308,57 +203,63 @@ class CalibrationStats(State):
         "images": "c",
         "fitted": "c",
         "among": "c",
-        "surprise": "ct",
-        "second": "ct",
-        "gaps": "cb",
-        "typical": "cb",
+        "nll": "ct",
+        "runner_up_nll": "ct",
+        "score_gaps": "cb",
+        "margins": "cb",
+        "confusions": "q3",
     }
     contents: ClassVar[str] = "counts and histograms of the scores of held-out images of each class"
 
     def __init__(self, classes: int = 0) -> None:
         super().__init__()
-        for name, width, dtype in _ROWS:
-            shape = (classes,) if width == 0 else (classes, width)
-            self.register_buffer(name, torch.zeros(shape, dtype=dtype))
-        self.confusions = Confusions()
+        widths = {"c": (), "ct": (len(TEMPERATURES) + len(RELATIVE),), "cb": (BINS,)}
+        types = {"c": torch.long, "ct": torch.float64, "cb": torch.int32}
+        for name in ROWS:
+            dtype = torch.bool if name == "fitted" else types[self.dims[name]]
+            self.register_buffer(name, torch.zeros(classes, *widths[self.dims[name]], dtype=dtype))
+        self.register_buffer("confusions", torch.zeros(0, 3, dtype=torch.int32))
         self.learned: Tensor
         self.images: Tensor
         self.fitted: Tensor
         self.among: Tensor
-        self.surprise: Tensor
-        self.second: Tensor
-        self.gaps: Tensor
-        self.typical: Tensor
+        self.nll: Tensor
+        self.runner_up_nll: Tensor
+        self.score_gaps: Tensor
+        self.margins: Tensor
+        self.confusions: Tensor
 
     @property
     def classes(self) -> int:
         return len(self.images)
 
     def check(self) -> None:
-        """Raise a `DataError` if these cannot be statistics of scores."""
         super().check()
-        self.require(self.gaps.shape[1] == BINS, "its histograms have another number of bins")
-        self.require(self.surprise.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
-        self.require(self.confusions.classes <= self.classes, "it has confusions with classes beyond its own")
-        self.require(
-            self.confusions.images(self.classes) <= self.images, "it has confusions of more images than it saw"
-        )
-        for name in ("learned", "images", "among", "gaps", "typical"):
+        self.require(self.score_gaps.shape[1] == BINS, "its histograms have another number of bins")
+        self.require(self.nll.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
+        for name in ("learned", "images", "among", "score_gaps", "margins"):
             self.require(self.get_buffer(name) >= 0, f"{name} holds counts below zero")
+        self.require(self.confusions.shape[1] == 3, "its confusions are not pairs of classes with a count")
+        true, predicted, counts = self.confusions.long().T
+        self.require(counts > 0, "it has confusions of no image")
+        self.require(
+            (self.confusions[:, :2] >= 0) & (self.confusions[:, :2] < self.classes), "unknown confused classes"
+        )
+        self.require((true * self.classes + predicted).diff() > 0, "its confusions are not in order")
+        counted = torch.zeros_like(self.images).index_add_(0, true, counts)
+        self.require(counted <= self.images, "it has confusions of more images than it scored")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        table = state_dict.pop(f"{prefix}confusions", None)  # saved before pairs were
-        if table is not None:
-            pairs = Confusions.of_table(table).state_dict()
-            state_dict.update({f"{prefix}confusions.{name}": counts for name, counts in pairs.items()})
+        for old, new in OLD_BUFFERS.items():
+            if prefix + old in state_dict:
+                state_dict[prefix + new] = state_dict.pop(prefix + old)
+        triples = [state_dict.pop(f"{prefix}confusions.{name}", None) for name in ("true", "taken", "counts")]
+        if None not in triples:
+            state_dict[f"{prefix}confusions"] = torch.stack(triples, 1)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def count(self, targets: Tensor, classes: int) -> None:
-        """Note that images were learned: the column of each one's class, and how many classes there are now."""
-        self.add(torch.bincount(targets.to(self.learned.device), minlength=classes))
-
     def add(self, counts: Tensor) -> None:
-        """Note that images were learned: how many of each class, of all that there are now."""
+        """Count learned images: how many of each class, for all classes known now."""
         self._grow(len(counts))
         self.learned += counts.to(self.learned)
 
@@ -369,10 +270,10 @@ class CalibrationStats(State):
         """Add the scores of some images: (N, C) over all classes, with the column of each true class.
 
         Args:
-            scores: as the scorer gives them.
-            targets: columns of the right classes.
-            typicality: see `Typicality`; None where it is not known.
-            left_out: whether the scorer was made without these images.
+            scores: outputs of the scorer, not calibrated.
+            targets: columns of the true classes.
+            margin_score: see `MarginScore`; None if unavailable.
+            left_out: whether the scorer was fitted without these images.
         """
         self._grow(scores.shape[1])
         home = self.images.device
@@ -383,20 +284,22 @@ class CalibrationStats(State):
         scores, targets = scores[usable], targets[usable]
         if scores.shape[1] < 2 or len(targets) == 0:
             return  # one class alone is always right
-        seen = torch.unique(targets)
+        present = torch.unique(targets)
         if left_out:
-            self._clear(seen[self.fitted[seen]])
-        self.fitted[seen] = not left_out
+            self._clear(present[self.fitted[present]])
+        self.fitted[present] = not left_out
         arrived = torch.bincount(targets, minlength=self.classes)
-        self.among[seen] = _mean_number(self.among, self.images, scores.shape[1], arrived)[seen]
+        self.among[present] = _mean_number(self.among, self.images, scores.shape[1], arrived)[present]
         self.images += arrived
         found = [nll(scores, targets), nll(scores, targets, relative=True)]
-        self.surprise.index_add_(0, targets, torch.cat([right for right, _ in found], 1))
-        self.second.index_add_(0, targets, torch.cat([second for _, second in found], 1))
-        self.confusions.add(targets, scores.argmax(1))
-        _count(self.gaps, targets, bin_of(_gaps(self.calibration(scores), targets)))
+        self.nll.index_add_(0, targets, torch.cat([true for true, _ in found], 1))
+        self.runner_up_nll.index_add_(0, targets, torch.cat([runner_up for _, runner_up in found], 1))
+        pairs = torch.stack([targets, scores.argmax(1), torch.ones_like(targets)], 1)
+        self.confusions = _summed(torch.cat([self.confusions, pairs.to(self.confusions)]))
+        scaled = self.calibration(scores)
+        _count(self.score_gaps, targets, scaled.amax(1) - scaled.gather(1, targets.unsqueeze(1)).squeeze(1))
         if margin_score is not None:
-            _count(self.typical, targets, bin_of(margin_score.detach().to(home)[usable]))
+            _count(self.margins, targets, margin_score.detach().to(home)[usable])
 
     @property
     def calibration(self) -> Calibration:
@@ -405,32 +308,26 @@ class CalibrationStats(State):
         total = float((weights * self.images).sum())
         if total == 0:
             return Calibration()
-        right, second = (weights @ rows for rows in (self.surprise, self.second))
+        true, runner_up = weights @ self.nll, weights @ self.runner_up_nll
         split = len(TEMPERATURES)
-        plain, plain_nll = best_temperature(right[:split], second[:split], total)
-        relative, relative_nll = best_temperature(right[split:], second[split:], total, relative=True)
+        plain, plain_nll = best_temperature(true[:split], runner_up[:split], total)
+        relative, relative_nll = best_temperature(true[split:], runner_up[split:], total, relative=True)
         # Of two classes, scores divided by their deviation are always ±1 for every image.
         better = relative_nll < plain_nll and self.classes > 2
         return Calibration(relative, True) if better else Calibration(plain, False)
 
     @property
-    def temperature(self) -> float:
-        """That of `calibration`."""
-        return self.calibration.temperature
-
-    @property
     def held_out(self) -> bool:
-        """Whether all of it comes from images that were left out."""
+        """Whether all statistics come from held-out images."""
         return bool((self.images > 0).any()) and not bool(self.fitted[self._weights() > 0].any())
 
     def gap(self, coverage: float) -> float:
-        """How far below the best a log-probability may be for its class to be in a set that holds the right one.
+        """The largest gap to the best log-probability of classes in a set that contains the true one at this rate.
 
-        Split conformal: the ⌈(n + 1)·coverage⌉-th smallest gap between the best and the right class of n images.
+        Split conformal: the ⌈(n + 1)·coverage⌉-th smallest gap between the best and the true class of n images.
         """
         _check_share("coverage", coverage)
-        weights = self._weights()
-        histogram = weights @ self.gaps.double()
+        histogram = self._weights() @ self.score_gaps.double()
         return smallest_with(histogram, coverage, float(histogram.sum()) + 1)
 
     def sets(self, scores: Tensor, coverage: float) -> Tensor:
@@ -438,42 +335,36 @@ class CalibrationStats(State):
         return scores.amax(1, keepdim=True) - scores <= self.gap(coverage)
 
     def ood_score(self, margin_score: Tensor) -> Tensor:
-        """The share of known images that are more typical: near 1 for images of no known class."""
-        histogram = self._weights() @ self.typical.double()
+        """The share of images of known classes with a higher margin: near 1 for images of no known class."""
+        histogram = self._weights() @ self.margins.double()
         total = float(histogram.sum())
         if total == 0:
             return torch.zeros_like(margin_score, dtype=torch.float64)
         return share_above(histogram, margin_score.to(histogram.device), total + 1)
 
-    def ood_threshold(self, false_alarms: float) -> float:
-        """The typicality below which an image is called unknown, so that no more known ones are than this share."""
-        _check_share("the rate of false alarms", false_alarms)
-        histogram = self._weights() @ self.typical.double()
-        if not bool(histogram.any()):
-            return 0.0
-        return largest_with(histogram, false_alarms, float(histogram.sum()))
+    def ood_threshold(self, false_positives: float) -> float:
+        """The margin below which an image counts as unknown, at this target false-positive rate."""
+        _check_share("the false-positive rate", false_positives)
+        histogram = self._weights() @ self.margins.double()
+        return largest_with(histogram, false_positives, float(histogram.sum())) if bool(histogram.any()) else 0.0
 
     def summary(self, labels: Sequence[object]) -> list[ClassSummary]:
-        """What is known about each class; ``labels`` in the order of the columns."""
-        rows = zip(
-            self.learned.tolist(),
-            self.images.tolist(),
-            self.fitted.tolist(),
-            self.confusions.rows(self.classes),
-            self.among.tolist(),
-            strict=True,
-        )
+        """Summarise each class; ``labels`` are in the order of the columns."""
+        confused: list[dict[int, int]] = [{} for _ in range(self.classes)]
+        for true, predicted, count in self.confusions.tolist():
+            confused[true][predicted] = count
         found = []
-        for column, (label, (learned, images, fitted, taken, among)) in enumerate(zip(labels, rows, strict=True)):
-            hits = taken.pop(column, 0)
-            others = sorted(taken, key=lambda other: -taken[other])
+        for column, label in enumerate(labels):
+            images, others = int(self.images[column]), confused[column]
+            hits = others.pop(column, 0)
+            most = sorted(others, key=lambda other: -others[other])[:MAX_CONFUSIONS]
             found.append(
                 ClassSummary(
                     label,
-                    learned,
-                    hits / images if images and not fitted else None,
-                    tuple((labels[other], taken[other] / images) for other in others[:NEAREST]),
-                    among,
+                    int(self.learned[column]),
+                    hits / images if images and not self.fitted[column] else None,
+                    tuple((labels[other], others[other] / images) for other in most),
+                    int(self.among[column]),
                 )
             )
         return found
@@ -481,28 +372,28 @@ class CalibrationStats(State):
     def remap_classes(self, groups: ClassMap) -> Self:
         smaller = type(self)(len(groups)).to(self.images.device)
         before, after = column_indices(groups, self.images.device)
-        for name, _, _ in _ROWS:
-            joined, rows = smaller.get_buffer(name), self.get_buffer(name)[before]
+        for name in ROWS:
+            merged, rows = smaller.get_buffer(name), self.get_buffer(name)[before]
             if name in ("fitted", "among"):
-                joined.copy_(joined.long().scatter_reduce_(0, after, rows.long(), "amax"))
+                merged.copy_(merged.long().scatter_reduce_(0, after, rows.long(), "amax"))
             else:
-                joined.index_add_(0, after, rows)
-        smaller.confusions = self.confusions.remap_classes(groups)
+                merged.index_add_(0, after, rows)
+        places = torch.full((self.classes,), -1, device=self.images.device)
+        places[before] = after
+        smaller.confusions = _moved(self.confusions, places)
         return smaller
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
         both = type(self)(self.classes).to(self.images.device)
         both.load_state_dict(self.state_dict())
         both._grow(max(self.classes, 1 + max(columns, default=-1)))
+        there = copy.deepcopy(other).to(both.images.device)
         places = torch.tensor(columns, dtype=torch.long, device=both.images.device)
-        here = both.images.device
-        both.among[places] = _mean_number(
-            both.among[places], both.images[places], other.among.to(here), other.images.to(here)
-        )
-        for name, _, _ in _ROWS:
+        both.among[places] = _mean_number(both.among[places], both.images[places], there.among, there.images)
+        for name in ROWS:
             if name != "among":
-                both.get_buffer(name)[places] += other.get_buffer(name).to(here)
-        both.confusions = self.confusions.merged(other.confusions, columns)
+                both.get_buffer(name)[places] += there.get_buffer(name)
+        both.confusions = _summed(torch.cat([both.confusions, _moved(there.confusions, places)]))
         return both
 
     def _weights(self) -> Tensor:
@@ -515,48 +406,51 @@ class CalibrationStats(State):
     def _grow(self, classes: int) -> None:
         new = classes - self.classes
         if new > 0:
-            for name, width, _ in _ROWS:
-                setattr(self, name, F.pad(self.get_buffer(name), (0, new) if width == 0 else (0, 0, 0, new)))
+            for name in ROWS:
+                rows = self.get_buffer(name)
+                setattr(self, name, F.pad(rows, (0, new) if rows.ndim == 1 else (0, 0, 0, new)))
 
     def _clear(self, columns: Tensor) -> None:
-        """Drop what fitted images showed, now that others were left out."""
-        for name, _, _ in _ROWS:
+        """Drop the statistics of fitted images, which held-out images replace."""
+        for name in ROWS:
             if name != "learned":
                 self.get_buffer(name)[columns] = 0
-        self.confusions.drop(columns)
+        self.confusions = self.confusions[~torch.isin(self.confusions[:, 0], columns.to(self.confusions))]
 
 
-_ROWS = (
-    ("learned", 0, torch.long),
-    ("images", 0, torch.long),
-    ("fitted", 0, torch.bool),
-    ("among", 0, torch.long),
-    ("surprise", len(TEMPERATURES) + len(RELATIVE), torch.float64),
-    ("second", len(TEMPERATURES) + len(RELATIVE), torch.float64),
-    ("gaps", BINS, torch.int32),
-    ("typical", BINS, torch.int32),
-)
-"""Name, numbers per class and type of each buffer that has a row per class."""
+ROWS = tuple(name for name, letters in CalibrationStats.dims.items() if letters[0] == "c")
+"""Buffers with a row per class."""
+OLD_BUFFERS = {"surprise": "nll", "second": "runner_up_nll", "gaps": "score_gaps", "typical": "margins"}
+"""Buffers of version 0.2.0 and their present names."""
 
 
-def _gaps(scores: Tensor, targets: Tensor) -> Tensor:
-    """How far the right class is below the best."""
-    return scores.amax(1) - scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+def _summed(confusions: Tensor) -> Tensor:
+    """Add up rows of the same pair, sorted by true class, then by predicted class."""
+    pairs, rows = torch.unique(confusions[:, 0].long() * 2**31 + confusions[:, 1], return_inverse=True)
+    counts = torch.zeros_like(pairs).index_add_(0, rows, confusions[:, 2].long())
+    return torch.stack([pairs // 2**31, pairs % 2**31, counts], 1).to(confusions)
+
+
+def _moved(confusions: Tensor, places: Tensor) -> Tensor:
+    """Confusions after each class moved to another column; −1 drops it."""
+    pairs = places[confusions[:, :2].long()].to(confusions)
+    return _summed(torch.cat([pairs, confusions[:, 2:]], 1)[(pairs >= 0).all(1)])
 
 
 def _mean_number(numbers: Tensor, images: Tensor, more: Tensor | int, more_images: Tensor) -> Tensor:
-    """The mean number of classes over both lots of images: a few new ones must not make the old ones new."""
+    """The mean number of classes over all images: a few new images must not make the old statistics new."""
     total = numbers * images + more * more_images
     return (total / (images + more_images).clamp_min(1)).round().long()
 
 
-def _count(table: Tensor, rows: Tensor, columns: Tensor) -> None:
-    table.index_put_((rows, columns), torch.ones_like(rows, dtype=table.dtype), accumulate=True)
+def _count(table: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Count values in the histograms of these rows."""
+    table.index_put_((rows, bin_of(values)), torch.ones_like(rows, dtype=table.dtype), accumulate=True)
 
 
 def _check_share(name: str, share: float) -> None:
     if not 0 < share < 1:
-        raise ConfigError(f"{name} lies between 0 and 1; got {share}")
+        raise ConfigError(f"{name} must lie between 0 and 1; got {share}")
 
 
 class HeldOutScores(NamedTuple):
@@ -587,16 +481,11 @@ HoldoutFitter = Callable[[], HoldoutFit | None]
 """Fits memory and classifier without the held-out images, once per task; None if no images are held out."""
 
 
-def no_holdout_fit() -> HoldoutFit | None:
-    """A `HoldoutFitter` for tasks without held-out images."""
-    return None
-
-
 Share = Annotated[float, Field(ge=0, lt=1)]
-LEAST_KEPT = 2
-"""Images of a class that are never left out: fewer have no covariance."""
-MOST = 2000
-"""Images of a task that are scored again at the most, where none are left out."""
+MIN_FIT_IMAGES = 2
+"""Images of a class that are never held out: fewer have no covariance."""
+MAX_SCORED = 2000
+"""Training images of a task that are scored if none are held out."""
 
 
 class Holdout(Part):
@@ -629,59 +518,56 @@ class Holdout(Part):
     def update(
         self, before: State | None, now: CurrentTask, holdout_fit: HoldoutFitter, fitted: Fitted, memory: ClassGaussians
     ) -> CalibrationStats:
-        """The calibration statistics after a task.
+        """Return the calibration statistics after a task.
 
         Args:
-            before: that of the last task.
+            before: those of the previous task.
             now: the task, with all its images.
             holdout_fit: fits memory and classifier without the held-out images.
             fitted: the classifier after the task, from all its images.
-            memory: that after the task.
+            memory: the memory after the task.
         """
-        known = as_state(before, CalibrationStats)
-        evidence = copy.deepcopy(known) if known is not None else CalibrationStats().to(now.runtime.device)
-        evidence.count(now.column_targets, len(now.all_classes))
+        counts = torch.bincount(now.column_targets, minlength=len(now.all_classes))
         if fitted.left_out is not None:
-            return _observed(evidence, fitted.left_out)
+            return self.update_from_scores(before, counts, fitted.left_out)
+        stats = self._copy(before, counts)
         held_out = holdout_fit()
-        memory, scorer, scored = (memory, fitted.scorer, _some(now)) if held_out is None else held_out
+        if held_out is not None:
+            memory, scorer, scored = held_out
+        else:
+            order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "asked"))
+            scorer, scored = fitted.scorer, now.part(order[:MAX_SCORED])
         features = scored.prediction_features()
         with torch.no_grad():
-            scores = by_rows(scorer, features)
-            typical = MarginScore.of(memory, scorer.power)(features, scores)
-        evidence.observe(scores, scored.column_targets, typical, left_out=held_out is not None)
-        return evidence
+            scores = linalg.by_rows(scorer, features)
+            margins = MarginScore.of(memory, scorer.power)(features, scores)
+        stats.observe(scores, scored.column_targets, margins, left_out=held_out is not None)
+        return stats
 
-    def gathered(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
-        """The calibration statistics after a batch of sums: images per class, and the scores of some of them."""
+    def update_from_scores(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
+        """Return the calibration statistics after a task of ``counts`` images per class, some with held-out scores."""
+        stats = self._copy(before, counts)
+        stats.observe(left_out.scores, left_out.targets, margin_score(left_out.scores))
+        return stats
+
+    def _copy(self, before: State | None, counts: Tensor) -> CalibrationStats:
         known = as_state(before, CalibrationStats)
-        evidence = copy.deepcopy(known) if known is not None else CalibrationStats().to(counts.device)
-        evidence.add(counts)
-        return _observed(evidence, left_out)
+        stats = copy.deepcopy(known) if known is not None else CalibrationStats().to(counts.device)
+        stats.add(counts)
+        return stats
 
     def _part(self, now: CurrentTask, share: float) -> CurrentTask:
         """A task without some images of each class, or the task itself if there are too few."""
-        kept = keep(now.data.targets, share, now.runtime.generator(now.name, "left out"))
+        kept = holdout_mask(now.data.targets, share, now.runtime.generator(now.name, "left out"))
         return now if bool(kept.all()) else now.part(kept.nonzero().flatten())
 
 
-def _observed(evidence: CalibrationStats, left_out: HeldOutScores) -> CalibrationStats:
-    evidence.observe(left_out.scores, left_out.targets, margin_score(left_out.scores))
-    return evidence
-
-
-def keep(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A mask that is false for about ``share`` of the images of each class, and for one at least of enough images."""
+def holdout_mask(targets: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """A mask that is false for about ``share`` of the images of each class, and at least one of enough images."""
     mask = torch.ones(len(targets), dtype=torch.bool)
     if share:
         for target in torch.unique(targets).tolist():
             members = (targets == target).nonzero().flatten()
-            number = max(0, min(max(1, round(share * len(members))), len(members) - LEAST_KEPT))
+            number = max(0, min(max(1, round(share * len(members))), len(members) - MIN_FIT_IMAGES))
             mask[members[torch.randperm(len(members), generator=generator)[:number]]] = False
     return mask
-
-
-def _some(now: CurrentTask) -> CurrentTask:
-    """At most `MOST` images of a task."""
-    order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "asked"))
-    return now.part(order[:MOST])

@@ -11,21 +11,25 @@ from torch import Tensor
 from adagauss.backbones import Extractor, Network
 from adagauss.core.config import flatten, plain
 from adagauss.core.learner_state import LearnerState
-from adagauss.core.state import ClassMap, Scorer, State
+from adagauss.core.state import ClassMap, State
 from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError, NumericalError, UnsupportedError
 from adagauss.methods import Method
 from adagauss.utils.runtime import Runtime
 
-MOST_TOLD = 4
+MAX_DIFFERENCES = 4
 """Settings that an error names."""
+COMMON_FEATURES = (
+    "let the second start with the features of the first and no classes (`adagauss teach NEW FOLDER --features-from "
+    "MODEL`, or empty_like() in Python)"
+)
 
 
 def remap_classes(
     method: Method, known: LearnerState, groups: ClassMap, runtime: Runtime, removed: LabelledImages | None = None
 ) -> LearnerState:
-    """What is known after classes were forgotten or joined; a joined class is called as the first of its group."""
+    """The state after classes were forgotten or merged; a merged class has the name of the first of its group."""
     classes = known.classes
     kept = {classes[group[0]] for group in groups}
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, kept)).eval()
@@ -48,21 +52,21 @@ def remap_classes(
 def forgotten(
     method: Method, known: LearnerState, labels: Collection[Label], runtime: Runtime, data: LabelledImages | None = None
 ) -> LearnerState:
-    """What is known without some classes; ``data`` are their images, to be taken out of sums."""
-    gone = set(columns_of(known.classes, labels))
+    """The state without some classes; ``data`` are their images, to be subtracted from sums."""
+    gone = set(_columns(known.classes, labels))
     if len(gone) == len(known.classes):
-        raise DataError("these are all classes that are known: keep one, or start with a new learner")
+        raise DataError("these are all known classes: keep one, or start with a new learner")
     if other := [label for label in (data.classes if data is not None else ()) if label not in labels]:
         raise DataError(f"there are images of {other[0]!r}, which is not to be forgotten: leave them out")
-    kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
     if not gone:
         return known
+    kept = tuple((column,) for column in range(len(known.classes)) if column not in gone)
     if data is None:
         return remap_classes(method, known, kept, runtime)
     try:
         left = remap_classes(method, known, kept, runtime, data)
-        _check_left(left.scorer)
-    except NumericalError as error:
+        left.scorer.check()  # a file with invalid sums could not be read again
+    except (NumericalError, DataError) as error:
         raise DataError(
             f"without these images the sums are invalid ({error}), so some of them were never "
             "learned: give only the files that the classes were learned from, or none"
@@ -70,22 +74,14 @@ def forgotten(
     return left
 
 
-def _check_left(scorer: Scorer) -> None:
-    """Raise a `NumericalError` if no images can have left these sums behind: their file could not be read again."""
-    try:
-        scorer.check()
-    except DataError as error:
-        raise NumericalError(str(error)) from error
-
-
 def joined(
     method: Method, known: LearnerState, into: Label, others: Collection[Label], runtime: Runtime
 ) -> LearnerState:
-    """What is known with one class in the place of several, called ``into``: one of them, or a new name."""
+    """The state after several classes became ``into``, which is one of them or a new name."""
     named = list(dict.fromkeys([into, *others] if into in known.classes else others))
-    columns = columns_of(known.classes, named)
+    columns = _columns(known.classes, named)
     if len(columns) < 2:
-        raise DataError("name at least two classes that become one")
+        raise DataError("name at least two classes to merge")
     groups = tuple(
         tuple(columns) if column == columns[0] else (column,)
         for column in range(len(known.classes))
@@ -95,13 +91,13 @@ def joined(
 
 
 def renamed(known: LearnerState, old: Label, new: Label) -> LearnerState:
-    """What is known, with another name for a class."""
-    columns_of(known.classes, [old])
+    """The state with another name for a class."""
+    _columns(known.classes, [old])
     if new == old:
         return known
     if new in known.classes:
         raise DataError(
-            f"there is a class {new!r} already: choose another name, or join both (`adagauss rename --join`, or "
+            f"class {new!r} already exists: choose another name, or merge both (`adagauss rename --merge`, or "
             "merge_classes in Python)"
         )
     memory = known.memory.copy()
@@ -112,7 +108,7 @@ def renamed(known: LearnerState, old: Label, new: Label) -> LearnerState:
 
 def empty_like(method: Method, known: LearnerState, runtime: Runtime) -> LearnerState:
     """A state with the same features and no classes."""
-    check_still(method)
+    check_frozen(method)
     head = runtime.place(method.representation.head_of(known.network.head, known.tasks, ())).eval()
     memory = method.memory.empty(known.memory.size, runtime.device)
     # One empty task: the features are those of a learner whose first task is over.
@@ -121,14 +117,19 @@ def empty_like(method: Method, known: LearnerState, runtime: Runtime) -> Learner
 
 def merged(method: Method, one: LearnerState, other: LearnerState, runtime: Runtime) -> LearnerState:
     """Merge the states of two learners with the same features: sums and calibration statistics add up."""
-    check_still(method)
+    check_frozen(method)
     check_features(one.network.extractor, other.network.extractor)
     if not one.classes or not other.classes:
         known = one if one.classes else other
         return LearnerState(known.network, known.memory, known.states, (*one.tasks, *other.tasks)).eval()
     classes = list(dict.fromkeys([*one.classes, *other.classes]))
     columns = tuple(classes.index(label) for label in other.classes)
-    check_apart(one, other)
+    for label in one.classes:
+        if label in other.classes and _same_images(one, other, label):
+            raise DataError(
+                f"both learners have the same images of class {label!r}, which would be counted twice: "
+                f"{COMMON_FEATURES}, or forget the class in one of them, with its images"
+            )
     head = runtime.place(method.representation.head_of(one.network.head, one.tasks, ())).eval()
     network = Network(one.network.extractor, head).eval()
     now = ClassEdit(tuple((column,) for column in range(len(classes))), network, runtime, len(one.tasks))
@@ -141,37 +142,35 @@ def merged(method: Method, one: LearnerState, other: LearnerState, runtime: Runt
 
 
 def check_known(method: Method, again: Sequence[Label]) -> None:
-    """Refuse more images of known classes where the method cannot take them."""
+    """Refuse more images of known classes where the method cannot use them."""
     if again and (reason := method.why_no_known_classes):
         raise UnsupportedError(
             f"class {again[0]!r} was learned in an earlier task, and this method cannot learn more of it: {reason}. "
-            "Forget the class and teach it again with all its images, or use a method that predicts from statistics "
-            "of the classes, such as exact or adagauss+"
+            "Forget the class and teach it again with all its images, or use a method that predicts from class "
+            "statistics, such as analytic or adagauss+"
         )
 
 
-def check_still(method: Method) -> None:
-    """Refuse to merge learners whose features differ as soon as they learn."""
+def check_frozen(method: Method) -> None:
+    """Refuse to merge learners that train their network in every task."""
     if method.representation.later is not None:
         raise UnsupportedError(
-            "learners of this method cannot be taught apart and merged: it trains its network in every task, so that "
-            "their features would mean different things; teach one learner all classes, or use a "
-            "method whose features are fixed, such as exact"
+            "learners of this method cannot be merged, because every task trains the network and changes its features; "
+            "teach one learner all classes, or use a method with frozen features, such as analytic"
         )
 
 
-def check_alike(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[int, ...]]) -> None:
-    """Refuse to merge learners of other methods, settings or shapes of images; the error names the differences."""
+def check_same_settings(one: tuple[Method, tuple[int, ...]], other: tuple[Method, tuple[int, ...]]) -> None:
+    """Refuse to merge learners with other methods, settings or image shapes; the error names the differences."""
     if one == other:
         return
     sides = [{**flatten(plain(method)), "shape of images": list(shape)} for method, shape in (one, other)]
-    differing = [key for key in sides[0] | sides[1] if sides[0].get(key) != sides[1].get(key)]
-    differing.sort(key=lambda key: not key.endswith((".kind", "backbone.name")))  # of other parts, the parts first
-    told = [f"{key} ({sides[0].get(key, 'absent')}, {sides[1].get(key, 'absent')})" for key in differing[:MOST_TOLD]]
-    more = f" and {len(differing) - MOST_TOLD} more" if len(differing) > MOST_TOLD else ""
+    keys = [key for key in sides[0] | sides[1] if sides[0].get(key) != sides[1].get(key)]
+    keys.sort(key=lambda key: not key.endswith((".kind", "backbone.name")))  # parts before their settings
+    named = [f"{key} ({sides[0].get(key, 'absent')}, {sides[1].get(key, 'absent')})" for key in keys[:MAX_DIFFERENCES]]
+    more = f" and {len(keys) - MAX_DIFFERENCES} more" if len(keys) > MAX_DIFFERENCES else ""
     raise DataError(
-        f"these learners cannot be merged, because they differ in {', '.join(told)}{more}: make the second again from "
-        "its images, with the settings of the first (`adagauss teach NEW FOLDER --like MODEL`, or blank() in Python)"
+        f"these learners cannot be merged, because they differ in {', '.join(named)}{more}: {COMMON_FEATURES}"
     )
 
 
@@ -181,24 +180,9 @@ def check_features(one: Extractor, other: Extractor) -> None:
     same = mine.keys() == theirs.keys() and all(_equal(tensor, theirs[name]) for name, tensor in mine.items())
     if not same or one.input_facts() != other.input_facts():
         raise DataError(
-            "these learners cannot be merged: their features differ, because each trained its network on its own first "
-            "task, or because settings, image sizes or seeds differ. Make one learner, save it after its first task, "
-            "let the other start with its features and no classes (`adagauss teach NEW FOLDER --like MODEL`, or "
-            "blank() in Python), and teach both; or use features that depend on no task (method analytic) with the "
-            "same settings and image size"
+            f"these learners cannot be merged, because their features differ: {COMMON_FEATURES}; or use features that "
+            "depend on no task (method analytic) with the same settings and image size"
         )
-
-
-def check_apart(one: LearnerState, other: LearnerState) -> None:
-    """Refuse to count the same images twice: both learned them before they parted."""
-    for label in one.classes:
-        if label in other.classes and _same_images(one, other, label):
-            raise DataError(
-                f"both learners have the same images of class {label!r}, which would be counted twice: they come from "
-                "one learner that knew it already, or were taught the same files. Let the second start with the "
-                "features of the first and no classes (`adagauss teach NEW FOLDER --like MODEL`, or blank() in "
-                "Python), or forget the class in one of them, with its images"
-            )
 
 
 def _same_images(one: LearnerState, other: LearnerState, label: Label) -> bool:
@@ -215,11 +199,10 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one, other.to(one.device))
 
 
-def columns_of(known: Sequence[Label], labels: Collection[Label]) -> list[int]:
-    """Where classes are among the known ones; an error that names one that is not."""
+def _columns(known: Sequence[Label], labels: Collection[Label]) -> list[int]:
     position = {label: column for column, label in enumerate(known)}
     if missing := [label for label in labels if label not in position]:
-        raise DataError(f"class {missing[0]!r} is not among the {len(known)} classes that were learned")
+        raise DataError(f"class {missing[0]!r} is not among the {len(known)} known classes")
     return [position[label] for label in labels]
 
 

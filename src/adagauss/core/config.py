@@ -1,13 +1,11 @@
-"""Configuration: every object with hyperparameters is a validated model, and its constructor is its configuration.
+"""Configuration: validated models, parts that are found by their kind, and layers of settings.
 
-`Config` is immutable and forbids unknown keys. `Part` is a configured piece of a method (a loss term, a drift, a
-classifier, ...). Parts of one role differ in their `kind` and are found by it, so that YAML files and ``--set
-classifier.kind=nearest_mean`` can exchange them. No part holds a tensor: a part returns its learned state as a module
-(`adagauss.core.state`). `Requirement` names what parts need from each other.
+Parts of one role (a drift, a classifier, a loss term) differ in their `kind`, so that YAML files and ``--set
+classifier.kind=nearest_mean`` can exchange them. A part holds no tensor: it returns its learned state as a module
+(`adagauss.core.state`).
 
-Settings are layers of data, resolved once; each value keeps the layer it comes from. A method starts from its
-composition, and each layer overrides those before it: a preset, a protocol, the user. Keys are dotted
-(``drift.recipe.epochs``).
+A method starts from its composition. Layers override it in order: a preset, a protocol, the user. Keys are dotted
+(``drift.recipe.epochs``), and each value keeps the name of its layer.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -33,6 +31,22 @@ OLD_KEYS: dict[str, str] = {
     "evidence.of_training": "evidence.train_holdout",
 }
 """Setting keys of version 0.2.0 and their present names; a key of a part starts with the role of the part."""
+REMOVED_KEYS: dict[str, tuple[Any, str]] = {
+    "backbone.companion": (None, "use more patches (backbone.options.filters)"),
+    "classifier.translated_svm.similarity": ("euclidean", "leave it out"),
+    "drift.adapter.fallback": (False, "use drift.kind=affine, or the method adagauss+"),
+    "drift.adapter.mean_by": ("samples", "leave it out"),
+    "drift.adapter.residual_covariance": (0.0, "use drift.kind=affine, which has this setting"),
+    "memory.gaussians.rank": (..., ""),
+    "term.ewc.gradients": ("image", "leave it out, and divide the weight by about the batch size"),
+    "term.ewc.images": (None, "leave it out"),
+    "term.ewc.limit": (None, "leave it out"),
+    "term.ewc.over": ("current", "leave it out"),
+}
+"""Settings that version 0.3 removed: the value that files may still have (... for any), and what to do instead.
+
+The key of a setting of a part starts with the role and the kind of the part.
+"""
 OLD_KINDS: dict[str, str] = {}
 """Kinds of parts of version 0.2.0 and their present names, both as ``role.kind``."""
 
@@ -47,6 +61,25 @@ def current_key(key: str) -> str:
         if key == old or key.startswith(f"{old}."):
             return new + key[len(old) :]
     return key
+
+
+def current_settings(settings: Mapping[str, Any], role: str = "", kind: str = "") -> dict[str, Any]:
+    """The settings of a part or of the backbone under their present names, without removed ones.
+
+    >>> current_settings({"fallback": False, "least_steps": 5}, "drift", "adapter")
+    {'min_steps': 5}
+    """
+    prefix = f"{role}." if role else ""
+    current = {}
+    for name, value in settings.items():
+        removed = f"{prefix}{kind}.{name}" if kind else f"{prefix}{name}"
+        if removed not in REMOVED_KEYS:
+            current[current_key(f"{prefix}{name}").removeprefix(prefix)] = value
+            continue
+        accepted, instead = REMOVED_KEYS[removed]
+        if accepted is not ... and value != accepted:
+            raise ConfigError(f"the setting {prefix}{name} was removed in version 0.3: {instead}")
+    return current
 
 
 class Requirement(Enum):
@@ -90,31 +123,7 @@ class Requirement(Enum):
 
 
 SECOND_OUTPUT = "needs one trained output for each class, and a class that comes again would get a second one"
-"""Why parts that rely on the outputs of every task take no images of known classes."""
-
-
-class HasRequirements(Protocol):
-    """The interface that `check_needs` uses."""
-
-    role: ClassVar[str]
-    kind: ClassVar[str]
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        """Needs that another part must provide."""
-
-    @property
-    def provides(self) -> frozenset[Requirement]:
-        """Needs that this part provides to others."""
-
-
-def check_requirements(parts: Iterable[HasRequirements], given: frozenset[Requirement] = frozenset()) -> None:
-    """Refuse parts with needs that none of them provides; ``given`` is what the network provides."""
-    parts = list(parts)
-    provided = given.union(*(part.provides for part in parts))
-    for part in parts:
-        for need in sorted(part.requires - provided, key=lambda need: need.name):
-            raise ConfigError(f"{part.role} {part.kind!r} needs {need.what}, and nothing provides it: {need.remedy}")
+"""Reason why parts that need the outputs of every task accept no images of known classes."""
 
 
 class Config(BaseModel):
@@ -140,9 +149,7 @@ class Config(BaseModel):
         if not isinstance(settings, Mapping):
             raise ConfigError(f"{where.rstrip('.') or cls.__name__} needs names and values, not {settings!r:.60}")
         try:
-            prefix = f"{role}." if (role := getattr(cls, "role", "")) else ""
-            current = {current_key(f"{prefix}{key}").removeprefix(prefix): value for key, value in settings.items()}
-            return cls.model_validate(current)
+            return cls.model_validate(current_settings(settings, getattr(cls, "role", ""), getattr(cls, "kind", "")))
         except ValidationError as error:
             raise _readable(error, cls, where) from None
 
@@ -210,6 +217,15 @@ class Part(Config):
         return None
 
 
+def check_requirements(parts: Iterable[Part], given: frozenset[Requirement] = frozenset()) -> None:
+    """Refuse parts with requirements that none of them provides; ``given`` is what the network provides."""
+    parts = list(parts)
+    provided = given.union(*(part.provides for part in parts))
+    for part in parts:
+        for need in sorted(part.requires - provided, key=lambda need: need.name):
+            raise ConfigError(f"{part.role} {part.kind!r} needs {need.what}, and nothing provides it: {need.remedy}")
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Part):
         return value.spec()
@@ -268,11 +284,7 @@ C = TypeVar("C", bound=Config)
 
 @dataclass(frozen=True)
 class Layer:
-    """Settings from one source.
-
-    An unknown key of a strict layer is an error. A soft layer is for methods it does not know: keys that a method does
-    not have, or has turned off, are skipped.
-    """
+    """Settings from one source; an unknown key is an error, or is skipped if the layer is not ``strict``."""
 
     name: str
     settings: Mapping[str, Any]
@@ -312,10 +324,17 @@ def resolve(start: C, layers: Iterable[Layer], origin: str) -> Resolved[C]:
         changes = settings if layer.strict else existing(spec, settings)
         if not changes:
             continue
-        touched = {*changes, *_exchanged(spec, changes)}
+        before = flatten(spec)
+        exchanged = (key for key, value in changes.items() if key.endswith(f".{KIND}") and before.get(key) != value)
+        touched = (*changes, *(key.removesuffix(f".{KIND}") for key in exchanged))
         # Validation reports errors in a layer, and fills in the fields of a new part.
         spec = plain(model.of(override(spec, changes)))
-        origins = {key: layer.name if _within(key, touched) else origins.get(key, layer.name) for key in flatten(spec)}
+        origins = {
+            key: layer.name
+            if any(key == place or key.startswith(f"{place}.") for place in touched)
+            else origins.get(key, layer.name)
+            for key in flatten(spec)
+        }
     return Resolved(model.of(spec), origins)
 
 
@@ -346,29 +365,12 @@ def override(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
         if rest == KIND and inner.get(KIND) != value:
             inner = {}
         if rest == "name" and inner.get("name") != value:
-            inner.pop("options", None)  # they belong to the network that stood there before
+            inner.pop("options", None)  # of the previous network
         result[head] = override(inner, {rest: value})
     return result
 
 
 def existing(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the dotted changes whose key exists: the changes of a soft layer that apply to this method.
-
-    What the method has turned off (None) stays off: a bottleneck width does not apply to a method without bottleneck.
-    """
+    """Only the dotted changes of a soft layer whose key the method has; what is None stays off."""
     known = {key for key, value in flatten(settings).items() if value is not None or key in AUTOMATIC}
     return {key: value for key, value in changes.items() if key in known}
-
-
-def _exchanged(spec: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
-    """Keys at which the changes put a part of another kind."""
-    before = flatten(spec)
-    return [
-        key.removesuffix(f".{KIND}")
-        for key, value in changes.items()
-        if key.endswith(f".{KIND}") and before.get(key) != value
-    ]
-
-
-def _within(key: str, places: Iterable[str]) -> bool:
-    return any(key == place or key.startswith(f"{place}.") for place in places)

@@ -12,11 +12,17 @@ from adagauss.core import linalg
 from adagauss.core.state import State
 from adagauss.errors import ConfigError, DataError
 
+Label = Hashable
+Map = Callable[[Tensor], Tensor]
 CovarianceKind = Literal["full", "diagonal", "shared", "none"]
+BLOCK_BYTES = 1 << 28
+"""Memory for the S × S matrices of the classes that are processed at once."""
+TRANSPORT_ROWS = 4096
+"""Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
 
 
 class Form:
-    """Rows of ``width`` numbers. This base stores nothing."""
+    """How covariances are stored: a row of numbers each. This base stores none."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -38,21 +44,9 @@ class Form:
         """(..., S, S) matrices of rows."""
         raise ConfigError("this memory stores only means; set memory.kind=gaussians to store covariances")
 
-    def possible(self, packed: Tensor) -> Tensor:
+    def valid(self, packed: Tensor) -> Tensor:
         """(C,): which of (C, width) rows can be those of covariances."""
         return torch.ones(len(packed), dtype=torch.bool)
-
-    def times(self, packed: Tensor, amounts: Tensor) -> Tensor:
-        """Rows of matrices times numbers, which have the axes of ``packed`` but the last."""
-        return packed * amounts.unsqueeze(-1)
-
-    def plus(self, one: Tensor, other: Tensor, delta: Tensor) -> Tensor:
-        """The row of Σ₁ + Σ₂ + δδᵀ."""
-        return one + other + self.scatter(delta.unsqueeze(0))
-
-    def total(self, packed: Tensor, weights: Tensor) -> Tensor:
-        """(S, S): Σ_c w_c Σ_c, without all matrices in memory."""
-        return self.unpack((weights.unsqueeze(1) * packed).sum(0))
 
 
 class Full(Form):
@@ -71,7 +65,7 @@ class Full(Form):
     def unpack(self, packed: Tensor) -> Tensor:
         return linalg.unpack_triangle(packed, self.size)
 
-    def possible(self, packed: Tensor) -> Tensor:
+    def valid(self, packed: Tensor) -> Tensor:
         # One by one: a factor of each is as large as the matrix.
         return torch.tensor([linalg.is_covariance(self.unpack(row)) for row in packed], dtype=torch.bool)
 
@@ -92,23 +86,11 @@ class Diagonal(Form):
     def unpack(self, packed: Tensor) -> Tensor:
         return torch.diag_embed(packed)
 
-    def possible(self, packed: Tensor) -> Tensor:
+    def valid(self, packed: Tensor) -> Tensor:
         return (packed >= 0).all(1)
 
 
 FORMS: dict[str, type[Form]] = {"full": Full, "shared": Full, "diagonal": Diagonal, "none": Form}
-"""How each kind of covariance is stored; a shared covariance is a full one."""
-
-
-Label = Hashable
-BLOCK_BYTES = 1 << 28
-"""Memory for the S × S matrices of the classes that are treated at once."""
-
-
-Map = Callable[[Tensor], Tensor]
-
-TRANSPORT_ROWS = 4096
-"""Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
 
 
 class ClassGaussians(State):
@@ -204,15 +186,15 @@ class ClassGaussians(State):
         if shapes != wanted or len(set(self.labels)) != number:
             raise DataError(f"{number} classes of {self.size} features do not match statistics of shapes {shapes}")
         super().check()
-        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or beyond belief")
-        wrong = (~self.form.possible(self.packed)).nonzero().flatten().tolist()
+        self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or above 2^48")
+        wrong = (~self.form.valid(self.packed)).nonzero().flatten().tolist()
         if wrong:
-            self.require(False, f"what is kept as the covariance of {self.labels[wrong[0]]!r} is not one")
+            self.require(False, f"the covariance of {self.labels[wrong[0]]!r} is not positive semi-definite")
 
     def merge(self, other: ClassGaussians) -> None:
         """Add the statistics of another bank, e.g. of another worker."""
         self._check_kind(other)
-        self._merge(other.labels, other.counts, other.means, self.form.times(other.packed, other.freedom))
+        self._merge(other.labels, other.counts, other.means, other.packed * other.freedom.unsqueeze(1))
 
     def _check_kind(self, other: ClassGaussians) -> None:
         if (other.size, other.covariance) != (self.size, self.covariance):
@@ -220,14 +202,6 @@ class ClassGaussians(State):
                 f"banks differ: {self.size} features with {self.covariance} covariance here, "
                 f"{other.size} with {other.covariance} there"
             )
-
-    def remove(self, label: Label) -> None:
-        """Remove a class."""
-        keep = [other for other in self.labels if other != label]
-        if len(keep) == len(self.labels):
-            raise DataError(f"class {label!r} is not in memory, so it cannot be removed")
-        chosen = self.select(keep)
-        self.labels, self.counts, self.means, self.packed = keep, chosen.counts, chosen.means, chosen.packed
 
     def select(self, labels: Sequence[Label]) -> Self:
         """A bank of some classes, in the given order."""
@@ -300,16 +274,16 @@ class ClassGaussians(State):
             known, count = int(self.counts[index]), int(counts[row])
             total = known + count
             delta = means[row] - self.means[index]
-            scatter = self.form.times(self.packed[index], self.freedom[index])
-            scatter = self.form.plus(scatter, scatters[row], delta * (known * count / total) ** 0.5)
+            between = self.form.scatter(delta.unsqueeze(0) * (known * count / total) ** 0.5)
+            scatter = self.packed[index] * self.freedom[index] + scatters[row] + between
             self.means[index] += delta * (count / total)
-            self.packed[index] = self.form.times(scatter, torch.full_like(self.freedom[index], 1 / max(1, total - 1)))
+            self.packed[index] = scatter * (1 / max(1, total - 1))
             self.counts[index] = total
         self.labels.extend(labels[row] for row in new)
         self.counts = torch.cat([self.counts, counts[new]])
         self.means = torch.cat([self.means, means[new]])
         weights = 1 / (counts[new].double() - 1).clamp_min(1)
-        self.packed = torch.cat([self.packed, self.form.times(scatters[new], weights)])
+        self.packed = torch.cat([self.packed, scatters[new] * weights.unsqueeze(1)])
 
     def factors(self, jitter: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
         """(C, S, S) lower factors of Σ_c + εI, found in float64."""
@@ -318,7 +292,7 @@ class ClassGaussians(State):
 
     def mixed(self, weights: Tensor) -> Tensor:
         """(S, S): Σ_c w_c Σ_c, without the matrices of all classes in memory."""
-        return self.form.total(self.packed, weights)
+        return self.form.unpack((weights.unsqueeze(1) * self.packed).sum(0))
 
     @property
     def mean_covariance(self) -> Tensor:
@@ -340,14 +314,6 @@ class ClassGaussians(State):
     def second_moment(self) -> Tensor:
         """(S, S): the sum of `second_moments` over the classes."""
         return self.mixed(self.freedom) + (self.counts.double().unsqueeze(1) * self.means).T @ self.means
-
-    def sample(self, number: int, generator: torch.Generator | None = None) -> Tensor:
-        """(C, number, S) draws μ_c + L_c ε in float64."""
-        noise = torch.randn(len(self), number, self.size, generator=generator, dtype=torch.float64)
-        if not len(self):
-            return noise.to(self.means.device)
-        factor = self.factors()
-        return self.means.unsqueeze(1) + noise.to(factor.device) @ factor.mT
 
     def transport(
         self,
@@ -387,48 +353,6 @@ class ClassGaussians(State):
         weight = affine.weight
         moved = (linalg.symmetrise(weight.T @ some.covariances @ weight) + extra for some in self.blocks())
         return self._like(list(self.labels), self.counts.clone(), means.double(), self._repacked(moved))
-
-    def squared_mahalanobis(self, points: Tensor) -> Tensor:
-        """(B, C) values of (x − μ_c)ᵀ Σ_c⁻¹ (x − μ_c), in float64."""
-        return self._distances(points)[0]
-
-    def log_prob(self, points: Tensor) -> Tensor:
-        """(B, C) log-densities log N(x; μ_c, Σ_c), in float64."""
-        distances, log_det = self._distances(points)
-        constant = self.size * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
-        return -(distances + log_det + constant) / 2
-
-    def _distances(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        whitening = linalg.whiten(self.means, self.covariances, torch.float64)
-        distances = linalg.by_rows(lambda some: linalg.squared_distances(some, whitening), points.double())
-        return distances, whitening.log_det
-
-    def symmetric_kl(self, other: ClassGaussians) -> Tensor:
-        """KL(N‖N*) + KL(N*‖N) per class, for the classes of this bank."""
-        theirs = other.select(self.labels)
-        return linalg.symmetric_kl(self.means, self.covariances, theirs.means, theirs.covariances)
-
-    def mean_distance(self, other: ClassGaussians) -> Tensor:
-        """‖μ_c − μ*_c‖₂ per class."""
-        distance: Tensor = torch.linalg.vector_norm(self.means - other.select(self.labels).means, dim=1)
-        return distance
-
-    def covariance_distance(self, other: ClassGaussians) -> Tensor:
-        """‖Σ_c − Σ*_c‖_F per class."""
-        distance: Tensor = torch.linalg.matrix_norm(self.covariances - other.select(self.labels).covariances)
-        return distance
-
-    def ranks(self, tolerance: float = 1e-3, relative: bool = True) -> Tensor:
-        """Rank of each covariance (see `linalg.ranks`)."""
-        return linalg.ranks(self.covariances, tolerance, relative)
-
-    def effective_ranks(self) -> Tensor:
-        """Effective rank of each covariance."""
-        return linalg.effective_ranks(self.covariances)
-
-    def condition_numbers(self) -> Tensor:
-        """Condition number of each covariance."""
-        return linalg.condition_numbers(self.covariances)
 
 
 def transported(
@@ -503,8 +427,7 @@ class SharedGaussians(ClassGaussians):
 
     def merge(self, other: ClassGaussians) -> None:
         self._check_kind(other)
-        scatter = self.form.times(other.packed, other.freedom.sum().unsqueeze(0))
-        self._merge(other.labels, other.counts, other.means, scatter)
+        self._merge(other.labels, other.counts, other.means, other.packed * other.freedom.sum())
 
     def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
         """As in the base; ``scatters`` are summed over classes, together with the spread between means of one class."""

@@ -1,4 +1,4 @@
-"""Algorithm 1: how one task is learned, and the learner that users keep."""
+"""Algorithm 1: how one task is learned; and `Learner`, a method with its state."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from adagauss.backbones import IncrementalHead, Network, build_extractor
 from adagauss.core.calibration import ClassSummary, HoldoutFit
 from adagauss.core.class_edits import (
-    check_alike,
+    check_frozen,
     check_known,
-    check_still,
+    check_same_settings,
     empty_like,
     forgotten,
     joined,
@@ -29,10 +29,10 @@ from adagauss.core.class_edits import (
 )
 from adagauss.core.config import plain
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.core.learner_state import UNFIT, LearnerFacts, LearnerState, check_labels, check_size
+from adagauss.core.learner_state import MISFIT, LearnerFacts, LearnerState, check_labels, check_size
 from adagauss.core.predictor import PredictionBatch
 from adagauss.core.state import State
-from adagauss.core.task import CurrentTask
+from adagauss.core.task import CurrentTask, extract_features
 from adagauss.core.train import History
 from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import (
@@ -149,10 +149,10 @@ def learn_task(
 
 
 class Learner:
-    """A method at work on images of one shape.
+    """A method and the state that it has learned from images of one shape.
 
-    All that it has learned is one `Knowledge`, which `learn` replaces whole when a task is done and never changes:
-    whoever took it before goes on with the old one, in this thread or another.
+    `learn` replaces the immutable `LearnerState` as a whole when a task is done: a thread that predicts meanwhile uses
+    the previous one.
 
     >>> from adagauss.methods import make_method
     >>> learner = Learner(make_method("adagauss", settings={"backbone.name": "convnet"}), (1, 8, 8), (0.3,), (0.4,))
@@ -181,11 +181,11 @@ class Learner:
         self.state = LearnerState(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
         self.scale: PixelScale | None = None
         self.about: dict[str, Any] = {}
-        """Facts that whoever saves the learner wants to find again."""
+        """Further facts to store in the file."""
 
     @property
     def classes(self) -> list[Label]:
-        """Every class learned so far, in the order of the score columns."""
+        """All classes learned so far, in the order of the score columns."""
         return self.state.classes
 
     @property
@@ -195,27 +195,30 @@ class Learner:
 
     @property
     def memory(self) -> ClassGaussians:
-        """What is remembered of the classes."""
+        """The class statistics."""
         return self.state.memory
 
     @property
     def tasks(self) -> tuple[tuple[Label, ...], ...]:
-        """The classes of each task learned so far."""
+        """The classes of each task."""
         return self.state.tasks
 
     def learn(self, data: LabelledImages) -> TaskReport:
         """Learn one task from its images alone: Algorithm 1, see `learn_task`.
 
         A task brings new classes, more images of known ones, or both. Statistics and sums of a known class count the
-        new images as well; a method with one trained output per class takes new classes only.
-
-        Several processes (`Runtime.processes`) must all be given the task, and all know the same afterwards.
-
-        On any error the learner is unchanged. The caller's random
-        numbers are left alone.
+        new images as well; a method with one trained output per class takes new classes only. With several processes
+        (`Runtime.processes`), all must get the same task. An error leaves the learner unchanged.
         """
         before = self.state
-        self._check(data, before.classes)
+        if not len(data):
+            raise DataError("the task has no images")
+        self.of_shape(data.images)
+        check_labels_exact([*before.classes, *data.classes])
+        check_known(self.method, [label for label in data.classes if label in before.classes])
+        empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
+        if empty:
+            raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")
         self.method.memory.check(data, before.classes)
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
@@ -227,15 +230,14 @@ class Learner:
         return report
 
     def forget(self, labels: Sequence[Label], data: LabelledImages | None = None) -> None:
-        """Forget classes: they are never predicted again, and nothing that is kept of one class alone remains.
+        """Forget classes: they are never predicted again, and their own statistics are deleted.
 
-        Means, covariances, counts, outputs and columns of these classes go, and are not in the file of a later `save`.
-        Trained weights keep what training on their images left in them, and what was measured over all classes together
-        (importance of weights, how well settings did) stays. From the sums of exact methods the mean and the count of a
-        class go, and the scatter of its images about their mean stays in that of all classes; ACIL's sums keep them as
-        images of no class. With ``data``, their images given again, these are taken out of the sums, which are then as
-        if they had never come. Exact methods refuse other images than those, as far as that shows; ACIL and DS-AL take
-        out what they are given. Other methods need no images.
+        Means, covariances, counts, outputs and score columns of these classes are deleted, here and in a later file.
+        Trained weights and measurements over all classes together (importance of weights, model selection) do not
+        change. The sums of analytic methods lose the mean and the count of a class, but keep its scatter in that of all
+        classes; ACIL's sums keep it as images of no class. With ``data``, the images of the classes, their effect on
+        these sums is removed exactly. Analytic methods refuse images that were not learned, where the sums show it;
+        ACIL and DS-AL do not check. Other methods need no images.
         """
         if data is not None:
             self.of_shape(data.images)
@@ -246,7 +248,7 @@ class Learner:
         self._change(lambda before: renamed(before, old, new))
 
     def merge_classes(self, into: Label, others: Sequence[Label]) -> None:
-        """Make one class of several, as if they had always been one; ``into`` is a known class or a new name."""
+        """Merge classes into one; ``into`` is a known class or a new name."""
         self._change(lambda before: joined(self.method, before, into, others, self.runtime))
 
     def merge(self, other: Learner) -> None:
@@ -256,13 +258,13 @@ class Learner:
         learner. A class of both gets the images of both. To teach in two places, start the second with `empty_like` of
         the first: both then have the same features, and no image is counted twice. The other learner is not changed.
         """
-        check_still(self.method)
-        check_alike((self.method, self.shape), (other.method, other.shape))
+        check_frozen(self.method)
+        check_same_settings((self.method, self.shape), (other.method, other.shape))
         theirs = on_device(other.state, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
 
     def empty_like(self) -> Learner:
-        """Another learner with the same features, which knows no class: to be taught elsewhere, and merged."""
+        """Return a learner with the same features and no classes: to teach elsewhere, and merge."""
         if not self.tasks:
             raise DataError("there are no features yet: they are prepared or trained with the first task")
         other = copy.copy(self)
@@ -277,25 +279,27 @@ class Learner:
         self._replace(before, after)
 
     def _replace(self, before: LearnerState, after: LearnerState) -> None:
-        """The only place where what is known changes, whole."""
+        """Replace the state, unless another thread has replaced it."""
         if self.state is not before:
-            raise DataError(
-                "something else was learned in the meantime, so this is dropped: change one thing at a time"
-            )
+            raise DataError("the learner was changed by another call meanwhile; make one change at a time")
         self.state = after
 
     def features(self, images: Images) -> Tensor:
-        """(N, S) features under the present network."""
-        return self.state.features(self.of_shape(images), self.runtime)
+        """(N, S) features of the current network."""
+        return extract_features(self.network.extractor, self.of_shape(images), self.runtime, prediction=True)
 
     def scores(self, features: Tensor) -> Tensor:
-        """(N, C) scores of features, columns in the order of `classes`."""
-        return self.state.scores(features)
+        """(N, C) calibrated scores of features, columns in the order of `classes`."""
+        return self.state.predict_features(features).scores
 
     def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
         """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
         runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
-        return self.state.predict(self.of_shape(images), runtime)
+        state, images = self.state, self.of_shape(images)
+        read = state.predictor.read  # feature groups that no score depends on are not computed
+        return state.predict_features(
+            extract_features(state.network.extractor, images, runtime, prediction=True, read=read)
+        )
 
     def predict(self, images: Images) -> list[Label]:
         """Return the most probable class of each image."""
@@ -306,85 +310,58 @@ class Learner:
         """(N, C) class probabilities, columns in the order of `classes`."""
         return torch.softmax(self.predictions(images).scores.double(), dim=1)
 
-    def prediction_sets(self, images: Images, coverage: float = 0.9) -> list[list[Label]]:
-        """For each image, the classes that contain the right one with this probability, most probable first."""
-        return self.predictions(images).prediction_sets(coverage)
-
-    def ood_score(self, images: Images) -> Tensor:
-        """(N,) the share of images of known classes with a higher margin: near 1 for images of no known class."""
-        return self.predictions(images).ood_score()
-
     def summary(self) -> list[ClassSummary]:
         """Calibration statistics of each class."""
-        known = self.state
-        return known.evidence.summary(known.classes)
+        return self.state.evidence.summary(self.classes)
 
     def save(self, path: Path | str, about: Mapping[str, Any] | None = None) -> None:
-        """Write everything needed to go on: one safetensors file, replaced atomically. No image is in it."""
-        known = self.state
-        check_labels(known.classes)
+        """Write everything needed to continue into one safetensors file, replaced atomically; it holds no image."""
+        state = self.state
+        check_labels(state.classes)
         facts = {
             "method": plain(self.method),
-            "knowledge": known.facts(),
+            "knowledge": state.facts(),
             "shape": self.shape,
             "mean": self.mean,
             "std": self.std,
-            "input": known.network.extractor.input_facts(),
+            "input": state.network.extractor.input_facts(),
             "seed": self.runtime.seed,
             "scale": self.scale and (self.scale.low, self.scale.high),
             "about": dict(about if about is not None else self.about),
         }
-        save_tensors(Path(path), "learner", known.state_dict(), facts)
+        save_tensors(Path(path), "learner", state.state_dict(), facts)
 
     @classmethod
     def load(cls, path: Path | str, runtime: Runtime | None = None, *, mapped: bool = False) -> Learner:
-        """The learner that was saved; give a runtime to choose device or progress (its seed is the saved one).
+        """Load the file of `save`; a runtime chooses device and progress (its seed is the saved one).
 
-        With ``mapped`` its tensors are views of the file, on a CPU: pages are read as they are needed and given back
-        when memory is short, and several processes that predict share them. The digest is compared in any case. The
-        file must not be changed in place as long as the learner is used; `save` puts another file in its place.
+        With ``mapped`` the tensors are views of the file, on a CPU: several processes share its pages, which are read
+        when needed. Do not change the file in place while the learner is used; `save` puts another file in its place.
         """
-        runtime = copy.copy(runtime) if runtime is not None else Runtime()  # its seed becomes the saved one
-        tensors, facts = load_tensors(Path(path), "learner", runtime.device, mapped=mapped)
+        runtime = copy.copy(runtime) if runtime is not None else Runtime()
+        tensors, stored = load_tensors(Path(path), "learner", runtime.device, mapped=mapped)
         require_finite({name: tensor for name, tensor in tensors.items() if name.startswith("network.")}, Path(path))
         try:
-            return cls._restore(tensors, facts, runtime, mapped)
-        except UNFIT as error:
+            facts = LearnerFacts.of(stored)
+            method, runtime.seed = Method.of(facts.method), facts.seed
+            check_size(method, facts, tensors)
+            # All parameters are in the file: initial weights are not needed.
+            learner = cls(method, facts.shape, facts.mean, facts.std, runtime, initial_weights=False)
+            learner.state = learner.state.restored(method, facts.state, tensors, runtime, mapped)
+            learner.network.extractor.restore_input(stored["input"])
+            if learner.tasks:  # detects parts of a network that do not belong together
+                with torch.inference_mode():
+                    learner.network.extractor.averaged_over_flips(torch.zeros(1, *facts.shape, device=runtime.device))
+        except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
-
-    @classmethod
-    def _restore(
-        cls, tensors: dict[str, Tensor], facts: dict[str, Any], runtime: Runtime, mapped: bool = False
-    ) -> Learner:
-        said = LearnerFacts.of(facts)
-        runtime.seed = said.seed
-        method, shape = Method.of(facts["method"]), said.shape
-        check_size(method, said, tensors)
-        # All parameters are in the checkpoint: the weight file the network once started from need not be here.
-        learner = cls(method, shape, facts["mean"], facts["std"], runtime, initial_weights=False)
-        learner.state = learner.state.restored(method, facts["knowledge"], tensors, runtime, mapped)
-        learner.state.network.extractor.restore_input(facts["input"])
-        if learner.tasks:  # parts of a network that do not fit each other show themselves at its first image
-            with torch.inference_mode():
-                learner.network.extractor.averaged_over_flips(torch.zeros(1, *shape, device=runtime.device))
-        learner.scale = said.scale and PixelScale(*said.scale)
-        learner.about = facts["about"]
+        learner.scale = facts.scale and PixelScale(*facts.scale)
+        learner.about = facts.about
         return learner
 
     def of_shape(self, images: Images) -> Images:
-        """The images, if they have the shape of the training images; else a `DataError`."""
+        """Return images of the shape of the training images; other shapes are a `DataError`."""
         if images.shape != self.shape:
             raise DataError(
                 f"this learner was taught images of shape {self.shape}; these have {images.shape}: resize them"
             )
         return images
-
-    def _check(self, data: LabelledImages, known: Sequence[Label]) -> None:
-        if not len(data):
-            raise DataError("the task has no images")
-        self.of_shape(data.images)
-        check_labels_exact([*known, *data.classes])
-        check_known(self.method, [label for label in data.classes if label in known])
-        empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
-        if empty:
-            raise DataError(f"class {empty[0]!r} has no images: leave it out of the task or give it some")

@@ -19,21 +19,17 @@ from adagauss.core.calibration import CalibrationStats, MarginScore
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.predictor import PredictionBatch, Predictor
 from adagauss.core.state import Scorer, State
-from adagauss.core.task import extract_features
-from adagauss.data.images import Images, Label
+from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.utils.runtime import Runtime
 
 
 class LearnerState(nn.Module):
-    """What is known after some tasks. It is never changed: a further task, or a change of the classes, makes a new one.
+    """Everything learned after some tasks. It is immutable: a further task or a change of the classes makes a new one.
 
-    ``tasks`` are the classes that each task brought, of those that are still known: a task may bring a class again, and
-    is empty if all of its classes were forgotten.
-
-    Saving, loading, copying and moving it between devices are torch's. Names (classes, tasks) are facts next to the
-    tensors.
+    ``tasks`` are the classes of each task that are still known. A task may repeat a class, and is empty if all of its
+    classes were forgotten. Labels are stored as facts next to the tensors.
     """
 
     def __init__(
@@ -51,108 +47,57 @@ class LearnerState(nn.Module):
 
     @property
     def classes(self) -> list[Label]:
-        """Every class, in the order of the score columns: that in which tasks first brought them."""
+        """All classes in the order of the score columns: by their first task."""
         return list(dict.fromkeys(label for task in self.tasks for label in task))
 
     @property
     def states(self) -> dict[str, State]:
-        """What each part handed back after the last task, by the part's name in the method."""
+        """The state of each part after the last task, by the part's name in the method."""
         return {name: state for name, state in self.parts.items() if isinstance(state, State)}
 
     def states_below(self, prefix: str) -> dict[str, State]:
-        """The states whose names begin with ``prefix``, by the rest of the name."""
+        """The states whose names start with ``prefix``, by the rest of the name."""
         return {name[len(prefix) :]: state for name, state in self.states.items() if name.startswith(prefix)}
 
     @property
     def scorer(self) -> Scorer:
-        """What turns features into scores."""
+        """The module that maps features to scores."""
         scorer = self.states.get("classifier")
         if not isinstance(scorer, Scorer):
             raise DataError("nothing has been learned yet: call learn first")
         return scorer
 
     @property
-    def predictor(self) -> Predictor:
-        """The module that maps images to scores."""
-        return self._predictor
+    def evidence(self) -> CalibrationStats:
+        """Calibration statistics."""
+        evidence = self.states.get("evidence")
+        return evidence if isinstance(evidence, CalibrationStats) else CalibrationStats(len(self.classes))
 
     @cached_property
-    def _predictor(self) -> Predictor:
-        # The state never changes, so the predictor is built once; it is not saved.
+    def predictor(self) -> Predictor:
+        """The module that maps images to scores, built once; it is not saved."""
         margin = MarginScore.of(self.memory, self.scorer.power)
         return Predictor(self.network.extractor, self.scorer, self.evidence.calibration, margin).eval()
 
     def _apply(self, *args: Any, **settings: Any) -> LearnerState:
-        """Torch's way to another device or memory order, which resets the cached predictor."""
-        self.__dict__.pop("_predictor", None)
-        super()._apply(*args, **settings)  # type: ignore[no-untyped-call]  # torch does not say what it takes
+        """Move to another device or memory format, which resets the cached predictor."""
+        self.__dict__.pop("predictor", None)
+        super()._apply(*args, **settings)  # type: ignore[no-untyped-call]
         return self
-
-    @property
-    def evidence(self) -> CalibrationStats:
-        """What images that were left out have shown."""
-        evidence = self.states.get("evidence")
-        return evidence if isinstance(evidence, CalibrationStats) else CalibrationStats(len(self.classes))
-
-    def features(self, images: Images, runtime: Runtime) -> Tensor:
-        """(N, S) features."""
-        return extract_features(self.network.extractor, images, runtime, prediction=True)
-
-    def predict(self, images: Images, runtime: Runtime) -> PredictionBatch:
-        """Predict images; feature groups that no score depends on are not computed."""
-        extractor, read = self.network.extractor, self.predictor.read
-        return self.predict_features(extract_features(extractor, images, runtime, prediction=True, read=read))
 
     def predict_features(self, features: Tensor) -> PredictionBatch:
         """Predict from features."""
         return PredictionBatch.of(self.predictor, features, self.classes, self.evidence)
 
-    def scores(self, features: Tensor) -> Tensor:
-        """(N, C) calibrated scores of features, columns in the order of `classes`."""
-        return self.predict_features(features).scores
-
     @property
     def bytes_per_class(self) -> int:
-        """What the memory keeps of one class."""
+        """Bytes of the memory per class."""
         return self.memory.numbers_per_class * self.memory.means.element_size() if len(self.memory) else 0
 
     @property
     def part_bytes(self) -> int:
         """Bytes of the parts' states, without network and memory (Fisher information, ridge sums)."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.parts.state_dict().values())
-
-    def check(self) -> None:
-        """Raise where the tensors, the labels and the classes do not belong together."""
-        classes, memory = self.classes, self.memory
-        if any(len(set(task)) != len(task) for task in self.tasks):
-            raise ValueError("a class is named twice in a task")
-        memory.check()
-        self._check_states()
-        for name, buffer in self.network.named_buffers():
-            if name.endswith(("running_var", "deviation")) and bool((buffer < 0).any()):
-                raise ValueError(f"{name} of the network holds variances below zero")
-        if len(memory) and memory.labels != classes:
-            raise ValueError(f"{len(memory)} classes are remembered, but {len(classes)} were taught")
-        if classes:
-            with torch.inference_mode():
-                size = self.network.extractor.size
-                scores = self.scorer(torch.zeros(1, size, device=memory.means.device))
-            columns = scores.shape[1]
-            if not bool(torch.isfinite(scores).all()):
-                raise ValueError("the scores of the classifier are not finite")
-            if columns != len(classes):
-                raise ValueError(f"the classifier tells {columns} classes apart, but {len(classes)} were taught")
-
-    def _check_states(self) -> None:
-        weights = sum(parameter.numel() for parameter in self.network.extractor.parameters())
-        sizes = {"c": len(self.classes), "s": self.memory.size, "w": weights}
-        for name, state in self.states.items():
-            state.check()
-            for part in (module for module in state.modules() if isinstance(module, State)):
-                for buffer, letters in part.dims.items():
-                    for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
-                        if sizes.get(letter, size) != size:
-                            raise ValueError(f"{buffer} of {name} is made for {size}, not for {sizes[letter]}")
 
     def facts(self) -> dict[str, Any]:
         """The facts that a file stores with the tensors."""
@@ -166,7 +111,7 @@ class LearnerState(nn.Module):
     def restored(
         self,
         method: Method,
-        facts: Mapping[str, Any],
+        facts: StateFacts,
         tensors: Mapping[str, Tensor],
         runtime: Runtime,
         mapped: bool = False,
@@ -175,29 +120,61 @@ class LearnerState(nn.Module):
 
         With ``mapped`` the tensors of the file are used without a copy.
         """
-        check_head(facts["head"], tensors)
         network = copy.deepcopy(self.network)
+        for index, outputs in enumerate(facts.head):  # before memory is allocated for them
+            for part, number in zip(("blocks", "auxiliary"), outputs, strict=True):
+                weight = tensors.get(f"network.head.{part}.{index}.weight")
+                if (0 if weight is None else len(weight)) != number:
+                    raise ValueError(f"the weights of the {number} outputs of task {index + 1} are missing")
         with runtime.seeded("restored"):
-            for classes, auxiliary in facts["head"]:
+            for classes, auxiliary in facts.head:
                 network.head.grow(classes, auxiliary)
         parts = dict(method.parts())
         states: dict[str, State] = {}
-        for name in facts["parts"]:
+        for name in facts.parts:
             state = parts[name].empty_state() if name in parts else None
             if state is None:
-                raise ValueError(f"{name} learns nothing in this method, but something learned is stored for it")
+                raise ValueError(f"{name} has no state in this method, but the file holds one")
             states[name] = state
-        memory = self.memory.empty_like()
-        known = LearnerState(network, memory, states, tuple(tuple(task) for task in facts["tasks"]))
-        if mapped:
-            check_types(known.state_dict(), tensors)
+        known = LearnerState(network, self.memory.empty_like(), states, tuple(map(tuple, facts.tasks)))
+        for name, tensor in known.state_dict().items() if mapped else ():
+            if name in tensors and tensors[name].dtype != tensor.dtype:  # a copy would convert it
+                raise ValueError(f"{name} has the type {tensors[name].dtype}, not {tensor.dtype}")
         known.load_state_dict(dict(tensors), assign=mapped)
-        known.memory.labels = list(facts["remembered"])
+        known.memory.labels = list(facts.remembered)
         known.check()
         runtime.place(known)
         if known.tasks:
             known.network.extractor.end_first_task()
         return known.eval()
+
+    def check(self) -> None:
+        """Raise where tensors, labels and classes do not belong together."""
+        classes, memory = self.classes, self.memory
+        if any(len(set(task)) != len(task) for task in self.tasks):
+            raise ValueError("a class is named twice in a task")
+        memory.check()
+        weights = sum(parameter.numel() for parameter in self.network.extractor.parameters())
+        sizes = {"c": len(classes), "s": memory.size, "w": weights}
+        for name, state in self.states.items():
+            state.check()
+            for part in (module for module in state.modules() if isinstance(module, State)):
+                for buffer, letters in part.dims.items():
+                    for letter, size in zip(letters, part.get_buffer(buffer).shape, strict=True):
+                        if sizes.get(letter, size) != size:
+                            raise ValueError(f"{buffer} of {name} has the size {size} instead of {sizes[letter]}")
+        for name, values in self.network.named_buffers():
+            if name.endswith(("running_var", "deviation")) and bool((values < 0).any()):
+                raise ValueError(f"{name} of the network holds variances below zero")
+        if len(memory) and memory.labels != classes:
+            raise ValueError(f"the memory has {len(memory)} classes, but {len(classes)} were taught")
+        if classes:
+            with torch.inference_mode():
+                scores = self.scorer(torch.zeros(1, self.network.extractor.size, device=memory.means.device))
+            if not bool(torch.isfinite(scores).all()):
+                raise ValueError("the scores of the classifier are not finite")
+            if scores.shape[1] != len(classes):
+                raise ValueError(f"the classifier has {scores.shape[1]} classes, but {len(classes)} were taught")
 
 
 @dataclass(frozen=True)
@@ -211,7 +188,7 @@ class StoredItem:
 
 
 def stored_items(state: LearnerState) -> list[StoredItem]:
-    """All that is stored besides the network, largest first."""
+    """Everything stored except the network, largest first."""
     places: list[tuple[str, State]] = [("memory", state.memory)] if len(state.memory) else []
     for name, part in state.states.items():
         places += [(name, module) for module in part.modules() if isinstance(module, State)]
@@ -234,31 +211,14 @@ def single_image_classes(state: LearnerState) -> list[Label]:
     return [label for label, count in zip(state.classes, learned, strict=True) if count == 1]
 
 
-def check_head(sizes: Sequence[Sequence[int]], tensors: Mapping[str, Tensor]) -> None:
-    """Raise unless the file holds the weights of all outputs that it names, before memory is taken for them."""
-    for index, outputs in enumerate(sizes):
-        for part, number in zip(("blocks", "auxiliary"), outputs, strict=True):
-            weight = tensors.get(f"network.head.{part}.{index}.weight")
-            if (0 if weight is None else len(weight)) != number:
-                raise ValueError(f"it names {number} outputs of task {index + 1}, and holds the weights of others")
-
-
-def check_types(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Raise unless tensors that are used as they are have the types that a copy would have made of them."""
-    for name, tensor in wanted.items():
-        if name in tensors and tensors[name].dtype != tensor.dtype:
-            raise ValueError(f"{name} holds numbers of the type {tensors[name].dtype}, not {tensor.dtype}")
-
-
 Name = StrictStr | StrictBool | StrictInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Pixel = Annotated[int, Field(strict=True, ge=0, le=255)]
 Side = Annotated[int, Field(strict=True, ge=1, le=2**14)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
 Outputs = Annotated[int, Field(strict=True, ge=0)]
-UNFIT = (AdagaussError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What goes wrong where the parts of a file do not fit together."""
-SPARE = 2**22
-"""Numbers that a network may have beyond those in the file."""
+MISFIT = (AdagaussError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors that arise where the parts of a file do not belong together."""
 
 
 class StateFacts(BaseModel):
@@ -278,7 +238,7 @@ class InputFacts(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     mean: list[Number]
-    std: list[Annotated[Number, Field(gt=0)]]
+    std: list[Positive]
     size: Annotated[int, Field(strict=True, ge=1, le=1024)] | None = None
 
 
@@ -291,7 +251,7 @@ class LearnerFacts(BaseModel):
     state: StateFacts = Field(alias="knowledge")
     shape: tuple[Side, Side, Side]
     mean: tuple[Number, ...]
-    std: tuple[Annotated[Number, Field(gt=0)], ...]
+    std: tuple[Positive, ...]
     input: InputFacts
     seed: Annotated[int, Field(strict=True)]
     scale: tuple[Pixel, Pixel] | None = None
@@ -306,7 +266,7 @@ class LearnerFacts(BaseModel):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> LearnerFacts:
-        """The facts, or an error that names the first one that cannot be."""
+        """Validate facts; an error names the first wrong one."""
         try:
             return cls.model_validate(facts)
         except ValidationError as error:
@@ -315,53 +275,53 @@ class LearnerFacts(BaseModel):
             raise DataError(f"{place}: {problem['msg']}") from None
 
 
+SPARE = 2**22
+"""Numbers that a network may have beyond those in the file."""
+
+
 def check_size(method: Method, facts: LearnerFacts, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a network far larger than the file, or for other images: it is first made without taking memory."""
-    described = _described(method.backbone, facts.shape, tuple(facts.mean), tuple(facts.std))
-    if described is None:
+    """Refuse a network that is far larger than the file, or that has another number of channels."""
+    size = _network_size(method.backbone, facts.shape, facts.mean, facts.std)
+    if size is None:
         return
-    channels, wanted = described
+    channels, numbers = size
     if {len(facts.input.mean), len(facts.input.std)} != {channels}:
         raise DataError(f"its network takes {channels} channels, and images are prepared for another number")
     found = sum(tensor.numel() for tensor in tensors.values())
-    if wanted > found + SPARE:
-        raise DataError(f"its network would have {wanted:,} numbers, and the file holds {found:,}")
+    if numbers > found + SPARE:
+        raise DataError(f"its network would have {numbers:,} numbers, and the file holds {found:,}")
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """Leaves initial weights undrawn: without memory they mean nothing, and torch would load its compiler for them."""
+class _SkipInit(TorchFunctionMode):
+    """Skips the initialisation of weights, for which torch would load its compiler on the meta device."""
 
     def __torch_function__(
-        self, function: Any, types: Any, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if function in (Tensor.normal_, Tensor.uniform_):
-            return given[0]
-        return function(*given, **(named or {}))
+        return args[0] if function in (Tensor.normal_, Tensor.uniform_) else function(*args, **(kwargs or {}))
 
 
 @lru_cache(maxsize=32)
-def _described(
+def _network_size(
     backbone: BackboneConfig, shape: tuple[int, int, int], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> tuple[int, int] | None:
-    """Channels and numbers of a network, which is not made; None if that cannot be said without making it."""
-    if ":" in backbone.name:  # a network of another library, which may look for its description elsewhere
+    """Channels and number of parameters of a network, without allocating it; None if that is impossible."""
+    if ":" in backbone.name:  # a network of another library, which may download its description
         return None
     try:
-        with torch.device("meta"), _NothingDrawn():
+        with torch.device("meta"), _SkipInit():
             network = build_extractor(backbone, shape, mean, std, False)
     except AdagaussError:
         raise
-    except Exception:  # a network that cannot be made without memory
+    except Exception:  # a network that cannot be built on the meta device
         return None
     return network.mean.numel(), sum(tensor.numel() for tensor in network.state_dict().values())
 
 
 def check_labels(labels: Sequence[Label]) -> None:
-    """Refuse, before it is saved, a label that a file cannot hold."""
+    """Refuse a label that a file cannot hold."""
     for label in labels:
-        if not isinstance(label, (str, int, float, bool)):
+        if not isinstance(label, str | int | float) or (isinstance(label, float) and not math.isfinite(label)):
             raise CheckpointError(
-                f"label {label!r} is a {type(label).__name__}; a saved learner can hold labels that are text or numbers"
+                f"label {label!r} of type {type(label).__name__} cannot be saved: rename the class to text or a number"
             )
-        if isinstance(label, float) and not math.isfinite(label):
-            raise CheckpointError(f"label {label!r} is not a finite number and cannot be saved: rename the class")

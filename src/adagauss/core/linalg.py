@@ -28,14 +28,12 @@ def spectrum(covariance: Tensor) -> Tensor:
 
 def absolute_rank(values: Tensor, tolerance: float = ABSOLUTE) -> Tensor:
     """Number of λ_i > ε: it depends on the scale of the features."""
-    count: Tensor = (values > tolerance).sum(-1)
-    return count
+    return (values > tolerance).sum(-1)
 
 
 def relative_rank(values: Tensor, tolerance: float = RELATIVE) -> Tensor:
     """Number of λ_i > ε·λ_1: the same at every scale."""
-    count: Tensor = (values > tolerance * values[..., :1]).sum(-1)
-    return count
+    return (values > tolerance * values[..., :1]).sum(-1)
 
 
 def effective_rank(values: Tensor) -> Tensor:
@@ -46,23 +44,13 @@ def effective_rank(values: Tensor) -> Tensor:
 
 
 def directions(values: Tensor, share: float = 0.95) -> Tensor:
-    """Number of leading λ_i whose running sum stays strictly below ``share``·Σλ, as the published code counts.
-
-    One more is needed to reach the share (`directions_needed`).
-    """
-    count: Tensor = (_shares(values).cumsum(-1) < share).sum(-1)
-    return count
-
-
-def directions_needed(values: Tensor, share: float = 0.95) -> Tensor:
-    """Smallest k with λ_1 + … + λ_k ≥ ``share``·Σλ; at most the number of eigenvalues."""
-    return (directions(values, share) + 1).clamp_max(values.shape[-1])
+    """Number of leading λ_i whose running sum stays strictly below ``share``·Σλ, as the published code counts."""
+    return (_shares(values).cumsum(-1) < share).sum(-1)
 
 
 def inverse_norm(values: Tensor) -> Tensor:
     """‖Σ⁻¹‖_F = √(Σ 1/λ_i²); infinite for a singular matrix."""
-    smallest: Tensor = (1 / values.clamp_min(0)).square().sum(-1).sqrt()
-    return smallest
+    return (1 / values.clamp_min(0)).square().sum(-1).sqrt()
 
 
 def condition_number(values: Tensor) -> Tensor:
@@ -185,14 +173,6 @@ def tukey(points: Tensor, power: float) -> Tensor:
     return points.pow(power)
 
 
-def shrink_to_mean(covariances: Tensor, fraction: float, mean: Tensor | None = None) -> Tensor:
-    """(1 − τ)·Σ_c + τ·mean over classes: Friedman's regularised discriminant analysis, classes in the first axis.
-
-    ``mean`` is that of all classes where these are only some of them.
-    """
-    return torch.lerp(covariances, covariances.mean(0, keepdim=True) if mean is None else mean, fraction)
-
-
 def correlation(covariance: Tensor) -> Tensor:
     """Σ_ij / √(Σ_ii Σ_jj); a constant feature (zero variance) gets unit diagonal and no correlations."""
     deviation = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
@@ -200,22 +180,6 @@ def correlation(covariance: Tensor) -> Tensor:
     scaled = covariance * inverse[..., :, None] * inverse[..., None, :]
     constant = torch.diag_embed((deviation == 0).to(covariance.dtype))
     return scaled + constant
-
-
-def ranks(covariance: Tensor, tolerance: float = RELATIVE, relative: bool = True) -> Tensor:
-    """Number of eigenvalues above ``tolerance`` (times the largest one, unless ``relative`` is off)."""
-    rank = relative_rank if relative else absolute_rank
-    return rank(spectrum(covariance), tolerance)
-
-
-def effective_ranks(covariance: Tensor) -> Tensor:
-    """exp of the entropy of the normalised eigenvalues: S for the identity, 1 for rank one, 0 for the zero matrix."""
-    return effective_rank(spectrum(covariance))
-
-
-def condition_numbers(covariance: Tensor) -> Tensor:
-    """Largest over smallest eigenvalue; infinite for a singular matrix."""
-    return condition_number(spectrum(covariance))
 
 
 def symmetric_kl(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:

@@ -11,16 +11,13 @@ from torch import Tensor, nn
 from adagauss.errors import DataError, UnsupportedError
 
 ClassMap = tuple[tuple[int, ...], ...]
-"""A change of the classes: for each score column after it, the columns before it that it is made of.
-
-A column in no group belongs to a class that is forgotten; a group of several is several classes that become one.
-"""
+"""For each new score column the old columns it merges. A column in no group belongs to a forgotten class."""
 
 
 def column_indices(groups: ClassMap, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The columns that stay, and the column that each becomes or becomes a part of.
+    """The old columns that remain, and the new column of each.
 
-    >>> moves(((2,), (0, 3)), torch.device("cpu"))
+    >>> column_indices(((2,), (0, 3)), torch.device("cpu"))
     (tensor([2, 0, 3]), tensor([0, 1, 1]))
     """
     pairs = [(before, after) for after, group in enumerate(groups) for before in group]
@@ -29,13 +26,9 @@ def column_indices(groups: ClassMap, device: torch.device) -> tuple[torch.Tensor
 
 
 class State(nn.Module):
-    """A module whose buffers grow with what is learned: loading takes their shapes from the file.
+    """A module whose buffers grow with the classes: loading adopts their sizes from the file, not axes and types.
 
-    A subclass registers its buffers empty; their number of axes and their type are part of the interface, their
-    sizes (how many classes, how many features) are learned.
-
-    >>> import torch
-    >>> class Means(Learned):
+    >>> class Means(State):
     ...     def __init__(self):
     ...         super().__init__()
     ...         self.register_buffer("means", torch.zeros(0, 0))
@@ -47,7 +40,7 @@ class State(nn.Module):
     """
 
     dims: ClassVar[Mapping[str, str]] = {}
-    """Axes of the saved buffers, a letter each, and none for a single number: equal letters have equal sizes.
+    """Axes of the saved buffers, a letter each: equal letters have equal sizes.
 
     ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
     the packed half of a matrix of expanded features, ``q`` for pairs of classes.
@@ -56,10 +49,7 @@ class State(nn.Module):
     """Description of what is stored about images, for `adagauss info`."""
 
     def check(self) -> None:
-        """Raise a `DataError` if what was read from a file cannot have been learned.
-
-        This base compares the shapes by `axes` and refuses numbers that are not finite, here and in the states within.
-        """
+        """Raise a `DataError` if buffers from a file are not finite or do not match in size, here and in submodules."""
         sizes: dict[str, tuple[int, str]] = {}
         for name, letters in self.dims.items():
             buffer = self.get_buffer(name)
@@ -76,7 +66,7 @@ class State(nn.Module):
                 state.check()
 
     def require(self, fact: bool | torch.Tensor, problem: str) -> None:
-        """Raise a `DataError` with this reason unless ``fact`` holds, everywhere if it is a tensor."""
+        """Raise a `DataError` with this reason unless ``fact`` holds for all elements."""
         if not bool(fact.all() if isinstance(fact, torch.Tensor) else fact):
             raise DataError(f"{type(self).__name__}: {problem}")
 
@@ -100,26 +90,26 @@ class State(nn.Module):
         )
 
     def remap_classes(self, groups: ClassMap) -> Self:
-        """A state in which classes were forgotten or joined; this one stays as it is."""
-        names = "forgotten" if all(len(group) == 1 for group in groups) else "joined"
+        """Return the state after classes were forgotten or merged; this one is not changed."""
+        names = "forgotten" if all(len(group) == 1 for group in groups) else "merged"
         raise UnsupportedError(
-            f"classes cannot be {names}: {type(self).__name__} holds something of them that cannot be taken apart; "
-            "train a new learner with the classes you want"
+            f"classes cannot be {names}: {type(self).__name__} does not store them separately; train a new learner "
+            "with the classes you want"
         )
 
     def merged(self, other: Self, columns: tuple[int, ...]) -> Self:
-        """This state with what another learner, with the same features, has learned; neither is changed.
+        """Merge with the state of another learner with the same features; neither is changed.
 
         ``columns`` are the score columns of the other's classes in the merged state.
         """
         raise UnsupportedError(
-            f"two learners of this method cannot be merged: {type(self).__name__} of one does not fit the other; "
-            "teach one of them the classes of the other instead"
+            f"learners of this method cannot be merged, because {type(self).__name__} cannot; teach one of them the "
+            "classes of the other"
         )
 
 
 class SharedState(State):
-    """A state of all classes together, such as the importance of weights: upkeep of classes leaves it as it is."""
+    """A state of all classes together, such as the importance of weights: class edits do not change it."""
 
     def remap_classes(self, groups: ClassMap) -> Self:
         return self
@@ -129,10 +119,10 @@ class SharedState(State):
 
 
 class Scorer(State):
-    """Maps features to scores. It holds only buffers and no control flow over the batch, so it can be exported."""
+    """Maps features to scores. It has only buffers and no control flow over the batch, so it can be exported."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, C) scores whose softmax are class probabilities; the largest is the prediction."""
+        """(B, C) scores; the largest is the prediction."""
         raise TypeError(f"{type(self).__name__} must define forward")
 
     @property
@@ -141,12 +131,12 @@ class Scorer(State):
         return None
 
     def reads(self, groups: Sequence[int]) -> tuple[bool, ...] | None:
-        """Which groups of the network's features, of these sizes, change scores; None: all."""
+        """Which groups of the network's features, of these sizes, scores depend on; None: all."""
         return None
 
     @property
     def class_sums(self) -> Tensor | None:
-        """(width, C) sums over the images of each class, if the scorer keeps such sums."""
+        """(width, C) sums over the images of each class, if the scorer stores them."""
         return None
 
 
@@ -154,6 +144,6 @@ Kind = TypeVar("Kind", bound=State)
 
 
 def as_state(before: State | None, kind: type[Kind]) -> Kind | None:
-    """The state that a part returned after the last task, checked to be of its kind."""
+    """Check the type of the state that a part returned after the last task."""
     assert before is None or isinstance(before, kind), f"expected {kind.__name__}, got {type(before).__name__}"
     return before

@@ -1,4 +1,4 @@
-"""The current task for the parts of a method: its images, the network before and now, and their features."""
+"""The current task: its images, the network before and now, and their features."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from adagauss.errors import NumericalError
 from adagauss.utils.runtime import Runtime
 
 Draw = Callable[[int], Changes]
-"""From the number of images in a batch to what turns their uint8 pixels into floats in 0..1."""
+"""Maps a batch size to the augmentation of that batch, which converts uint8 pixels to floats in 0..1."""
 
 FEATURE_BATCH = 256
-"""Images per batch when features are extracted, up to `SMALL_SIDE` pixels; fewer of larger ones, so that activations
-stay in the cache and memory is bounded."""
+"""Images per batch of feature extraction up to `SMALL_SIDE` pixels; fewer of larger ones, to bound memory."""
 SMALL_SIDE = 56
 
 
@@ -39,39 +38,39 @@ def extract_features(
     extractor: Extractor,
     images: Images,
     runtime: Runtime,
-    draw: Draw = lambda number: Changes.none(),
+    draw: Draw | None = None,
     *,
     prediction: bool = False,
     read: Sequence[bool] | None = None,
 ) -> Tensor:
-    """(N, S) features in evaluation mode: the only feature-extraction loop.
+    """(N, S) features in evaluation mode, of augmented images with ``draw``.
 
-    Several processes share out the images of every batch, and all get all features; what ``draw`` draws for a batch is
-    for the whole of it. ``prediction`` returns the features used for prediction, in which groups that are not ``read``
-    may be zeros.
+    Several processes divide every batch, and all get all features. ``prediction`` returns the features used for
+    prediction, in which groups that are not ``read`` may be zeros.
     """
     was_training = extractor.training
     extractor.eval()
     rows = []
     forward = partial(extractor.averaged_over_flips, read=read) if prediction else extractor
-    bounds = feature_batches(images)
-    division = divided_batches(bounds, runtime)
+    bounds, alone = feature_batches(images), runtime.processes.alone
     with torch.inference_mode(), runtime.reporter.progress("features", len(images)) as advance:
         for start, stop in bounds:
-            own = runtime.processes.divide(stop - start).rows
-            changes = draw(stop - start).of(own)
-            if len(own):
-                pixels = changes(images.batch(start + own).to(runtime.device))
+            chosen, changes = torch.arange(start, stop), None if draw is None else draw(stop - start)
+            if not alone:
+                own = runtime.processes.divide(stop - start).rows
+                chosen, changes = chosen[own], None if changes is None else changes.of(own)
+            if len(chosen):
+                pixels = (changes or to_float)(images.batch(chosen).to(runtime.device))
                 rows.append(forward(pixels.contiguous(memory_format=runtime.memory_format)).float())
             advance("", step=stop - start)
     extractor.train(was_training)
     # A clone made outside inference mode can be used in training.
     found = torch.cat(rows).clone() if rows else torch.empty(0, extractor.size, device=runtime.device)
-    return division.all_gather(found)
+    return found if alone else divided_batches(bounds, runtime).all_gather(found)
 
 
 def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding:
-    """Which process has which image of all batches, each of which is divided."""
+    """The process of each image if every batch is divided."""
     owners = [runtime.processes.divide(stop - start).owners for start, stop in bounds]
     return Sharding(torch.cat([torch.zeros(0, dtype=torch.long), *owners]), runtime.processes)
 
@@ -79,8 +78,7 @@ def divided_batches(bounds: list[tuple[int, int]], runtime: Runtime) -> Sharding
 class ImageBatches:
     """Shuffled, augmented batches of a task's images.
 
-    Several processes read and augment only their share of a batch; what is random is drawn for the whole of it, as in
-    one process. The targets are those of the whole batch.
+    Several processes read only their share of a batch, with random numbers and targets of the whole batch.
     """
 
     def __init__(
@@ -110,22 +108,21 @@ class ImageBatches:
 
 
 class FitContext(Protocol):
-    """When a classifier is made from the memory: after a task, or after a change of the classes."""
+    """When a classifier is fitted to the memory: after a task, or after a class edit."""
 
     network: Network
     runtime: Runtime
 
     @property
     def name(self) -> str:
-        """Part of the seeds of whatever is random."""
+        """Part of all seeds."""
 
 
 @dataclass
 class CurrentTask:
-    """Task ``index``: the data that the parts of a method may use, and their only access to images.
+    """Task ``index``: everything that the parts of a method may use of its images, discarded after the task.
 
-    ``data`` holds only the images of the current task; the object is discarded after the task. Its classes are new, or
-    known already: ``targets`` count within the task, `columns` are their score columns.
+    Classes are new or known: ``targets`` count within the task, `columns` are their score columns.
     """
 
     index: int
@@ -145,7 +142,7 @@ class CurrentTask:
 
     @property
     def name(self) -> str:
-        # Part of seeds and of the names of snapshots: what is fitted to a part must not be taken for the task's.
+        # Part of seeds and of names of snapshots: those of a part must differ from the task's.
         return f"task {self.index + 1}" + (" without some images" if self.whole is not None else "")
 
     @property
@@ -179,8 +176,8 @@ class CurrentTask:
     def features(self, view: str | int = "test", previous: bool = False) -> Tensor:
         """Features of all images under the current (or previous) network, computed once per view.
 
-        A view is ``test`` (images as they are), ``flip`` (mirrored) or a number: the n-th random augmentation, which is
-        the same for both networks.
+        A view is ``test`` (unchanged images), ``flip`` (mirrored) or n: the n-th random augmentation, the same for
+        both networks.
         """
         if self.whole is not None:
             return self.whole.features(view, previous)[self.rows.to(self.runtime.device)]
@@ -194,10 +191,10 @@ class CurrentTask:
         return self._features[key]
 
     def blocks(self, flips: bool = False, divided: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Blocks of positions and features as for prediction or, with ``flips``, of the plain and the mirrored images.
+        """Positions and features by block: as for prediction or, with ``flips``, of plain and mirrored images.
 
-        Nothing is cached: this is for features that are too large to be stored for a whole task. With ``divided``,
-        several processes share out the images of every block, and each gets its own only.
+        Nothing is cached: features may be too large to be stored for a whole task. With ``divided``, each of several
+        processes gets only its share of every block.
         """
         extractor = self.network.extractor.eval()
         bounds = feature_batches(self.data.images)
@@ -210,11 +207,8 @@ class CurrentTask:
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
-                    views = (
-                        [extractor(images), extractor(images.flip(3))]
-                        if flips
-                        else [extractor.averaged_over_flips(images)]
-                    )
+                    plain = extractor(images) if flips else extractor.averaged_over_flips(images)
+                    views = [plain, extractor(images.flip(3))] if flips else [plain]
                 for view in views:
                     self._check_finite(view)
                 yield rows, views
@@ -228,7 +222,7 @@ class CurrentTask:
         return old, new, self.targets.repeat(len(chosen))
 
     def part(self, rows: Tensor) -> CurrentTask:
-        """The task with some of its images only; features are those of the whole task, computed once."""
+        """The task with only some of its images; features are those of the whole task, computed once."""
         data = LabelledImages(Subset(self.data.images, rows), self.data.targets[rows], self.data.classes)
         return replace(self, data=data, whole=self, rows=rows, _features={})
 
@@ -240,7 +234,7 @@ class CurrentTask:
         return self.whole.part(left.nonzero().flatten())
 
     def prediction_features(self) -> Tensor:
-        """Features of all images as a prediction has them."""
+        """Features of all images as used for prediction."""
         extractor, holder = self.network.extractor, self.whole or self
         if (False, "test") in holder._features and not extractor.mirror:
             return self.features()
@@ -251,8 +245,8 @@ class CurrentTask:
     def _check_finite(self, features: Tensor) -> None:
         if not bool(torch.isfinite(features).all()):
             raise NumericalError(
-                f"{self.name}: features of the network are no longer finite numbers, so its training has diverged; "
-                "lower the learning rate, or set clip_norm=1"
+                f"{self.name}: features of the network are not finite, so its training has diverged; lower the "
+                "learning rate, or set clip_norm=1"
             )
 
     def forget_features(self) -> None:
@@ -261,9 +255,9 @@ class CurrentTask:
         if self.whole is not None:
             self.whole.forget_features()
 
-    def _draw(self, view: str | int) -> Draw:
+    def _draw(self, view: str | int) -> Draw | None:
         if view in ("test", "flip"):
-            return lambda number: Changes.none(mirrored=view == "flip")
+            return (lambda number: Changes.none(mirrored=True)) if view == "flip" else None
         generator = self.runtime.generator(self.name, "view", view)
         _, height, width = self.data.images.shape
         return lambda number: self.augmentation.draw(number, (height, width), generator)
@@ -271,14 +265,14 @@ class CurrentTask:
 
 @dataclass
 class ClassEdit:
-    """A change of the classes after ``tasks`` tasks: what a classifier needs to follow it."""
+    """A change of the classes after ``tasks`` tasks."""
 
     groups: ClassMap
     network: Network
     runtime: Runtime
     tasks: int
     removed: CurrentTask | None = None
-    """Images of the classes that are forgotten, if they are given again."""
+    """Images of the forgotten classes, if given, to remove them exactly."""
 
     @property
     def name(self) -> str:

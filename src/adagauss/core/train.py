@@ -43,13 +43,12 @@ class Recipe(Config):
 
     @property
     def warm_epochs(self) -> int:
-        # The 1e-9 guards against products such as 0.29 · 100, which are slightly below the whole number.
+        # The 1e-9 guards products such as 0.29 · 100, which are slightly below the integer.
         return int(self.head_warmup * self.epochs + 1e-9)
 
     @property
     def drops(self) -> list[int]:
-        """The epochs, from 0, that begin with a lower learning rate; one that lies beyond the last never comes."""
-        # The 1e-9 guards fractions such as 0.3 · 10, which fall just below the epoch they mean.
+        """The epochs, from 0, at which the learning rate drops."""
         epochs = [math.floor(one * self.epochs + 1e-9) if one <= 1 else math.floor(one) for one in self.milestones]
         return [epoch for epoch in epochs if epoch > 0]
 
@@ -67,20 +66,19 @@ class Batches(Protocol):
 class Objective(nn.Module):
     """The trained modules and their loss: calling it with a batch returns named losses, whose sum is minimised.
 
-    It is one module, so that training can wrap it as a whole (precision, several processes). A snapshot holds its
-    parameters and buffers.
+    Training wraps it as a whole (precision, several processes). A snapshot holds its parameters and buffers.
     """
 
     divided: ClassVar[bool] = False
-    """Whether each of several processes has only its share of a batch. It then computes, with `Sharding.all_gather`,
-    the losses of the whole batch. If False, every process trains on the same whole batches."""
+    """Whether each process has only its share of a batch, and computes the losses of the whole batch with
+    `Sharding.all_gather`. If False, every process trains on the same whole batches."""
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer, each with its own learning rate; by default, one group."""
         return [{"params": [p for p in self.parameters() if p.requires_grad], "lr": learning_rate}]
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Called before the batches of an epoch; ``generator`` is for all randomness of the losses."""
+        """Called before each epoch; ``generator`` is for all randomness of the losses."""
 
 
 class TensorBatches:
@@ -140,8 +138,8 @@ def make_optimizer(recipe: Recipe, groups: list[dict[str, Any]]) -> torch.optim.
 def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runtime, stage: str) -> History:
     """Minimise the sum of the objective's losses; returns the mean of each loss per epoch.
 
-    ``stage`` names this training within the run. Its random numbers and snapshots are keyed by the stage, so that a
-    training resumed from a snapshot gives the same numbers as an uninterrupted one.
+    Random numbers and snapshots are keyed by ``stage``, the name of this training within the run: resumed from a
+    snapshot, it gives the same numbers as without interruption.
     """
     fabric = runtime.fabric_for(objective.divided)
     groups = objective.parameter_groups(recipe.learning_rate)
@@ -193,8 +191,8 @@ def _check_finite(means: dict[str, float], stage: str, epoch: int) -> None:
     bad = [name for name, value in means.items() if not math.isfinite(value)]
     if bad:
         raise NumericalError(
-            f"{stage}: the loss {bad[0]!r} is no longer a finite number in epoch {epoch + 1}; lower the learning rate, "
-            "set clip_norm=1, or lower the weight of the term"
+            f"{stage}: the loss {bad[0]!r} is not finite in epoch {epoch + 1}; lower the learning rate, set "
+            "clip_norm=1, or lower the weight of the term"
         )
 
 
@@ -210,7 +208,7 @@ def _snapshot(
 
 
 def _resume(module: nn.Module, optimizer: torch.optim.Optimizer, runtime: Runtime, stage: str) -> tuple[History, int]:
-    found = runtime.processes.saved(runtime.snapshots.load(stage) if runtime.snapshots is not None else None)
+    found = runtime.processes.broadcast(lambda: runtime.snapshots and runtime.snapshots.load(stage))
     if found is None:
         return [], 0
     tensors, facts = found

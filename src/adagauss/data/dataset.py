@@ -20,7 +20,7 @@ IMAGE_SIDE = ("augmentation", "backbone")
 
 
 class Trait(StrEnum):
-    """A fact about a dataset's images; `adagauss.methods.traits` defines what it means for methods."""
+    """A fact about a dataset's images; `adagauss.methods` defines what it means for methods."""
 
     GREY = "grey images"
     MIRRORING_HARMS = "mirroring harms"
@@ -55,13 +55,6 @@ class ReadOptions:
     """Memory limit for decoded images; beyond it, images are decoded at every use."""
     workers: int = 2
     skip_bad_images: bool = False
-    cache_dir: Path | None = None
-    """Where decoded images are kept for the next run; None: ``.cache`` below the root, if it exists.
-
-    Without a root, those of ``folder:PATH`` are kept in the user's cache, ``~/.cache/adagauss``.
-    """
-    keep_decoded: bool = True
-    """Whether decoded images are kept on disk; the environment variable ``ADAGAUSS_CACHE=off`` switches it off too."""
     path: Path | None = None
     """The path after the colon in a name such as ``folder:PATH``."""
     reporter: Reporter = field(default_factory=Reporter)
@@ -127,7 +120,7 @@ class DatasetInfo:
         if foreign:
             raise ConfigError(
                 f"dataset {self.name!r} sets {foreign[0]}: a dataset may set only {' and '.join(IMAGE_SIDE)}; state a "
-                "trait instead, and adagauss.methods.traits defines what it means for methods"
+                "trait instead, and adagauss.methods defines what it means for methods"
             )
 
     @property

@@ -10,17 +10,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import PIL
 from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
 from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import IrregularFileError, open_regular
 
 Pixels = npt.NDArray[np.uint8]
-
-DECODER = f"2;pillow-{PIL.__version__}"
-"""Part of every cache key: increase it when `decode_image` starts to give other pixels."""
-
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """The only formats that are opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""

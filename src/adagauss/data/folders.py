@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, dataset_error
-from adagauss.data.files import load_files, root_cache, switched_on, user_cache
+from adagauss.data.files import load_files
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.utils.files import file_kind_error
@@ -59,7 +59,6 @@ def file_dataset(
             channels=channels,
             workers=options.workers,
             cache_bytes=budget,
-            cache_dir=_writable_cache(options),
             skip_bad_images=options.skip_bad_images,
             max_pixels=options.max_pixels,
             reporter=options.reporter,
@@ -78,19 +77,6 @@ def _need_every_class(name: str, part: str, classes: Sequence[Label], targets: S
             f"{name}: {len(absent)} of {len(classes)} classes have no {part} images {when}, "
             f"the first being {classes[absent[0]]!r}"
         )
-
-
-def _writable_cache(options: ReadOptions) -> Path | None:
-    if not options.keep_decoded or not switched_on():
-        return None
-    if options.cache_dir is not None:
-        return options.cache_dir
-    # A data root is not created implicitly: a user with only their own images needs none and gets a cache of their own.
-    shared = root_cache(options.root)
-    if os.access(shared if shared.exists() else options.root, os.W_OK | os.X_OK):
-        return shared
-    # A cache of another user is not used: only its owner may read its files.
-    return user_cache() if options.path is not None or shared.exists() else None
 
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})

@@ -190,8 +190,8 @@ class _Part:
         except AdagaussError as error:
             if isinstance(error, ProcessError):
                 time.sleep(GRACE)  # the lost process is the cause and must be reported first
-            said = json.dumps([type(error).__name__, str(error)])
-            (self.folder / str(fabric.global_rank)).write_text(said, encoding="utf-8")
+            report = json.dumps([type(error).__name__, str(error)])
+            (self.folder / str(fabric.global_rank)).write_text(report, encoding="utf-8")
             sys.exit(2)
 
 
@@ -204,10 +204,10 @@ def _end_with(parent: int) -> None:
 
 def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Exception) -> NoReturn:
     """Raise the error that process ``rank`` reported, or describe how it ended."""
-    said = folder / str(rank)
-    if said.exists():
-        kind, sentence = json.loads(said.read_text(encoding="utf-8"))
-        raise getattr(errors, kind, AdagaussError)(sentence) from None
+    report = folder / str(rank)
+    if report.exists():
+        kind, message = json.loads(report.read_text(encoding="utf-8"))
+        raise getattr(errors, kind, AdagaussError)(message) from None
     if signal is not None:
         why = "; the system may have run out of memory" if signal == "SIGKILL" else ""
         raise ProcessError(f"process {rank} of {number} was terminated by {signal}{why}: {KEPT}") from None
@@ -233,20 +233,20 @@ def _end(children: set[Any]) -> None:
 def _own_surroundings() -> Iterator[None]:
     """Use the loopback interface for processes of one machine, and restore the environment afterwards."""
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    wanted = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": loopback}
-    # Torch remarks once per process that looking for unused parameters takes time; it is needed.
-    wanted["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
-    before = {name: os.environ.get(name) for name in (*wanted, "MASTER_PORT", "LOCAL_RANK")}
-    remarks = logging.getLogger("torch.multiprocessing.spawn")
-    level = remarks.level
-    remarks.setLevel(logging.ERROR)  # which processes are ended after one has failed
-    os.environ.update({} if sys.platform == "win32" else wanted)
+    variables = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": loopback}
+    # Torch warns once per process that finding unused parameters takes time; it is needed.
+    variables["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
+    before = {name: os.environ.get(name) for name in (*variables, "MASTER_PORT", "LOCAL_RANK")}
+    spawn_logger = logging.getLogger("torch.multiprocessing.spawn")
+    level = spawn_logger.level
+    spawn_logger.setLevel(logging.ERROR)  # which processes are ended after one has failed
+    os.environ.update({} if sys.platform == "win32" else variables)
     os.environ.pop("MASTER_PORT", None)
     os.environ.pop("LOCAL_RANK", None)
     try:
         yield
     finally:
-        remarks.setLevel(level)
+        spawn_logger.setLevel(level)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)

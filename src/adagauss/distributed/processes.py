@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 
 BatchNorm = Literal["global", "local"]
-Saved = tuple[dict[str, Tensor], dict[str, Any]]
-"""Tensors by name, and plain facts."""
+T = TypeVar("T")
 
 
 class Processes:
@@ -77,30 +75,20 @@ class Processes:
         return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
 
     def broadcast(self, value: Callable[[], Any]) -> Any:
-        """The result of ``value`` in the first process, JSON-ready data, in all processes."""
+        """The result of ``value`` in the first process, in all processes."""
         if self.alone:
             return value()
-        content = json.dumps(value()).encode() if self.first else b""
-        return json.loads(bytes_from_first(content, self.first, self.device))
+        result = [value() if self.first else None]
+        dist.broadcast_object_list(result, 0)
+        return result[0]
 
-    def saved(self, found: Saved | None) -> Saved | None:
-        """Broadcast a checkpoint that the first process has read, if any."""
+    def all_gather_object(self, value: T) -> list[T]:
+        """The values of all processes, in order of rank."""
         if self.alone:
-            return found
-        layout = None
-        if self.first and found is not None:
-            shapes = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in found[0].items()}
-            layout = shapes, found[1]
-        said = self.broadcast(lambda: layout)
-        if said is None:
-            return None
-        shapes, facts = said
-        tensors = {
-            name: found[0][name] if found else torch.empty(shape, dtype=getattr(torch, kind.rpartition(".")[2]))
-            for name, (shape, kind) in shapes.items()
-        }
-        self.sync(tensors.values())
-        return tensors, facts
+            return [value]
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value)
+        return values
 
     @contextmanager
     def file(self, path: Path) -> Iterator[Path]:
@@ -108,7 +96,7 @@ class Processes:
         if self.alone:
             yield path
             return
-        content = bytes_from_first(path.read_bytes() if self.first else b"", self.first, self.device)
+        content = self.broadcast(path.read_bytes)
         if self.first:
             yield path
             return
@@ -144,10 +132,9 @@ class Processes:
         """Raise in every process unless ``facts`` about ``of`` are the same in all."""
         if self.alone:
             return
-        said = json.dumps([socket.gethostname(), dict(facts())]).encode()
-        (_, wanted), *others = (json.loads(one) for one in bytes_of_all(said, self.world, self.device))
+        (_, expected), *others = self.all_gather_object((socket.gethostname(), dict(facts())))
         for rank, (machine, found) in enumerate(others, start=1):
-            differing = [name for name, value in wanted.items() if found.get(name) != value]
+            differing = [name for name, value in expected.items() if found.get(name) != value]
             if differing:
                 raise DataError(
                     f"process {rank} on {machine} has other {of} than process 0 ({', '.join(differing)} differ): "
@@ -236,22 +223,3 @@ class SharedRows(torch.autograd.Function):
         start = sum(ctx.counts[: ctx.rank])
         own = gradients[0][start : start + ctx.counts[ctx.rank]]
         return own * len(ctx.counts), None, None
-
-
-def bytes_from_first(content: bytes, first: bool, device: torch.device) -> bytes:
-    """Broadcast bytes from the first process."""
-    length = torch.tensor([len(content)], device=device)
-    dist.broadcast(length, 0)
-    sent = torch.empty(int(length), dtype=torch.uint8, device=device)
-    if first:
-        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else sent)
-    dist.broadcast(sent, 0)
-    return sent.cpu().numpy().tobytes()
-
-
-def bytes_of_all(content: bytes, world: int, device: torch.device) -> list[bytes]:
-    """Gather bytes from all processes."""
-    lengths = all_rows(torch.tensor([len(content)], device=device), [1] * world).tolist()
-    own = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device) if content else torch.empty(0).byte()
-    rows = all_rows(own.to(device), lengths)
-    return [one.cpu().numpy().tobytes() for one in torch.split(rows, lengths)]

@@ -1,4 +1,4 @@
-"""Fabric's data-parallel strategy, set up for objectives; imported late, because Fabric takes seconds to import."""
+"""Fabric's data-parallel strategy with our settings; imported late, because Fabric takes seconds to import."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ HEARTBEAT_TIMEOUT = timedelta(minutes=30)
 
 
 class QuietDDP(DDPStrategy):
-    """Data-parallel training that does not announce itself."""
+    """Data-parallel training without messages at its start."""
 
     def setup_environment(self) -> None:
-        """Begin to exchange data with the other processes."""
+        """Connect to the other processes."""
         logger = logging.getLogger("lightning_fabric")
         level = logger.level
         logger.setLevel(logging.WARNING)
-        # Torch's remark on a convolution with a single input channel, whose memory orders are all one.
+        # Torch's warning about a convolution with a single input channel, whose memory orders are all one.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         try:
             super().setup_environment()
@@ -32,7 +32,7 @@ class QuietDDP(DDPStrategy):
 
 
 def data_parallel(start: Any) -> QuietDDP:
-    """The strategy for processes that are started by ``spawn``, or that are there already: ``popen``.
+    """The strategy for processes that ``spawn`` starts, or that exist already: ``popen``.
 
     Terms come and go between epochs, and with them the parameters that have a gradient. Buffers need not be sent in
     every step: the statistics of batch norm are equal everywhere, or averaged.

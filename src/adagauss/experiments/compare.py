@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from adagauss.analysis.tables import Spread
 from adagauss.experiments.metrics import METRICS
-from adagauss.experiments.published import published
+from adagauss.experiments.paper import published
 from adagauss.experiments.run import Results, Run, protocol_title
 from adagauss.methods import method_info
 

@@ -26,8 +26,7 @@ import torch
 from jinja2 import Environment, PackageLoader
 
 from adagauss.analysis.rescore import Curve, TrackedMemory, checkpoints, task_mean, track_memory, update_of
-from adagauss.analysis.studies.base import find_study
-from adagauss.analysis.studies.draw import analyse
+from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
@@ -39,8 +38,7 @@ from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
 from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
-from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value
-from adagauss.experiments.published import paper_row
+from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value, paper_row
 from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method
@@ -92,7 +90,7 @@ class ReproductionConfig:
 
 
 class Problem(NamedTuple):
-    """Why there is no number."""
+    """Why a number is missing."""
 
     kind: Literal["unavailable", "missing", "failed"]
     reason: str
@@ -646,7 +644,7 @@ def _reproduced(
             continue
         try:
             (drawn,) = analyse(
-                {label: [RunFolder(spec.folder) for spec in specs] for label, specs in one.runs.items()},
+                {label: [Run.open(spec.folder) for spec in specs] for label, specs in one.runs.items()},
                 config.figure(item, one.benchmark, "csv").parent,
                 names=[item.study],
                 dataset=read(config.scale.find(one.benchmark.protocol).stream),

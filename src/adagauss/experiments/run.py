@@ -269,9 +269,8 @@ class RunFolder:
 
     def last_checkpoint(self) -> Path:
         """The newest learner."""
+        _ = self.config  # imports the modules of custom parts, or raises if this is not a run folder
         finished = self.finished_tasks()
-        if not self.exists():
-            raise CheckpointError(f"{self.path} is not a run folder: it has no config.yaml")
         if not finished:
             raise CheckpointError(f"{self.path} has no finished task yet: continue with --resume")
         return self.checkpoint(finished - 1)

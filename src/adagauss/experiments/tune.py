@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,99 +25,7 @@ from adagauss.utils.progress import Reporter
 from adagauss.utils.registry import import_extra
 from adagauss.utils.runtime import RuntimeConfig, derive_seed
 
-NUMBERS = re.compile(r"(?P<low>[^:,]+?)\.\.(?P<high>[^:,]+?)(?P<log>:log)?$")
-
-
-@dataclass(frozen=True)
-class Range:
-    """The values that one setting may take."""
-
-    key: str
-    low: float | int | None = None
-    high: float | int | None = None
-    log: bool = False
-    choices: tuple[str, ...] = ()
-    """As JSON, so that lists and None can be chosen from too; empty if it is a range of numbers."""
-
-    @classmethod
-    def parse(cls, text: str) -> Range:
-        """From ``key=low..high``, ``key=low..high:log`` or ``key=a,b,c``; two whole numbers are a range of such.
-
-        >>> Range.parse("classifier.pooled_shrinkage=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
-        (1.0, True)
-        >>> Range.parse("a=16..256").low, Range.parse("a=sgd,[1, 2],null").choices
-        (16, ('"sgd"', '[1, 2]', 'null'))
-        """
-        key, sign, value = (part.strip() for part in text.partition("="))
-        if not key or not sign or not value:
-            raise _wrong(text)
-        if found := NUMBERS.match(value):
-            return cls._of_numbers(key, found, text)
-        if ".." in value and "," not in value:
-            raise _wrong(text)
-        try:
-            choices = parse_yaml(f"[{value}]")
-            if not isinstance(choices, list) or len(choices) < 2:
-                raise ConfigError(f"--range {text}: one value is not a range; give LOW..HIGH or A,B,C, or use --set")
-            written = tuple(json.dumps(choice) for choice in choices)
-        except (YamlError, TypeError) as error:
-            raise _wrong(text) from error
-        if len(set(written)) < len(written):
-            raise ConfigError(f"--range {text} names a value twice")
-        return cls(key, choices=written)
-
-    @classmethod
-    def _of_numbers(cls, key: str, found: re.Match[str], text: str) -> Range:
-        try:
-            low, high = (_number(found[end].strip()) for end in ("low", "high"))
-        except ValueError:
-            raise _wrong(text) from None
-        if isinstance(low, float) or isinstance(high, float):
-            low, high = float(low), float(high)
-        if not low < high:
-            raise ConfigError(f"--range {text}: the lower end comes first, and lies below the upper one")
-        if found["log"] and low <= 0:
-            raise ConfigError(f"--range {text}: a logarithmic scale has only numbers above 0")
-        return cls(key, low, high, bool(found["log"]))
-
-    def distribution(self) -> Any:
-        """As Optuna has it."""
-        distributions = import_extra("optuna", "tune", "tune").distributions
-        if self.choices:
-            return distributions.CategoricalDistribution(self.choices)
-        kind = distributions.IntDistribution if isinstance(self.low, int) else distributions.FloatDistribution
-        return kind(self.low, self.high, log=self.log)
-
-    def setting(self, drawn: Any) -> Any:
-        """The value of the setting that a draw stands for."""
-        return json.loads(drawn) if self.choices else drawn
-
-    def ends(self) -> list[Any]:
-        """Values that must be possible if all are: the choices, or both ends."""
-        return [json.loads(choice) for choice in self.choices] or [self.low, self.high]
-
-    def __str__(self) -> str:
-        values = ",".join(self.choices) or f"{self.low}..{self.high}" + ":log" * self.log
-        return f"{self.key}={values}"
-
-
-def _number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else _finite(float(text))
-
-
-def _finite(value: float) -> float:
-    if abs(value) == float("inf") or value != value:
-        raise ValueError
-    return value
-
-
-def _wrong(text: str) -> ConfigError:
-    return ConfigError(
-        f"--range takes KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=A,B,C, e.g. "
-        f"representation.later.learning_rate=0.001..0.1:log; got {text!r}"
-    )
-
-
+NUMBERS = re.compile(r"([^:,]+)\.\.([^:,]+)(:log)?")
 JOURNAL = "study.journal"
 NAME = "adagauss"
 QUESTION, REASON = "question", "reason"
@@ -125,6 +34,70 @@ FREE_TRIALS = 5
 MOST_FAULTS = 8
 """Trials that may fail because of a machine before the search stops."""
 COMPLETE, PRUNED, UNFINISHED, FAILED = "complete", "stopped early", "unfinished", "failed"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that one setting may take."""
+
+    key: str
+    low: float | int = 0
+    high: float | int = 0
+    log: bool = False
+    choices: tuple[str, ...] = ()
+    """As JSON, so that they may be lists and None too; empty if it is a range of numbers."""
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """From ``key=low..high``, ``key=low..high:log`` or ``key=a,b,c``; two integers are a range of integers.
+
+        >>> Range.parse("classifier.pooled_shrinkage=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
+        (1.0, True)
+        >>> Range.parse("a=16..256").low, Range.parse("a=sgd,[1, 2],null").choices
+        (16, ('"sgd"', '[1, 2]', 'null'))
+        """
+        key, _, value = (part.strip() for part in text.partition("="))
+        try:
+            if found := NUMBERS.fullmatch(value):
+                low, high = (_number(found[end].strip()) for end in (1, 2))
+                if isinstance(low, float) or isinstance(high, float):
+                    low, high = float(low), float(high)
+                if key and low < high < math.inf and (low > 0 or not found[3]):
+                    return cls(key, low, high, bool(found[3]))
+            elif isinstance(read := parse_yaml(f"[{value}]"), list):
+                choices = tuple(json.dumps(choice) for choice in read)
+                if key and len(set(choices)) == len(choices) > 1:
+                    return cls(key, choices=choices)
+        except (YamlError, TypeError, ValueError):  # the error below names the forms
+            pass
+        raise ConfigError(
+            f"--range takes KEY=LOW..HIGH with LOW < HIGH, KEY=LOW..HIGH:log with 0 < LOW < HIGH, or different values "
+            f"KEY=A,B,C, e.g. representation.later.learning_rate=0.001..0.1:log; got {text!r}"
+        )
+
+    def distribution(self) -> Any:
+        """Optuna's distribution."""
+        distributions = import_extra("optuna", "tune", "tune").distributions
+        if self.choices:
+            return distributions.CategoricalDistribution(self.choices)
+        kind = distributions.IntDistribution if isinstance(self.low, int) else distributions.FloatDistribution
+        return kind(self.low, self.high, log=self.log)
+
+    def setting(self, drawn: Any) -> Any:
+        """The value of the setting for a drawn value."""
+        return json.loads(drawn) if self.choices else drawn
+
+    def ends(self) -> list[Any]:
+        """Values that must be valid if all are: the choices, or both ends."""
+        return [json.loads(choice) for choice in self.choices] or [self.low, self.high]
+
+    def __str__(self) -> str:
+        values = ",".join(self.choices) or f"{self.low}..{self.high}" + ":log" * self.log
+        return f"{self.key}={values}"
+
+
+def _number(text: str) -> int | float:
+    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
 
 
 @dataclass(frozen=True)
@@ -161,8 +134,9 @@ class Search:
         """Raise if a range names an unknown setting, or a value that it cannot take."""
         if not self.ranges:
             raise ConfigError("give at least one setting to search, e.g. --range classifier.pooled_shrinkage=0..1.0")
+        keys = [*self.settings, *(one.key for one in self.ranges)]
         for one in self.ranges:
-            if sum(other.key == one.key for other in self.ranges) > 1 or one.key in self.settings:
+            if keys.count(one.key) > 1:
                 raise ConfigError(f"{one.key} is given twice: give either one --range or one --set for it")
             for value in one.ends():
                 self.config({one.key: value})
@@ -170,20 +144,20 @@ class Search:
     def question(self) -> dict[str, Any]:
         """Plain data that two searches share only if their trials can be compared."""
         first = self.config({one.key: one.ends()[0] for one in self.ranges[:1]})
-        held_out = [self.split.tasks, self.split.share, self.split.seed]
-        found = {"ranges": [str(one) for one in self.ranges], "judged": held_out, "config": plain(first)}
+        split = [self.split.tasks, self.split.share, self.split.seed]
+        found = {"ranges": [str(one) for one in self.ranges], "validation": split, "config": plain(first)}
         return dict(json.loads(json.dumps(found)))
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """One trial."""
 
     number: int
     state: str
     settings: Mapping[str, Any]
     accuracy: float | None
-    """On held-out training images after the last of the first tasks, or after the last task that it got to."""
+    """On held-out training images after the last finished task."""
     reason: str = ""
 
 
@@ -191,10 +165,10 @@ class Tried:
 class Tuned:
     """The outcome of a search, the best trial first."""
 
-    trials: Sequence[Tried]
+    trials: Sequence[Trial]
 
     @property
-    def best(self) -> Tried:
+    def best(self) -> Trial:
         return self.trials[0]
 
 
@@ -210,21 +184,21 @@ def tune(
     executor: Executor | None = None,
     most: int | None = None,
 ) -> Tuned:
-    """Try settings until there are ``trials`` of them in the study in ``out``; one that was killed goes on there.
+    """Try settings until there are ``trials`` of them in the study in ``out``; a search that was killed is resumed.
 
-    After each task, a trial whose accuracy lies below the median of the earlier trials is stopped, if ``prune``.
+    With ``prune``, a trial is stopped after a task if its accuracy is below the median of the earlier trials.
     """
     optuna = import_extra("optuna", "tune", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     search.check()
     search.split.of(search.config({}), dataset)
     with RunFolder(out).lock():
-        study = _Study(optuna, search, out, trials, prune)
+        study = _Study(optuna, search, out, prune)
         run_specs(
-            study.specs(),
+            study.specs(trials),
             out,
             lambda _: dataset,
-            then=study.told,
+            then=study.report,
             total=trials,
             executor=executor,
             most=most,
@@ -236,16 +210,14 @@ def tune(
 
 
 class _Study:
-    """The trials of a search, kept by Optuna in a file that grows by a line with each event."""
+    """The trials of a search, which Optuna stores in a journal file."""
 
-    def __init__(self, optuna: Any, search: Search, out: Path, trials: int, prune: bool) -> None:
-        self._optuna, self._search, self._out, self._wanted = optuna, search, out, trials
+    def __init__(self, optuna: Any, search: Search, out: Path, prune: bool) -> None:
+        self._optuna, self._search, self._out, self._prune = optuna, search, out, prune
         self._state = optuna.trial.TrialState
-        self._space = {one.key: one.distribution() for one in search.ranges}
         self._failure: AdagaussError | None = None
-        self._prune = prune
         self._faults: dict[int, AdagaussError] = {}
-        """Why a trial stopped that goes on when the search does."""
+        """Failures of machines; these trials go on when the search is resumed."""
         try:
             backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
@@ -266,70 +238,64 @@ class _Study:
                 "trials do not compare with these: repeat that command to continue it, or choose another --out"
             )
 
-    def specs(self) -> Iterator[RunSpec]:
+    def specs(self, trials: int) -> Iterator[RunSpec]:
         """Unfinished trials, then new ones; each spec is one task of a trial."""
-        for frozen in self._study.get_trials(states=(self._state.RUNNING,)):
-            if (spec := self._spec(self._optuna.trial.Trial(self._study, frozen._trial_id))) is not None:
-                yield spec
-        while len(self._study.get_trials(deepcopy=False)) < self._wanted and len(self._faults) < MOST_FAULTS:
-            number = len(self._study.get_trials(deepcopy=False))
-            # Seeded for each trial, so that a search that is resumed does not draw again what it drew first.
+        space = {one.key: one.distribution() for one in self._search.ranges}
+        for unfinished in self._study.get_trials(states=(self._state.RUNNING,)):
+            yield from self._spec(self._trial(unfinished.number))
+        while (number := len(self._study.get_trials(deepcopy=False))) < trials and len(self._faults) < MOST_FAULTS:
+            # One seed for each trial, so that a resumed search does not draw the same values again.
             seed = derive_seed(self._search.split.seed, "trial", number) % 2**32
             self._study.sampler = self._optuna.samplers.TPESampler(seed=seed)
-            if (spec := self._spec(self._study.ask(self._space))) is not None:
-                yield spec
+            yield from self._spec(self._study.ask(space))
 
-    def _spec(self, trial: Any) -> RunSpec | None:
-        """The next task of a trial; None if there is nothing to run."""
-        done = len(self._frozen(trial.number).intermediate_values)
+    def _spec(self, trial: Any) -> Iterator[RunSpec]:
+        """The next task of a trial, unless its settings are invalid together."""
+        done = len(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         try:
             config = self._search.config(self._settings(trial.params))
-        except ConfigError as error:  # a combination that cannot be, such as a field of another part
-            self._end(trial.number, self._state.FAIL, error)
-            return None
+        except ConfigError as error:
+            self._fail(trial.number, error)
+            return
         folder = self._out / f"trial-{trial.number:04d}"
-        name = f"trial {trial.number}"
-        return RunSpec(name, config, folder, split=self._search.split, until=done + 1)
+        yield RunSpec(f"trial {trial.number}", config, folder, split=self._search.split, until=done + 1)
 
-    def told(self, spec: RunSpec, outcome: Outcome) -> RunSpec | None:
-        """Note what a task has shown; returns the next task of the trial, if it is worth it."""
+    def report(self, spec: RunSpec, outcome: Outcome) -> RunSpec | None:
+        """Report the accuracy after a task to Optuna; returns the next task of the trial, if there is one."""
         number = int(spec.folder.name.rpartition("-")[2])
-        if outcome.result is None:
-            assert outcome.failure is not None
-            self._failure = outcome.failure
+        if outcome.failure is not None:
             if isinstance(outcome.failure, ConfigError | NumericalError):
-                self._end(number, self._state.FAIL, outcome.failure)
-            else:  # a machine that is gone, full or has other data says nothing about settings
-                self._faults[number] = outcome.failure
+                self._fail(number, outcome.failure)
+            else:  # a machine that is gone, full or has other data: the settings may be good
+                self._failure = self._faults[number] = outcome.failure
+        if outcome.result is None:
             return None
-        accuracy = outcome.result.curve[-1]
-        trial = self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id)
-        reached = spec.until or 0
-        trial.report(accuracy, reached)
-        if reached >= self._search.split.tasks:
+        accuracy, task = outcome.result.curve[-1], spec.until or 0
+        self._trial(number).report(accuracy, task)
+        if task >= self._search.split.tasks:
             self._study.tell(number, accuracy)
-        elif self._prune and self._trails(accuracy, reached):
+        elif self._prune and self._below_median(accuracy, task):
             self._study.tell(number, state=self._state.PRUNED)
         else:
-            return replace(spec, until=reached + 1)
+            return replace(spec, until=task + 1)
         return None
 
-    def _trails(self, accuracy: float, reached: int) -> bool:
-        """Whether an accuracy lies below the median of the finished trials after as many tasks.
+    def _below_median(self, accuracy: float, task: int) -> bool:
+        """Whether an accuracy is below the median of the finished trials after as many tasks.
 
-        Not Optuna's own rule, which takes the best accuracy after any task so far: the first task's, as a rule.
+        Optuna's MedianPruner takes the best accuracy after any task so far, which usually is that of the first task.
         """
         finished = self._study.get_trials(deepcopy=False, states=(self._state.COMPLETE,))
-        others = [one.intermediate_values[reached] for one in finished]
+        others = [one.intermediate_values[task] for one in finished]
         return len(others) >= FREE_TRIALS and accuracy < median(others)
 
-    def _end(self, number: int, state: Any, reason: AdagaussError) -> None:
+    def _fail(self, number: int, reason: AdagaussError) -> None:
         self._failure = reason
-        self._optuna.trial.Trial(self._study, self._frozen(number)._trial_id).set_user_attr(REASON, str(reason))
-        self._study.tell(number, state=state)
+        self._trial(number).set_user_attr(REASON, str(reason))
+        self._study.tell(number, state=self._state.FAIL)
 
-    def _frozen(self, number: int) -> Any:
-        return self._study.get_trials(deepcopy=False)[number]
+    def _trial(self, number: int) -> Any:
+        return self._optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
 
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {one.key: one.setting(params[one.key]) for one in self._search.ranges}
@@ -340,12 +306,12 @@ class _Study:
         found = []
         for one in self._study.get_trials():
             values = list(one.intermediate_values.values())
-            state = names.get(one.state, FAILED)
             reason = str(self._faults.get(one.number, "")) or one.user_attrs.get(REASON, "")
             settings = self._settings(one.params) if one.params else {}
-            found.append(Tried(one.number, state, settings, values[-1] if values else None, reason))
+            state = names.get(one.state, FAILED)
+            found.append(Trial(one.number, state, settings, values[-1] if values else None, reason))
         order = (COMPLETE, PRUNED, UNFINISHED, FAILED)
         found.sort(key=lambda one: (order.index(one.state), -(one.accuracy or 0.0), one.number))
         if not found or found[0].state != COMPLETE:
-            raise self._failure or ConfigError("no trial was finished: ask for more with --trials")
+            raise self._failure or ConfigError("no trial is complete: give more with --trials")
         return Tuned(found)

@@ -21,7 +21,7 @@ DS-AL adds a second stream that learns the residual of the first:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 import torch
@@ -29,23 +29,93 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.analytic.ridge import RidgeStream
+from adagauss.analytic.moments import bound_products
 from adagauss.backbones import BackboneConfig
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.linalg import solve_ridge, summed_columns
 from adagauss.core.state import ClassMap, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Recipe
 from adagauss.errors import DataError, UnsupportedError
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Classifier
-from adagauss.parts.drift import NoDrift
-from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
 
 ROWS = 4096
 """Images expanded at once, which bounds memory."""
+
+
+STREAM_ROUNDING = 1e-6
+"""Relative tolerance of inequalities between float64 sums of products."""
+
+
+class RidgeStream(State):
+    """The sums A = ΣXᵀX and C = ΣXᵀY of all tasks, and W = (A + γI)⁻¹C: the same as with all data at once.
+
+    The papers update (A + γI)⁻¹ and W by a recursion; the sums give the same without its rounding errors, which add up.
+
+    Each class has a column in C, in which images of other classes have zeros: more images of a class add to its own.
+    """
+
+    dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
+    contents: ClassVar[str] = (
+        "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
+        "expanded features of each class"
+    )
+
+    def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("gram", gram)
+        self.register_buffer("cross", cross)
+        self.register_buffer("weight", weight)
+        self.gram: Tensor
+        self.cross: Tensor
+        self.weight: Tensor
+
+    def check(self) -> None:
+        """Raise a `DataError` if these cannot be sums over images."""
+        super().check()
+        norms = self.gram.diagonal()
+        if not len(norms):
+            return
+        self.require(norms >= -STREAM_ROUNDING * norms.max(), "a sum of squares is negative")
+        limits = (norms.clamp_min(0) * (1 + STREAM_ROUNDING)).sqrt() + norms.max().sqrt() * STREAM_ROUNDING
+        self.require(self.gram.abs() <= torch.outer(limits, limits), "its matrix is not a sum of products")
+
+    @classmethod
+    def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
+        """Empty sums."""
+        nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
+        return cls(torch.zeros(size, size, dtype=torch.float64, device=device), nothing, nothing)
+
+    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float, sign: int = 1) -> RidgeStream:
+        """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved.
+
+        With ``sign`` −1 the images are removed from the sums.
+        """
+        gram = self.gram
+        cross = F.pad(self.cross, (0, classes - self.cross.shape[1])).clone()
+        for inputs, targets in rows:
+            # The first block makes the new matrix, the others add to it: the old sums stay as they are.
+            gram = gram.clone() if gram is self.gram else gram
+            gram.addmm_(inputs.T, inputs, alpha=sign)
+            cross.addmm_(inputs.T, targets, alpha=sign)
+        if sign < 0 and gram is not self.gram:
+            bound_products([gram], self.gram.diagonal())
+        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
+
+    def remap_classes(self, groups: ClassMap) -> Self:
+        """W is linear in C: columns of both add up alike."""
+        return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
+
+    def plus(self, other: RidgeStream, columns: Sequence[int], gamma: float) -> RidgeStream:
+        """The sums of both, with W solved; ``columns`` are those of the other's classes."""
+        cross = F.pad(self.cross, (0, max(0, max(columns) + 1 - self.cross.shape[1]))).clone()
+        cross[:, list(columns)] += other.cross
+        gram = self.gram + other.gram
+        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
 
 
 class AnalyticScorer(Scorer):
@@ -55,10 +125,10 @@ class AnalyticScorer(Scorer):
     contents: ClassVar[str] = "a random matrix"
 
     def check(self) -> None:
-        """Raise a `DataError` if the sums are not over what the expansion gives."""
+        """Raise a `DataError` if the sums have another size than the expansion."""
         super().check()
         for stream in (one for one in self.children() if isinstance(one, RidgeStream)):
-            self.require(self.expansion.shape[1] == len(stream.gram), "its sums are not over its expansion")
+            self.require(self.expansion.shape[1] == len(stream.gram), "its sums do not fit its expansion")
 
     def __init__(self, expansion: Tensor, main: RidgeStream) -> None:
         super().__init__()
@@ -73,9 +143,9 @@ class AnalyticScorer(Scorer):
     def class_sums(self) -> Tensor:
         return self.main.cross
 
-    def blocks(self, features: Tensor, targets: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def blocks(self, features: Tensor, columns: Tensor, classes: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Z = f·B before any activation, and one-hot labels over all classes, in blocks of rows."""
-        one_hot = F.one_hot(targets, classes).double()
+        one_hot = F.one_hot(columns, classes).double()
         for some, labels in zip(torch.split(features, ROWS), torch.split(one_hot, ROWS), strict=True):
             yield some.to(self.expansion) @ self.expansion, labels
 
@@ -83,32 +153,23 @@ class AnalyticScorer(Scorer):
         return type(self)(self.expansion, self.main.remap_classes(groups))
 
 
-def random_expansion(features: int, size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-    """B, uniform in ±1/√S."""
-    uniform = 2 * torch.rand(features, size, generator=generator, dtype=torch.float64) - 1
-    scaled: Tensor = uniform / features**0.5
-    return scaled.to(device)
-
-
 class Analytic(Classifier):
     """argmax_c (XW)_c with X = ReLU(f·B), B random and fixed, W the ridge regression of all tasks' one-hot labels."""
 
     kind = "analytic"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.FROZEN_FEATURES})
     cheap = False
     expansion_size: PositiveInt = 8192
-    """Columns of B; the sums have this number squared of float64 values (512 MiB for 8192)."""
+    """Columns of B; the sums have the square of this number of float64 values (512 MiB for 8192)."""
     gamma: PositiveFloat = 0.1
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.FROZEN_FEATURES})
 
     def empty_state(self) -> AnalyticScorer:
         return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), RidgeStream.empty(0))
 
     def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> AnalyticScorer:
-        """A random expansion with empty sums."""
-        expansion = random_expansion(features, self.expansion_size, generator, device)
+        """B, uniform in ±1/√S, with empty sums."""
+        uniform = 2 * torch.rand(features, self.expansion_size, generator=generator, dtype=torch.float64) - 1
+        expansion = (uniform / features**0.5).to(device)
         return AnalyticScorer(expansion, RidgeStream.empty(self.expansion_size, device))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> AnalyticScorer:
@@ -116,24 +177,20 @@ class Analytic(Classifier):
         if known is None:
             generator = now.runtime.generator("analytic expansion")
             known = self.start(now.network.extractor.size, generator, now.runtime.device)
-        return self.after(known, now.features("test"), now.targets, now.columns)
+        return self.after(known, now.features("test"), now.column_targets)
 
-    def after(self, known: AnalyticScorer, features: Tensor, targets: Tensor, columns: Sequence[int]) -> AnalyticScorer:
-        """The scorer after one more task; ``targets`` count from 0 within it, ``columns`` are those of its classes."""
-        classes = max(known.main.cross.shape[1], max(columns) + 1)
-        labels = torch.tensor(columns, device=targets.device)[targets]
-        return AnalyticScorer(known.expansion, self._changed(known, features, labels, classes, 1))
+    def after(self, known: AnalyticScorer, features: Tensor, columns: Tensor, sign: int = 1) -> AnalyticScorer:
+        """Add images, given by their features and score columns; with ``sign`` −1, remove them."""
+        classes = max(known.main.cross.shape[1], int(columns.max()) + 1)
+        rows = ((z.relu(), labels) for z, labels in known.blocks(features, columns, classes))
+        return AnalyticScorer(known.expansion, known.main.after(rows, classes, self.gamma, sign))
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
         known = as_state(before, AnalyticScorer)
         assert known is not None
         if now.removed is not None:
-            known = self.without(known, now.removed.features("test"), now.removed.column_targets)
+            known = self.after(known, now.removed.features("test"), now.removed.column_targets, -1)
         return known.remap_classes(now.groups)
-
-    def without(self, known: AnalyticScorer, features: Tensor, targets: Tensor) -> AnalyticScorer:
-        """The scorer of one who never saw these images; ``targets`` are their score columns."""
-        return AnalyticScorer(known.expansion, self._changed(known, features, targets, known.main.cross.shape[1], -1))
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
@@ -144,12 +201,6 @@ class Analytic(Classifier):
         if not torch.equal(mine.expansion, theirs.expansion):
             raise DataError("these learners have different random expansions: make both with the same seed")
         return AnalyticScorer(mine.expansion, mine.main.plus(theirs.main, columns, self.gamma))
-
-    def _changed(
-        self, known: AnalyticScorer, features: Tensor, targets: Tensor, classes: int, sign: int
-    ) -> RidgeStream:
-        rows = ((z.relu(), labels) for z, labels in known.blocks(features, targets, classes))
-        return known.main.after(rows, classes, self.gamma, sign)
 
 
 @register_method(
@@ -164,8 +215,6 @@ def acil() -> Method:
     return Method(
         backbone=BackboneConfig(features=None),
         representation=base_training(),
-        memory=NoMemory(),
-        drift=NoDrift(),
         classifier=Analytic(expansion_size=8192, gamma=0.1),
     )
 
@@ -215,40 +264,35 @@ class DualStream(Analytic):
         return DualStreamScorer(nothing, RidgeStream.empty(0), RidgeStream.empty(0), self.compensation)
 
     def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> DualStreamScorer:
-        expansion = random_expansion(features, self.expansion_size, generator, device)
-        main, beside = (RidgeStream.empty(self.expansion_size, device) for _ in range(2))
-        return DualStreamScorer(expansion, main, beside, self.compensation)
+        known = super().start(features, generator, device)
+        stream = RidgeStream.empty(self.expansion_size, device)
+        return DualStreamScorer(known.expansion, known.main, stream, self.compensation)
 
-    def after(
-        self, known: AnalyticScorer, features: Tensor, targets: Tensor, columns: Sequence[int]
-    ) -> DualStreamScorer:
+    def after(self, known: AnalyticScorer, features: Tensor, columns: Tensor, sign: int = 1) -> DualStreamScorer:
         assert isinstance(known, DualStreamScorer)
-        main = super().after(known, features, targets, columns).main
-        own, classes = list(columns), main.cross.shape[1]
-        labels = torch.tensor(columns, device=targets.device)[targets]
+        if sign < 0:
+            raise UnsupportedError(
+                f"images cannot be removed from classifier {self.kind!r}, whose second stream learned the residuals at "
+                "the time: forget the class without its images"
+            )
+        main = super().after(known, features, columns).main
+        own, classes = torch.unique(columns), main.cross.shape[1]
 
         def residuals() -> Iterator[tuple[Tensor, Tensor]]:
-            for z, one_hot in known.blocks(features, labels, classes):
+            for z, one_hot in known.blocks(features, columns, classes):
                 residual = torch.zeros_like(one_hot)
                 residual[:, own] = one_hot[:, own] - z.relu() @ main.weight[:, own]
                 yield z.tanh(), residual
 
-        beside = known.compensation.after(residuals(), classes, self.gamma_compensation)
-        return DualStreamScorer(known.expansion, main, beside, self.compensation)
-
-    def without(self, known: AnalyticScorer, features: Tensor, targets: Tensor) -> AnalyticScorer:
-        raise UnsupportedError(
-            f"images cannot be taken out of classifier {self.kind!r}: its second stream learned what the first left "
-            "over at the time, which nobody knows any more; forget the class without its images"
-        )
+        compensation = known.compensation.after(residuals(), classes, self.gamma_compensation)
+        return DualStreamScorer(known.expansion, main, compensation, self.compensation)
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
     ) -> AnalyticScorer:
         raise UnsupportedError(
-            f"two learners with classifier {self.kind!r} cannot be merged: the second stream of each learned what its "
-            "own first stream left over, not what that of both leaves over; teach one the classes of the other, or use "
-            "classifier.kind=analytic"
+            f"two learners with classifier {self.kind!r} cannot be merged, because each second stream learned the "
+            "residuals of its own first stream: teach one the classes of the other, or use classifier.kind=analytic"
         )
 
 
@@ -264,7 +308,5 @@ def dsal() -> Method:
     return Method(
         backbone=BackboneConfig(features=None),
         representation=base_training(),
-        memory=NoMemory(),
-        drift=NoDrift(),
         classifier=DualStream(expansion_size=8192, gamma=0.1, gamma_compensation=0.1, compensation=0.6),
     )

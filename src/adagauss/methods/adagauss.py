@@ -72,9 +72,6 @@ REFERENCE: dict[str, Any] = {
 }
 """The published code."""
 
-PRACTICAL: dict[str, Any] = {**REFERENCE, "drift.min_steps": 500, "drift.fallback": True}
-"""The published code with enough steps of the adapter, and the affine map in place of one that has failed."""
-
 
 def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
     """The preset without the settings of some parts, for a variant of AdaGauss that replaces them."""
@@ -87,7 +84,7 @@ def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
-    presets={"paper": PAPER, "reference": REFERENCE, "practical": PRACTICAL},
+    presets={"paper": PAPER, "reference": REFERENCE},
     default_preset="reference",
 )
 def adagauss() -> Method:

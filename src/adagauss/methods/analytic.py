@@ -45,8 +45,6 @@ from adagauss.backbones.frozen import FrozenOptions
 from adagauss.backbones.patches import PatchSettings
 from adagauss.backbones.registry import backbone_info
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.drift import NoDrift
-from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import Representation
 
 UNTRAINED = tuple(
@@ -76,8 +74,6 @@ def analytic_patches() -> Method:
     return Method(
         backbone=BackboneConfig(name="patches", features=None, mirror=True, options=PatchSettings(filters=500)),
         representation=untrained(),
-        memory=NoMemory(),
-        drift=NoDrift(),
         classifier=ExactRidge(intercept=True),
     )
 
@@ -108,8 +104,6 @@ def analytic() -> Method:
     return Method(
         backbone=BackboneConfig(name="frozen", features=None, options=options),
         representation=untrained(),
-        memory=NoMemory(),
-        drift=NoDrift(),
         classifier=ExactBest(strengths=STRENGTHS, shrinkages=SHRINKAGES, group_weights=WEIGHTS),
     )
 
@@ -127,8 +121,6 @@ def analytic_pretrained() -> Method:
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
         representation=untrained(),
-        memory=NoMemory(),
-        drift=NoDrift(),
         classifier=ExactBest(),
     )
 
@@ -146,7 +138,5 @@ def ranpac() -> Method:
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
         representation=untrained(),
-        memory=NoMemory(),
-        drift=NoDrift(),
         classifier=ExactRidge(random_features=10_000),
     )

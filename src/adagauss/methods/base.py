@@ -1,4 +1,4 @@
-"""A method is four parts and a name: the composition and the registry of methods."""
+"""A method is four parts and a name: the composition, the registry of methods, and their settings per dataset."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from adagauss.core.config import (
     resolve,
 )
 from adagauss.data.augment import Augmentation
+from adagauss.data.dataset import Trait, dataset_info
 from adagauss.errors import ConfigError, unknown_name
-from adagauss.parts.classifiers import Classifier
-from adagauss.parts.drift import Drift
-from adagauss.parts.memory import Memory
+from adagauss.parts.classifiers import Classifier, LearnedHead
+from adagauss.parts.drift import Drift, NoDrift
+from adagauss.parts.memory import Memory, NoMemory
 from adagauss.parts.representation import NoReparameterisation, Representation, Term
 from adagauss.utils.registry import Registry, import_custom
 
@@ -35,14 +36,17 @@ COMPOSITION, USER = "method", "settings"
 
 
 class Method(Config):
-    """Representation, memory, drift and classifier, with the network and the augmentation they use."""
+    """Representation, memory, drift and classifier, with the network and the augmentation they use.
+
+    By default nothing is stored per class, and the trained outputs are the prediction.
+    """
 
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     augmentation: Augmentation = Field(default_factory=Augmentation)
     representation: Annotated[Representation, part_of("representation")]
-    memory: Annotated[Memory, part_of("memory")]
-    drift: Annotated[Drift, part_of("drift")]
-    classifier: Annotated[Classifier, part_of("classifier")]
+    memory: Annotated[Memory, part_of("memory")] = Field(default_factory=NoMemory)
+    drift: Annotated[Drift, part_of("drift")] = Field(default_factory=NoDrift)
+    classifier: Annotated[Classifier, part_of("classifier")] = Field(default_factory=LearnedHead)
     evidence: Annotated[Holdout, part_of("evidence")] = Field(default_factory=Holdout)
 
     @model_validator(mode="after")
@@ -94,7 +98,7 @@ class Method(Config):
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """A registered method: what `adagauss methods` shows, and the function that composes it."""
+    """A registered method: what `adagauss list methods` shows, and the function that composes it."""
 
     name: str
     title: str
@@ -116,9 +120,8 @@ class MethodInfo:
         chosen = preset or self.default_preset
         if chosen is None:
             return []
-        if (settings := REMOVED_PRESETS.get(self.name, {}).get(chosen)) is not None:
-            instead = f"give its settings with --set: {settings}" if settings else "leave the preset out"
-            raise ConfigError(f"the preset {chosen!r} of {self.name} was removed in version 0.3; {instead}")
+        if (instead := REMOVED_PRESETS.get(f"{self.name} {chosen}")) is not None:
+            raise ConfigError(f"the preset {chosen!r} of {self.name} was removed in version 0.3: {instead}")
         if chosen not in self.presets:
             raise unknown_name(f"preset of {self.name}", chosen, self.presets)
         return [Layer(f"preset {chosen}", self.presets[chosen])]
@@ -168,48 +171,34 @@ REMOVED = {
 }
 """Methods of version 0.2.0: what each was, and what to use now."""
 
-_EWC = "representation.terms.ewc"
 REMOVED_PRESETS = {
-    "dpcr": {"signed": "backbone.features=64 classifier.gamma=0.1 classifier.relative=true"},
-    "ewc": {
-        "facil": f"{_EWC}.weight=5000 {_EWC}.gradients=batch {_EWC}.labels=predicted {_EWC}.over=seen",
-        "pycil": f"{_EWC}.weight=1000 {_EWC}.gradients=batch {_EWC}.labels=true {_EWC}.over=seen "
-        f"{_EWC}.old_share=null {_EWC}.limit=1e-4",
-    },
-    "analytic-patches": {"first-task": "backbone.options.dictionary_from=first_task"},
-    "ldc": {"adam": "drift.kind=ldc_trained"},
-    "lwf": {
-        "facil": "",
-        "pycil": "representation.train_old_heads=true representation.terms.distillation.weight=3",
-    },
+    "adagauss practical": "use adagauss+",
+    "analytic-patches first-task": "set backbone.options.dictionary_from=first_task",
+    "dpcr signed": "set backbone.features=64, classifier.gamma=0.1 and classifier.relative=true",
+    "ewc facil": "set representation.terms.ewc.labels=predicted",
+    "ewc pycil": "set representation.terms.ewc.labels=true",
+    "fetril fc": "leave the preset out: the classifier is a linear support vector machine",
+    "ldc adam": "leave the preset out: the map is fitted in closed form",
+    "lwf facil": "leave the preset out",
+    "lwf pycil": "set representation.train_old_heads=true and representation.terms.distillation.weight=3",
 }
-"""Presets of version 0.2.0 and the settings that take their place; an empty text: the method without a preset."""
+"""Presets of version 0.2.0, as method and preset, and what takes their place."""
 
 _METHODS: Registry[MethodInfo] = Registry(
     "method", "adagauss.methods", {name: f"adagauss.methods.{module}" for name, module in MODULES.items()}
 )
 
 
-def register_method(
-    name: str,
-    *,
-    title: str,
-    family: str,
-    stores: str,
-    paper: str,
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
-    default_preset: str | None = None,
-    joint: bool = False,
-    datasets: Mapping[str, Mapping[str, Any]] | None = None,
-    fixed: tuple[str, ...] = (),
-) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
-    """Register a composition, so that every command and every contract test uses it."""
+def register_method(name: str, **facts: Any) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
+    """Register a composition, so that every command and every contract test uses it.
+
+    Args:
+        name: of the method.
+        **facts: other fields of `MethodInfo`, except ``build``, which is the decorated function.
+    """
 
     def register(build: Callable[[], Method]) -> Callable[[], Method]:
-        info = MethodInfo(
-            name, title, family, stores, paper, build, presets or {}, default_preset, joint, datasets or {}, fixed
-        )
-        _METHODS.register(name, info, by=build)
+        _METHODS.register(name, MethodInfo(name=name, build=build, **facts), by=build)
         return build
 
     return register
@@ -268,7 +257,7 @@ def resolve_method(
         name: a registered method, or ``module:name`` for one that another module registers.
         preset: one of its presets; None takes the default.
         settings: the user's settings by dotted key; an unknown key is an error.
-        layers: layers between the preset and the user's settings, such as `adagauss.methods.traits.dataset_layers`.
+        layers: layers between the preset and the user's settings, such as `dataset_layers`.
         epochs: epochs of every training of a task unless ``settings`` set them, and half as many for an adapter, as in
             the paper. It is applied last, so that it also reaches parts that the user has exchanged.
     """
@@ -289,3 +278,48 @@ def _epochs_layer(epochs: int) -> Layer:
         "drift.recipe.epochs": max(1, epochs // 2),
     }
     return Layer("epochs", lengths, strict=False)
+
+
+TRAIT_SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
+    # Augmentation policies are made for colour photographs.
+    Trait.GREY: {"augmentation.policy": "none"},
+    Trait.MIRRORING_HARMS: {
+        "augmentation.flip": False,
+        "memory.flips": False,
+        "classifier.flips": False,
+        "backbone.mirror": False,
+    },
+    Trait.PHOTOGRAPHS: {"augmentation.resized_crop": True, "augmentation.crop_padding": 0},
+    # A crop of a few pixels shows nothing; and few random features are enough, in a fraction of the time.
+    Trait.TINY_IMAGES: {
+        "augmentation.resized_crop": False,
+        "classifier.expansion_size": 512,
+    },
+    # A task has about 250 images: use many short epochs, and enough batches for the adapter.
+    Trait.FEW_IMAGES: {
+        "representation.first.epochs": 20,
+        "representation.first.batch_size": 32,
+        "representation.later.epochs": 20,
+        "representation.later.batch_size": 32,
+        "drift.recipe.epochs": 100,
+        "drift.recipe.batch_size": 32,
+        "drift.recipe.learning_rate": 0.1,
+    },
+}
+"""What the traits of a dataset mean for any method: datasets know nothing about methods."""
+
+
+def trait_layers(traits: Iterable[Trait]) -> list[Layer]:
+    """Settings of the traits of a dataset for any method."""
+    return [Layer(str(trait), TRAIT_SETTINGS[trait], strict=False) for trait in traits]
+
+
+def dataset_layers(name: str) -> list[Layer]:
+    """Settings of a dataset for any method: those of its traits, then its own settings of images and network.
+
+    >>> [layer.name for layer in dataset_layers("mnist")]
+    ['grey images', 'mirroring harms', 'dataset mnist']
+    """
+    info = dataset_info(name)
+    short = name.partition(":")[0]
+    return [*trait_layers(info.traits), Layer(f"dataset {short}", info.settings, strict=False)]

@@ -14,9 +14,8 @@ A method that learns new features should be better; one that keeps the old featu
 from __future__ import annotations
 
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import LearnedHead, NearestMean
-from adagauss.parts.drift import NoDrift
-from adagauss.parts.memory import MeanMemory, NoMemory
+from adagauss.parts.classifiers import NearestMean
+from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
 
@@ -34,9 +33,6 @@ def finetune() -> Method:
         representation=Representation(
             heads="keep", train_old_heads=True, terms={"cross_entropy": CrossEntropy(over="seen")}
         ),
-        memory=NoMemory(),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )
 
 
@@ -52,7 +48,6 @@ def frozen() -> Method:
     return Method(
         representation=Representation(later=None, terms={"cross_entropy": CrossEntropy()}),
         memory=MeanMemory(),
-        drift=NoDrift(),
         classifier=NearestMean(),
     )
 
@@ -69,7 +64,4 @@ def joint() -> Method:
     """Ordinary supervised training; the runner trains it from scratch on all classes seen so far."""
     return Method(
         representation=Representation(terms={"cross_entropy": CrossEntropy(over="current")}, heads="keep"),
-        memory=NoMemory(),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )

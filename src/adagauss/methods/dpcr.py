@@ -18,7 +18,7 @@ features without a bottleneck; behind one, use ``classifier.gamma=0.1`` with ``c
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -58,15 +58,12 @@ class DualProjection(Drift):
     """
 
     kind = "dual_projection"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.COVARIANCES})
     epsilon: NonNegativeFloat = 1e-9
     project: bool = True
     tolerance: NonNegativeFloat = 1e-5
     views: NonNegativeInt = 1
     """Augmented copies of the task from which P is estimated; 0: the plain images."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS, Requirement.COVARIANCES})
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
@@ -96,15 +93,12 @@ class Ridge(LinearClassifier, MemoryClassifier):
     """argmax_c f·w_c, with unit columns w_c if ``normalize_columns``, and no bias."""
 
     kind = "ridge"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.SPREAD})
     gamma: PositiveFloat = 200.0
     relative: bool = False
     """Whether γ is in units of the features' mean square, summed over images (then 0.01 to 0.1 is usual)."""
     normalize_columns: bool = True
     """Unit columns: a class then has no advantage from more images or larger features."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS, Requirement.SPREAD})
 
     def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
         weight = ridge_from_statistics(memory, self.gamma, self.relative).T

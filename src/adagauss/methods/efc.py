@@ -43,7 +43,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe, Sampler, batch_bounds, train
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import HeadObjective, LearnedHead, LinearClassifier, LinearScorer
+from adagauss.parts.classifiers import HeadObjective, LinearClassifier, LinearScorer
 from adagauss.parts.drift import Drift
 from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import LiveTerm, Representation, Rotations, Step, Term
@@ -70,18 +70,12 @@ class FeatureMatrix(Term):
     """
 
     kind = "feature_matrix"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
+    provides: ClassVar[frozenset[Requirement]] = frozenset({Requirement.FEATURE_MATRIX})
     importance: NonNegativeFloat = 10.0
     """λ."""
     damping: NonNegativeFloat = 0.1
     """η."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
-
-    @property
-    def provides(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.FEATURE_MATRIX})
 
     def empty_state(self) -> MeasuredMatrix:
         return MeasuredMatrix()
@@ -134,19 +128,13 @@ class PrototypeRehearsal(Term):
     """
 
     kind = "pr_ace"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS})
+    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     jitter: NonNegativeFloat = 1e-5
     """ε."""
 
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS})
-
-    @property
-    def why_no_known_classes(self) -> str | None:
-        return SECOND_OUTPUT
-
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm.without_effect()
+        return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm()
 
 
 class _Rehearsal(LiveTerm):
@@ -202,13 +190,10 @@ class EFC(Drift):
     """
 
     kind = "efc"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.FEATURE_MATRIX})
     sigma: PositiveFloat = 0.2
     views: PositiveInt = 1
     """Number of augmented copies of the task."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS, Requirement.FEATURE_MATRIX})
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
@@ -226,6 +211,10 @@ class Rebalanced(LinearClassifier):
     """
 
     kind = "rebalanced"
+    requires: ClassVar[frozenset[Requirement]] = frozenset(
+        {Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
+    )
+    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     cheap = False
     changes_network = True
     recipe: Recipe = Field(
@@ -237,14 +226,6 @@ class Rebalanced(LinearClassifier):
     """Augmented copies of the task; each epoch uses one of them, chosen at random."""
     jitter: NonNegativeFloat = 1e-5
     """ε of N(μ_c, Σ_c + εI)."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
-
-    @property
-    def why_no_known_classes(self) -> str | None:
-        return SECOND_OUTPUT
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         head = now.network.head
@@ -335,7 +316,6 @@ def efc() -> Method:
         ),
         memory=GaussianMemory(covariance="full", augmented=True),
         drift=EFC(sigma=0.2),
-        classifier=LearnedHead(),
     )
 
 

@@ -8,8 +8,8 @@
     predict the largest output of all heads                                    classifier
 
 λ depends on how F is measured. This method squares the gradient of every image. FACIL and PyCIL square the gradients of
-batches of 128, which are much smaller, with λ = 5000 and 1000 (``gradients="batch"``). Only the extractor is penalised:
-PyCIL also penalises the old outputs, which are fixed here.
+batches of 128, which are much smaller, with λ = 5000 and 1000. Only the extractor is penalised: PyCIL also penalises
+the old outputs, which are fixed here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
@@ -30,11 +30,8 @@ from adagauss.core.task import CurrentTask, ImageBatches
 from adagauss.core.train import Recipe
 from adagauss.distributed.processes import Processes, Sharding
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import LearnedHead
-from adagauss.parts.drift import NoDrift
-from adagauss.parts.memory import NoMemory
 from adagauss.parts.representation import LiveTerm, Representation, Step, Term
-from adagauss.parts.terms import CrossEntropy, seen_targets
+from adagauss.parts.terms import CrossEntropy
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """Maps parameters by name, a batch of images and their labels to the mean negative log-likelihood of the batch."""
@@ -47,14 +44,9 @@ def fisher_diagonal(
     loss: Loss,
     parameters: Mapping[str, Tensor],
     batches: Iterable[tuple[Tensor, Tensor]],
-    per_image: bool = True,
     processes: Processes | None = None,
 ) -> dict[str, Tensor]:
     """F_i = (1/N) Σ_n (∂ log p(y_n | x_n) / ∂θ_i)², the mean over images of squared gradients.
-
-    Without ``per_image``, the squared gradient of the batch mean replaces the squared gradients of its images, weighted
-    by the batch size. Near a minimum the gradients of images cancel, so that this is smaller by a factor of about the
-    batch size: the weight of a penalty depends on this choice.
 
     Several ``processes`` each give their share of every batch, and get the F of all.
     """
@@ -65,27 +57,17 @@ def fisher_diagonal(
     def of_one(point: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
         return loss(point, image.unsqueeze(0), label.unsqueeze(0))
 
-    per_image_gradients = vmap(grad(of_one), in_dims=(None, 0, 0))
-    batch_gradient = grad(loss)
+    gradients_of = vmap(grad(of_one), in_dims=(None, 0, 0))
     sums = {name: torch.zeros_like(point, memory_format=torch.contiguous_format) for name, point in points.items()}
     total = 0
     for images, labels in batches:
-        number = int(processes.sum_(torch.tensor(len(images), device=images.device)))
-        total += number
-        if not per_image:
-            share = len(images) / number
-            for name, gradient in batch_gradient(points, images, labels).items():
-                mean = processes.sum_(share * gradient.detach() if share else torch.zeros_like(gradient))
-                sums[name] += number * mean.square()
-            continue
+        total += int(processes.sum_(torch.tensor(len(images), device=images.device)))
         if not len(images):  # this process has no share of a small batch
             continue
         for some, theirs in zip(torch.split(images, at_once), torch.split(labels, at_once), strict=True):
-            for name, gradients in per_image_gradients(points, some, theirs).items():
+            for name, gradients in gradients_of(points, some, theirs).items():
                 sums[name] += gradients.detach().square().sum(0)
-    if per_image:
-        sums = {name: processes.sum_(value) for name, value in sums.items()}
-    return {name: value / max(1, total) for name, value in sums.items()}
+    return {name: processes.sum_(value) / max(1, total) for name, value in sums.items()}
 
 
 def quadratic_penalty(
@@ -107,25 +89,17 @@ class ElasticWeights(Term):
 
     kind = "ewc"
     weight: NonNegativeFloat = 40.0
-    gradients: Literal["image", "batch"] = "image"
-    """Square the gradient of every image, or of every batch mean (smaller by a factor of about ``batch_size``)."""
     labels: Literal["sampled", "true", "predicted"] = "sampled"
     """y drawn from the network (Fisher), the image's own class (empirical Fisher), or the likeliest class."""
-    over: Literal["current", "seen"] = "current"
-    """Outputs over which p(y|x) is defined."""
     old_share: Annotated[float, Field(ge=0, le=1)] | None = 0.5
-    """α of F ← αF + (1 − α)F_new; None: the share of classes that were learned earlier."""
-    limit: PositiveFloat | None = None
-    """Largest entry of F_new."""
+    """α of F ← αF + (1 − α)F_new; None: the share of classes learned earlier."""
     batch_size: PositiveInt = 128
-    images: PositiveInt | None = None
-    """Measure F on about this many randomly drawn images; None: on all images of the task."""
 
     def empty_state(self) -> Importance:
         return Importance()
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Elastic(self, as_state(before, Importance)) if self.weight else LiveTerm.without_effect()
+        return _Elastic(self, as_state(before, Importance)) if self.weight else LiveTerm()
 
     def measure(self, now: CurrentTask) -> dict[str, Tensor]:
         """F of the current task by parameter name of the extractor."""
@@ -133,39 +107,28 @@ class ElasticWeights(Term):
 
         def loss(parameters: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
             features: Tensor = functional_call(extractor, parameters, (images,))
-            return F.cross_entropy(self._logits(now, features), labels)
+            return F.cross_entropy(now.network.head.current(features), labels)
 
         was_training = extractor.training
         extractor.eval()
         parameters = dict(extractor.named_parameters())
-        values = fisher_diagonal(loss, parameters, self._batches(now), self.gradients == "image", now.runtime.processes)
+        fisher = fisher_diagonal(loss, parameters, self._batches(now), now.runtime.processes)
         extractor.train(was_training)
-        return values if self.limit is None else {name: value.clamp(max=self.limit) for name, value in values.items()}
-
-    def _logits(self, now: CurrentTask, features: Tensor) -> Tensor:
-        head = now.network.head
-        return head.current(features) if self.over == "current" else head.seen(features, auxiliary=True)
+        return fisher
 
     def _batches(self, now: CurrentTask) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's share of the images, and y of each."""
         generator = now.runtime.generator(now.name, "fisher")
         batches = ImageBatches(now.data, now.augmentation, now.runtime, self.batch_size, drop_last=False)
-        seen = 0
         for images, targets in batches.epoch(0, generator):
-            if self.images is not None and seen >= self.images:
-                return
-            seen += len(targets)
             division = now.runtime.processes.divide(len(targets))
-            labels = self._labels(now, division, images, targets, generator)
+            labels = targets if self.labels == "true" else self._labels(now, division, images, generator)
             yield images, labels[division.rows.to(labels.device)]
 
-    def _labels(
-        self, now: CurrentTask, division: Sharding, images: Tensor, targets: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        """y of every image of a batch, of which ``images`` are those of this process."""
-        if self.labels == "true":
-            return targets if self.over == "current" else seen_targets(now.network.head, targets)
+    def _labels(self, now: CurrentTask, division: Sharding, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Predicted or drawn y of every image of a batch, of which ``images`` are those of this process."""
         with torch.no_grad():
-            logits = division.all_gather(self._logits(now, now.network.extractor(images)))
+            logits = division.all_gather(now.network.head.current(now.network.extractor(images)))
         if self.labels == "predicted":
             return logits.argmax(1)
         drawn = torch.multinomial(logits.softmax(1).cpu(), 1, generator=generator)
@@ -181,8 +144,8 @@ class Importance(SharedState):
     def check(self) -> None:
         """Raise a `DataError` if this cannot be an importance of weights."""
         super().check()
-        self.require(self.fisher >= 0, "a weight has an importance below zero")
-        self.require(self.classes >= 0, "it was measured over fewer classes than none")
+        self.require(self.fisher >= 0, "an importance is negative")
+        self.require(self.classes >= 0, "its number of classes is negative")
 
     def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
         super().__init__()
@@ -244,7 +207,4 @@ def ewc() -> Method:
             heads="keep",
             terms={"cross_entropy": CrossEntropy(over="current"), "ewc": ElasticWeights(weight=40.0)},
         ),
-        memory=NoMemory(),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )

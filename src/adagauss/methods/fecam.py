@@ -19,7 +19,6 @@ from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Bayes
-from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy
@@ -44,7 +43,6 @@ def fecam() -> Method:
             terms={"cross_entropy": CrossEntropy()},
         ),
         memory=GaussianMemory(covariance="full", tukey=0.5, shrinkage=1.0, off_diagonal_shrinkage=1.0),
-        drift=NoDrift(),
         classifier=Bayes(
             tukey=0.5,
             normalize=True,

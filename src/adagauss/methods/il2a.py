@@ -17,7 +17,7 @@ images and mixtures between 0.3 and 0.7.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,11 +30,9 @@ from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
-from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import LearnedHead
-from adagauss.parts.drift import NoDrift
+from adagauss.methods.pass_ import RECIPE as PASS_RECIPE
 from adagauss.parts.memory import GaussianMemory
 from adagauss.parts.representation import LabelAugmentation, LiveTerm, Representation, Step, Term
 from adagauss.parts.terms import CrossEntropy, NormDistillation, draw_classes
@@ -95,21 +93,17 @@ class SemanticAugmentation(Term):
     """
 
     kind = "semantic_augmentation"
+    requires: ClassVar[frozenset[Requirement]] = frozenset(
+        {Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
+    )
+    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 0.1
     ratio: NonNegativeFloat = 2.5
     """Factor of the stored covariances; lower it if this term dominates the others."""
 
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
-
-    @property
-    def why_no_known_classes(self) -> str | None:
-        return SECOND_OUTPUT
-
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Semantic(self, memory) if len(memory) else LiveTerm.without_effect()
+        return _Semantic(self, memory) if len(memory) else LiveTerm()
 
 
 class _Semantic(LiveTerm):
@@ -150,14 +144,7 @@ def upper_bound_logits(
     return F.linear(means, weight, bias) + ratio / 2 * quadratic
 
 
-RECIPE = Recipe(
-    epochs=101,
-    batch_size=320,
-    optimizer="adam",
-    learning_rate=1e-3,
-    weight_decay=2e-4,
-    milestones=(44 / 101, 89 / 101),  # the published code steps its schedule at the start of an epoch
-)
+RECIPE = PASS_RECIPE.with_changes(batch_size=320)
 
 TINY: dict[str, Any] = {
     "representation.first.batch_size": 500,
@@ -193,6 +180,4 @@ def il2a() -> Method:
             },
         ),
         memory=GaussianMemory(covariance="full", augmented=True),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )

@@ -21,8 +21,6 @@ from adagauss.backbones import BackboneConfig
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import LearnedHead
-from adagauss.parts.drift import NoDrift
 from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import Representation, Rotations
 from adagauss.parts.terms import CrossEntropy, NormDistillation, PrototypeReplay
@@ -74,6 +72,4 @@ def pass_() -> Method:
             },
         ),
         memory=MeanMemory(augmented=True),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )

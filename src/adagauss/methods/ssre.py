@@ -15,6 +15,7 @@ predict the largest of the C outputs                                            
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,14 +24,12 @@ from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor
 from adagauss.core.config import Requirement
-from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.errors import ConfigError
 from adagauss.methods.base import Method, register_method
-from adagauss.parts.classifiers import LearnedHead
-from adagauss.parts.drift import NoDrift
+from adagauss.methods.pass_ import RECIPE as PASS_RECIPE
 from adagauss.parts.memory import MeanMemory
 from adagauss.parts.representation import (
     LiveReparameterisation,
@@ -54,7 +53,7 @@ class ParallelConvolutions(Reparameterisation):
 
     kind = "parallel_convolutions"
 
-    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
+    def start(self, now: CurrentTask) -> LiveReparameterisation:
         extractor = now.network.extractor
         convolutions = adaptable(extractor)
         if not convolutions:
@@ -68,7 +67,8 @@ class _FoldNorms(LiveReparameterisation):
     """The first task: the whole extractor learns, then the scales of batch norm are folded."""
 
     def settle(self, now: CurrentTask) -> None:
-        fold_norms(now.network.extractor, _some_images(now))
+        pixels = now.data.images.batch(torch.arange(min(2, len(now.data)))).to(now.runtime.device)
+        fold_norms(now.network.extractor, to_float(pixels))
 
 
 class _Beside(LiveReparameterisation):
@@ -165,11 +165,6 @@ def _followed_by(extractor: Extractor, images: Tensor) -> list[tuple[nn.Conv2d, 
     return pairs
 
 
-def _some_images(now: CurrentTask) -> Tensor:
-    pixels = now.data.images.batch(torch.arange(min(2, len(now.data)))).to(now.runtime.device)
-    return to_float(pixels)
-
-
 def _add(adapter: nn.Conv2d) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         beside: Tensor = adapter(inputs[0])
@@ -199,12 +194,9 @@ class SelectiveDistillation(Term):
     """Σ over the batch of s(x) · ‖F_t(x) − F_{t−1}(x)‖₂: a sum, so the weight depends on the batch size."""
 
     kind = "selective_distillation"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
     weight: NonNegativeFloat = 1.0
     detach: bool = False
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS})
 
     def loss(self, step: Step) -> Tensor | None:
         if not len(step.memory):
@@ -222,16 +214,6 @@ def similarity(step: Step, detach: bool) -> Tensor:
     means = F.normalize(step.memory.means, dim=1).to(features.dtype)
     return (F.normalize(features, dim=1) @ means.T).amax(1).clamp(0, 1)
 
-
-BASE = Recipe(
-    epochs=101,
-    batch_size=256,
-    optimizer="adam",
-    learning_rate=1e-3,
-    weight_decay=2e-4,
-    milestones=(44 / 101, 89 / 101),
-)
-"""The first task is trained like PASS: 64 images in 4 rotations."""
 
 LATER = Recipe(
     epochs=60, batch_size=128, optimizer="adam", learning_rate=2e-4, weight_decay=5e-4, milestones=(45 / 60,)
@@ -251,7 +233,7 @@ def ssre() -> Method:
         backbone=BackboneConfig(features=None, batch_norm="frozen"),
         augmentation=Augmentation(brightness=63 / 255),
         representation=Representation(
-            first=BASE,
+            first=PASS_RECIPE,
             later=LATER,
             heads="keep",
             train_old_heads=True,
@@ -264,6 +246,4 @@ def ssre() -> Method:
             },
         ),
         memory=MeanMemory(augmented=True),
-        drift=NoDrift(),
-        classifier=LearnedHead(),
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Network
 from adagauss.core import linalg
-from adagauss.core.calibration import Fitted, HoldoutFitter, no_holdout_fit
+from adagauss.core.calibration import Fitted, HoldoutFitter
 from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import ClassMap, Scorer, State
@@ -48,7 +48,7 @@ class Classifier(Part):
         memory: ClassGaussians,
         now: CurrentTask,
         before: State | None,
-        holdout_fit: HoldoutFitter = no_holdout_fit,
+        holdout_fit: HoldoutFitter = lambda: None,
     ) -> Fitted:
         """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
 
@@ -177,11 +177,8 @@ class NearestMean(MemoryClassifier):
     """argmin_c ‖x − μ_c‖², on unit vectors if ``normalize``."""
 
     kind = "nearest_mean"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
     normalize: bool = False
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS})
 
     def empty_state(self) -> NearestMeanScorer:
         return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
@@ -303,7 +300,8 @@ class Bayes(MemoryClassifier):
             return self.altered(memory.pooled).unsqueeze(0)
         matrices = memory.covariances
         if self.pooled_shrinkage:
-            matrices = linalg.shrink_to_mean(matrices, self.pooled_shrinkage, mean)
+            mean = matrices.mean(0, keepdim=True) if mean is None else mean
+            matrices = torch.lerp(matrices, mean, self.pooled_shrinkage)
         if self.covariance == "diagonal":
             matrices = torch.diag_embed(matrices.diagonal(dim1=-2, dim2=-1))
         return self.altered(matrices)
@@ -364,14 +362,11 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
 
     kind = "sampled_linear"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.SPREAD})
     cheap = False
     samples: PositiveInt = 10_000
     """Draws per epoch."""
     recipe: Recipe = Field(default_factory=lambda: Recipe(epochs=30, batch_size=128, milestones=(0.5,), clip_norm=1.0))
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS, Requirement.SPREAD})
 
     def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):
@@ -385,14 +380,8 @@ class LearnedHead(LinearClassifier):
     """The outputs that the network itself has learned, all tasks side by side."""
 
     kind = "learned_head"
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
-
-    @property
-    def why_no_known_classes(self) -> str | None:
-        return SECOND_OUTPUT
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD})
+    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         return LinearScorer(*now.network.head.class_parameters())

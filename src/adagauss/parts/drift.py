@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ class Moved(NamedTuple):
     memory: ClassGaussians
     state: State | None = None
     warning: str | None = None
-    """A sentence on what went wrong and how to mend it."""
+    """What went wrong, and what to do."""
 
 
 class Drift(Part):
@@ -38,9 +38,7 @@ class Drift(Part):
 
     role: ClassVar[str] = "drift"
 
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS})
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS})
 
     def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         """Called from the second task on; ``before`` is the state it returned after the last task."""
@@ -55,10 +53,7 @@ class NoDrift(Drift):
     """The memory is not changed."""
 
     kind = "none"
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset()
+    requires: ClassVar[frozenset[Requirement]] = frozenset()
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         return memory
@@ -68,7 +63,7 @@ class ViewBatches:
     """Each epoch passes once over one of the cached views, which take turns.
 
     With as many views as epochs, every epoch sees the images augmented anew. An epoch passes over its view several
-    times if all epochs together would have fewer than ``least_steps`` batches: a small task is no easier to learn.
+    times if all epochs together would have fewer than ``min_steps`` batches: a small task is not easier to learn.
     """
 
     def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe, min_steps: int = 0) -> None:
@@ -81,7 +76,7 @@ class ViewBatches:
         return self.passes * len(self.bounds)
 
     def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        # By the epoch's number, not by a count of calls: a training that is resumed sees the views it would have seen.
+        # By the number of the epoch, not by a count of calls: a resumed training sees the same views.
         view = epoch % len(self.old)
         for _ in range(self.passes):
             order = torch.randperm(self.old.shape[1], generator=generator).to(self.old.device)
@@ -139,42 +134,21 @@ class AffineMap(Drift):
         return memory.transport_affine(affine, extra).with_statistics(means, None)
 
 
-Map = Callable[[Tensor], Tensor]
-MUCH_WORSE = 1.5
-"""An adapter whose error is so many times that of the affine map has not learned what there was to learn."""
-BAD = 0.5
-"""A relative error below this is no reason to worry, whatever other maps reach."""
+POOR = 0.5
+"""Relative error above which an adapter may be poor."""
+POOR_RATIO = 1.5
+"""An adapter is poor if its error is also this many times that of the affine map, or of no map."""
 COLLAPSED = 2.0
-"""A mean log-variance that is this much smaller, per feature, than that of the new classes: a deviation of 37 %."""
+"""Drop of the mean log-variance per feature, relative to the new classes: a standard deviation of 37 %."""
 FLOOR = 1e-3
 """Added to covariances, relative to their mean diagonal: few images span few directions."""
 
 
-def relative_error(mapping: Map, old: Tensor, new: Tensor) -> float:
-    """Σ‖ψ(x) − y‖² / Σ‖y − ȳ‖²: 0 for a perfect map, 1 for one that knows the mean only."""
-    with torch.no_grad():
-        error = (mapping(old).double() - new.double()).square().sum()
+def relative_error(mapped: Tensor, new: Tensor) -> float:
+    """Σ‖ψ(x) − y‖² / Σ‖y − ȳ‖²: 0 for a perfect map, 1 for the mean alone."""
+    error = (mapped.double() - new.double()).square().sum()
     spread = (new.double() - new.double().mean(0)).square().sum()
     return float(error / spread.clamp_min(torch.finfo(torch.float64).tiny))
-
-
-class Fit(NamedTuple):
-    """Relative errors on current images, of a trained map, of the affine map in closed form, and of no map at all."""
-
-    trained: float
-    affine: float
-    none: float
-
-    @property
-    def poor(self) -> bool:
-        """Whether the trained map has failed: much worse than the others, and bad by itself."""
-        return self.trained > BAD and self.trained > MUCH_WORSE * min(self.affine, self.none)
-
-
-def fit_of(trained: Map, affine: Map, old: Tensor, new: Tensor) -> Fit:
-    """How well each map explains pairs of features."""
-    errors = [relative_error(mapping, old, new) for mapping in (trained, affine, lambda points: points)]
-    return Fit(*errors)
 
 
 def mean_log_variance(bank: ClassGaussians) -> float:
@@ -184,28 +158,19 @@ def mean_log_variance(bank: ClassGaussians) -> float:
     return float(2 * factor.diagonal().log().sum()) / bank.size
 
 
-def collapse(old: ClassGaussians, new: ClassGaussians) -> float | None:
-    """How much smaller the old classes' mean log-variance is than that of others; None if not much, or not known."""
+def collapse_warning(name: str, old: ClassGaussians, memory: ClassGaussians) -> str | None:
+    """A warning if the moved old classes are far tighter than the new classes in ``memory``."""
+    new = memory.select([label for label in memory.labels if label not in old])
     if old.covariance == "none" or not len(old) or not len(new):
         return None
     lost = mean_log_variance(new) - mean_log_variance(old)
-    return lost if lost > COLLAPSED else None
-
-
-def collapse_warning(name: str, old: ClassGaussians, memory: ClassGaussians) -> str | None:
-    """What to say if the old classes, moved, are far tighter than the new ones that joined them in ``memory``."""
-    lost = collapse(old, memory.select([label for label in memory.labels if label not in old]))
-    if lost is None:
+    if lost <= COLLAPSED:
         return None
     return (
         f"{name}: the Gaussians of old classes have collapsed (their mean log-variance is {lost:.1f} below that of the "
-        "new classes), so that few images will be taken for them: use drift.kind=affine with "
+        "new classes), so few images will be predicted as them: use drift.kind=affine with "
         "drift.residual_covariance=1, or raise drift.anti_collapse"
     )
-
-
-JUDGED = 0.1
-"""Share of the images that judge a map which may be replaced."""
 
 
 class Adapter(Drift):
@@ -231,50 +196,26 @@ class Adapter(Drift):
     """N, draws from each old Gaussian."""
     adapt_mean: bool = True
     adapt_covariance: bool = True
-    mean_by: Literal["samples", "map"] = "samples"
-    """New means: those of the mapped samples, or the mapped old means."""
-    residual_covariance: NonNegativeFloat = 0.0
-    """How much of the covariance of ψ's residuals is added to each transported covariance (1: all of it)."""
     min_steps: NonNegativeInt = 500
-    """Steps that ψ is trained for at the least: a small task is passed over several times per epoch."""
-    fallback: bool = False
-    """Keep a tenth of the images from ψ's training, and move by the affine map instead if ψ explains them worse, or if
-    Gaussians collapse under ψ."""
+    """Minimum number of training steps: a small task is passed over several times per epoch."""
 
     def update(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Moved:
         old, new, _ = now.pairs(self.views)
-        taught = self._taught(now).to(old.device)
-        mapping = self.train_map(now, old[taught], new[taught])
-        judged = taught if bool(taught.all()) else ~taught
-        affine = affine_ridge(old[taught], new[taught], AffineMap().ridge)
-        fit = fit_of(mapping, affine.__call__, old[judged], new[judged])
-        moved = self.moved(memory, now, mapping, old, new)
-        if self.fallback:
-            exact = AffineMap(views=self.views, residual_covariance=1.0).move(memory, now)
-            if fit.trained > fit.affine or collapse(moved, exact) is not None:
-                return Moved(exact)
-        return Moved(moved, warning=self._warning(now, fit))
+        mapping = self.train_map(now, old, new)
+        return Moved(self.moved(memory, now, mapping), warning=self._warning(now, mapping, old, new))
 
-    def moved(
-        self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module, old: Tensor, new: Tensor
-    ) -> ClassGaussians:
-        """Every old Gaussian sampled, mapped and re-estimated."""
-        with torch.no_grad():
-            mapped_means = mapping(memory.means.float()).double()
-            residual = new.double() - mapping(old).double() if self.residual_covariance else None
-        extra = 0.0 if residual is None else self.residual_covariance * sample_covariance(residual)
+    def moved(self, memory: ClassGaussians, now: CurrentTask, mapping: nn.Module) -> ClassGaussians:
+        """Sample, map and re-estimate every old Gaussian; a bank of means alone is mapped directly."""
         if memory.covariance == "none":
-            return memory.with_statistics(mapped_means, None) if self.adapt_mean else memory
-        moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"), extra)
-        means = memory.means
-        if self.adapt_mean:
-            means = mapped_means if self.mean_by == "map" else moved.means
-        if not self.adapt_covariance:
-            return memory.with_statistics(means, None)
-        return moved.with_statistics(means, None)
+            with torch.no_grad():
+                means = mapping(memory.means.float()).double()
+            return memory.with_statistics(means, None) if self.adapt_mean else memory
+        moved = memory.transport(mapping, self.samples, now.runtime.generator(now.name, "transport"))
+        means = moved.means if self.adapt_mean else memory.means
+        return (moved if self.adapt_covariance else memory).with_statistics(means, None)
 
     def train_map(self, now: CurrentTask, old: Tensor, new: Tensor) -> nn.Module:
-        """ψ, trained on the features of the current images before and after."""
+        """Train ψ on the features of the current images before and after the task."""
         size = old.shape[1]
         with now.runtime.seeded(now.name, "adapter initialisation"):
             network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
@@ -283,20 +224,15 @@ class Adapter(Drift):
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
         return network
 
-    def _taught(self, now: CurrentTask) -> Tensor:
-        """Which rows of the pairs ψ is trained on: all, or those of nine images in ten with ``fallback``."""
-        kept = torch.ones(len(now.data), dtype=torch.bool)
-        if self.fallback:
-            order = torch.randperm(len(now.data), generator=now.runtime.generator(now.name, "judged"))
-            kept[order[: round(JUDGED * len(kept))]] = False
-        return kept.repeat(max(1, self.views))
-
-    def _warning(self, now: CurrentTask, fit: Fit) -> str | None:
-        if not fit.poor:
+    def _warning(self, now: CurrentTask, mapping: nn.Module, old: Tensor, new: Tensor) -> str | None:
+        """Compare ψ with the affine map in closed form and with no map."""
+        with torch.no_grad():
+            maps = (mapping(old), affine_ridge(old, new, AffineMap().ridge)(old), old)
+        trained, affine, none = (relative_error(mapped, new) for mapped in maps)
+        if trained <= POOR or trained <= POOR_RATIO * min(affine, none):
             return None
         return (
-            f"{now.name}: the adapter has hardly learned how the features moved (relative error {fit.trained:.2f} on "
-            f"current images; an affine map has {fit.affine:.2f}, no map {fit.none:.2f}), so old classes may be lost: "
-            "raise drift.min_steps or drift.recipe.epochs, set drift.fallback=true (preset practical), or use "
-            "drift.kind=affine"
+            f"{now.name}: the adapter has hardly learned how the features moved (relative error {trained:.2f} on "
+            f"current images; an affine map has {affine:.2f}, no map {none:.2f}), so old classes may be lost: "
+            "raise drift.min_steps or drift.recipe.epochs, or set drift.kind=affine"
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
@@ -15,7 +15,7 @@ from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.core.state import ClassMap, State
 from adagauss.core.task import CurrentTask
 from adagauss.data.images import Label, LabelledImages
-from adagauss.distributed.statistics import add_shared
+from adagauss.distributed.processes import Processes
 from adagauss.errors import DataError
 
 
@@ -40,7 +40,7 @@ class Memory(Part):
         return ClassGaussians(size, "none", device)
 
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
-        """Refuse, before any training, a task whose classes could not be stored; ``known`` are stored already."""
+        """Refuse, before any training, a task whose classes cannot be stored; ``known`` are stored already."""
 
     def update(self, bank: ClassGaussians, now: CurrentTask, before: State | None) -> Remembered:
         """A new bank with the current classes added; ``before`` is the state returned after the last task."""
@@ -61,7 +61,7 @@ class Memory(Part):
         return larger
 
     def remap_classes(self, bank: ClassGaussians, groups: ClassMap) -> ClassGaussians:
-        """A new bank after classes were forgotten or joined: by the law of total covariance, as if always one."""
+        """A new bank after classes were removed or merged, by the law of total covariance."""
         if not len(bank):
             return bank
         labels = [bank.labels[group[0]] for group in groups]
@@ -104,8 +104,24 @@ class MeanMemory(Memory):
         for view in (plain, "flip") if self.flips else (plain,):
             features = now.features(view)
             features = features if power is None else tukey(features, power)
-            add_shared(new, features, now.targets, now.classes, now.runtime.processes)
+            _add_shared(new, features, now.targets, now.classes, now.runtime.processes)
         return new.select(now.classes)
+
+
+def _add_shared(
+    bank: ClassGaussians, features: Tensor, targets: Tensor, classes: Sequence[Label], processes: Processes
+) -> None:
+    """Add features that all processes have to their banks: each reduces its share of the rows, then they merge."""
+    if processes.alone:
+        bank.add(features, [classes[target] for target in targets.tolist()])
+        return
+    rows = processes.divide(len(features)).rows
+    own = bank.empty_like()
+    own.add(features[rows.to(features.device)], [classes[target] for target in targets.cpu()[rows].tolist()])
+    content = {name: tensor.cpu() for name, tensor in own.state_dict().items()}, own.labels
+    for tensors, labels in processes.all_gather_object(content):
+        moved = {name: tensor.to(features.device) for name, tensor in tensors.items()}
+        bank.merge(type(own).from_state(moved, labels, own.covariance))
 
 
 class GaussianMemory(MeanMemory):
@@ -123,16 +139,6 @@ class GaussianMemory(MeanMemory):
     """λ: covariances are those of f^λ, means those of f (FeCAM). Needs non-negative features."""
     shrink_after_drift: bool = True
     """Shrink again whenever drift has changed the covariances, as in the published code: traces then grow."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_low_rank(cls, data: Any) -> Any:
-        """Accept settings of version 0.2.0, except low-rank covariances."""
-        if not isinstance(data, Mapping):
-            return data
-        if data.get("covariance") == "low_rank":
-            raise ValueError("low-rank covariances were removed in version 0.3: set memory.covariance=shared")
-        return {key: value for key, value in data.items() if key != "rank"}
 
     @model_validator(mode="after")
     def _stored_as_measured(self) -> GaussianMemory:
@@ -175,12 +181,10 @@ class GaussianMemory(MeanMemory):
     def joined(self, bank: ClassGaussians, other: ClassGaussians) -> ClassGaussians:
         """As if a class had been stored once: the spread between its two means is shrunk as covariances are.
 
-        With ``tukey`` the spread is that between μ^λ, which is where the classifier places means: those of f^λ are not
-        kept.
+        With ``tukey`` the spread is that between μ^λ, as in the classifier: the means of f^λ are not stored.
         """
         larger = super().joined(bank, other)
-        known_labels = set(bank.labels)
-        both = [label for label in other.labels if label in known_labels]
+        both = [label for label in other.labels if label in set(bank.labels)]
         if not both or (self.tukey is None and self.shrinkage == self.off_diagonal_shrinkage == 0):
             return larger
         one, two = bank.select(both), other.select(both)
@@ -189,8 +193,7 @@ class GaussianMemory(MeanMemory):
         wanted, plain = self._shrunk(_spread(one.means, two.means, self.tukey)), _spread(one.means, two.means)
         joined = larger.select(both)
         joined = joined.with_statistics(joined.means, joined.covariances + weight * (wanted - plain))
-        for row, label in enumerate(both):
-            larger.packed[larger.labels.index(label)] = joined.packed[row]
+        larger.packed[[larger.labels.index(label) for label in both]] = joined.packed
         return larger
 
     def after_drift(self, before: ClassGaussians, moved: ClassGaussians) -> ClassGaussians:

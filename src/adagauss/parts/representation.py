@@ -24,82 +24,30 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.runtime import Runtime
 
 
-class Live(nn.Module):
-    """Created by a specification when a task starts, and discarded when it ends.
-
-    Its parameters are trained together with the network. Other modules and banks (the network, the memory) are passed
-    as arguments, never stored as attributes, because torch would register them as submodules.
-    """
-
-    def begin_epoch(self) -> None:
-        """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
-
-    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
-        """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
-        return None
-
-
-class LiveAugmentation(Live):
-    """Label augmentation for one task."""
-
-    changes: bool = True
-    """Whether it does anything in this task: several processes must then show each other their images."""
-
-    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The larger batch, whose added images have auxiliary labels (numbered after the classes)."""
-        raise TypeError(f"{type(self).__name__} must define forward")
-
-
 class LabelAugmentation(Part):
-    """Turns a batch into a larger one. This base adds nothing.
-
-    A label augmentation that learns defines `start`; for one that is a function of the batch, `augment` is enough.
-    """
+    """Turns a batch into a larger one, as a function of the batch. This base adds nothing."""
 
     role: ClassVar[str] = "label_augmentation"
 
     def copies(self, first: bool) -> int:
-        """How many times larger a batch becomes; loaders divide their batch size by it."""
+        """How many times larger a batch becomes; loaders divide their batch size by it. With 1 nothing is done."""
         return 1
-
-    def changes(self, first: bool) -> bool:
-        """Whether it does anything to a batch."""
-        return True
 
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
         """Number of auxiliary labels in a task with ``classes`` classes."""
         return 0
 
-    def start(self, now: CurrentTask, before: State | None) -> LiveAugmentation:
-        """The augmentation for this task; ``before`` is the state it returned after the last task."""
-        return _PureAugmentation(self, len(now.classes), now.first)
-
     def augment(
         self, images: Tensor, targets: Tensor, classes: int, first: bool, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """The larger batch."""
+        """The larger batch, whose added images have auxiliary labels (numbered after the classes)."""
         return images, targets
-
-
-class _PureAugmentation(LiveAugmentation):
-    """An augmentation that is a function of the batch."""
-
-    def __init__(self, part: LabelAugmentation, classes: int, first: bool) -> None:
-        super().__init__()
-        self.part, self.classes, self.first = part, classes, first
-        self.changes = part.changes(first)
-
-    def forward(self, images: Tensor, targets: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return self.part.augment(images, targets, self.classes, self.first, generator)
 
 
 class NoLabelAugmentation(LabelAugmentation):
     """Batches are not changed."""
 
     kind = "none"
-
-    def changes(self, first: bool) -> bool:
-        return False
 
 
 class Rotations(LabelAugmentation):
@@ -110,9 +58,6 @@ class Rotations(LabelAugmentation):
 
     def copies(self, first: bool) -> int:
         return 4 if first or self.when == "always" else 1
-
-    def changes(self, first: bool) -> bool:
-        return self.copies(first) > 1
 
     def auxiliary_outputs(self, classes: int, first: bool) -> int:
         return classes * (self.copies(first) - 1)
@@ -130,8 +75,8 @@ class Rotations(LabelAugmentation):
         return turned, torch.cat([targets + turns * classes for turns in range(copies)])
 
 
-class LiveReparameterisation(Live):
-    """A reparameterisation during one task. This base does nothing."""
+class LiveReparameterisation(nn.Module):
+    """A reparameterisation during one task, whose parameters are trained with the network. This base does nothing."""
 
     def settle(self, now: CurrentTask) -> None:
         """Called right after training, before anything is measured on the network."""
@@ -142,8 +87,8 @@ class Reparameterisation(Part):
 
     role: ClassVar[str] = "reparameterisation"
 
-    def start(self, now: CurrentTask, before: State | None) -> LiveReparameterisation:
-        """Prepare ``now.network``; ``before`` is the state returned after the last task."""
+    def start(self, now: CurrentTask) -> LiveReparameterisation:
+        """Prepare ``now.network``."""
         return LiveReparameterisation()
 
 
@@ -201,21 +146,26 @@ class Step:
         return own if self.division is None else self.division.all_gather(own)
 
 
-class LiveTerm(Live):
-    """A loss term during one task."""
+class LiveTerm(nn.Module):
+    """A loss term during one task. This base computes the loss of its `Term`, if it is given one.
+
+    Its parameters are trained together with the network. Other modules and banks (the network, the memory) are passed
+    as arguments, never stored as attributes, because torch would register them as submodules.
+    """
+
+    def __init__(self, term: Term | None = None) -> None:
+        super().__init__()
+        self.term = term
 
     def forward(self, step: Step) -> Tensor | None:
-        """The unweighted loss; None if the term does not apply (e.g. in the first task)."""
-        raise TypeError(f"{type(self).__name__} must define forward")
+        """The unweighted loss; None if the term does not apply, like distillation in the first task."""
+        return None if self.term is None else self.term.loss(step)
 
-    @staticmethod
-    def without_effect() -> LiveTerm:
-        """A term that does not apply in this task, e.g. distillation in the first one."""
-        return _NoTerm()
+    def begin_epoch(self) -> None:
+        """Called before each epoch. Training may be resumed here, so data kept between batches must be dropped."""
 
-
-class _NoTerm(LiveTerm):
-    def forward(self, step: Step) -> Tensor | None:
+    def finish(self, now: CurrentTask, memory: ClassGaussians) -> State | None:
+        """Called at the end of the task, after drift, memory and classifier; returns the state for the next task."""
         return None
 
 
@@ -231,7 +181,7 @@ class Term(Part):
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         """The term for this task; ``before`` is the state it returned after the last task."""
-        return _PureTerm(self)
+        return LiveTerm(self)
 
     def loss(self, step: Step) -> Tensor | None:
         """The unweighted loss; None if the term does not apply."""
@@ -242,29 +192,12 @@ class Term(Part):
         return {}
 
 
-class _PureTerm(LiveTerm):
-    """A term that is a function of the step."""
-
-    def __init__(self, term: Term) -> None:
-        super().__init__()
-        self.term = term
-
-    def forward(self, step: Step) -> Tensor | None:
-        return self.term.loss(step)
-
-
 class LiveParts(nn.Module):
-    """The live parts that are used besides the network while a task is learned."""
+    """The terms and the reparameterisation while a task is learned."""
 
-    def __init__(
-        self,
-        terms: Mapping[str, LiveTerm],
-        label_augmentation: LiveAugmentation,
-        reparameterisation: LiveReparameterisation,
-    ) -> None:
+    def __init__(self, terms: Mapping[str, LiveTerm], reparameterisation: LiveReparameterisation) -> None:
         super().__init__()
         self.terms = nn.ModuleDict(terms)
-        self.label_augmentation = label_augmentation
         self.reparameterisation = reparameterisation
 
     def live(self) -> dict[str, LiveTerm]:
@@ -282,20 +215,13 @@ class TaskObjective(Objective):
     divided: ClassVar[bool] = True
 
     def __init__(
-        self,
-        now: CurrentTask,
-        memory: ClassGaussians,
-        parts: LiveParts,
-        weights: Mapping[str, float],
-        recipe: Recipe,
-        rates: Callable[[Network, nn.Module, float], list[dict[str, Any]]],
+        self, now: CurrentTask, memory: ClassGaussians, parts: LiveParts, part: Representation, recipe: Recipe
     ) -> None:
         super().__init__()
         self.network = now.network
         self.parts = parts
-        self.weights = dict(weights)
+        self.part = part
         self.warm_epochs = recipe.warm_epochs
-        self._rates = rates
         # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
         self._context = (now, memory)
         runtime, compiled = now.runtime, now.runtime.compiled(now.network.extractor)
@@ -304,7 +230,7 @@ class TaskObjective(Objective):
         self._generator = torch.Generator()
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        return self._rates(self.network, self.parts, learning_rate)
+        return self.part.parameter_groups(self.network, self.parts, learning_rate)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         self._warm = epoch < self.warm_epochs
@@ -319,21 +245,24 @@ class TaskObjective(Objective):
         step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals, division)
         losses = {}
         for name, term in self.parts.live().items():
-            value = term(step) if self.weights[name] else None
+            weight = self.part.terms[name].weight
+            value = term(step) if weight else None
             if value is not None:
-                losses[name] = self.weights[name] * value
+                losses[name] = weight * value
         return losses
 
     def _enlarged(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Sharding]:
-        """The batch after label augmentation, and who holds what of it.
+        """The batch after label augmentation, and how it is divided between processes.
 
-        A label augmentation may mix any images, so it is given those of all processes.
+        A label augmentation may mix any images, so it gets those of all processes.
         """
-        runtime, augment = self._context[0].runtime, self.parts.label_augmentation
+        now, augmentation = self._context[0], self.part.label_augmentation
+        runtime, classes = now.runtime, len(now.classes)
         division = runtime.processes.divide(len(targets))
-        if not augment.changes:
+        if augmentation.copies(now.first) == 1:
             return images, targets, division
-        images, targets = augment(division.all_gather(images), targets, self._generator)
+        images = division.all_gather(images)
+        images, targets = augmentation.augment(images, targets, classes, now.first, self._generator)
         division = runtime.processes.divide(len(targets))
         if not runtime.processes.alone:
             images = images[division.rows.to(images.device)].contiguous(memory_format=runtime.memory_format)
@@ -461,9 +390,10 @@ class Representation(Part):
         with now.runtime.seeded(now.name, "initialisation"):
             network.head.grow(len(now.classes), auxiliary)
             now.runtime.place(network)
-            parts = self._start(now, memory, before)
-        weights = {name: term.weight for name, term in self.terms.items()}
-        objective = TaskObjective(now, memory, parts, weights, recipe, self.parameter_groups)
+            reparameterisation = self.reparameterisation.start(now)
+            terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
+            parts = now.runtime.place(LiveParts(terms, reparameterisation))
+        objective = TaskObjective(now, memory, parts, self, recipe)
         batch_size = max(1, recipe.batch_size // self.label_augmentation.copies(now.first))
         batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
@@ -472,20 +402,9 @@ class Representation(Part):
             network.head.drop_auxiliary()
         return Trained(history, parts)
 
-    def _start(self, now: CurrentTask, memory: ClassGaussians, before: Mapping[str, State]) -> LiveParts:
-        reparameterisation = self.reparameterisation.start(now, before.get("reparameterisation"))
-        terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
-        augmentation = self.label_augmentation.start(now, before.get("label_augmentation"))
-        return now.runtime.place(LiveParts(terms, augmentation, reparameterisation))
-
     def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
-        """Let the parts measure the finished task; returns their states for the next task by name."""
-        live = {
-            "label_augmentation": parts.label_augmentation,
-            "reparameterisation": parts.reparameterisation,
-            **{f"terms/{name}": term for name, term in parts.live().items()},
-        }
-        states = {name: part.finish(now, memory) for name, part in live.items()}
+        """Let the terms measure the finished task; returns their states for the next task by name."""
+        states = {f"terms/{name}": term.finish(now, memory) for name, term in parts.live().items()}
         return {name: state for name, state in states.items() if state is not None}
 
     def parameter_groups(self, network: Network, beside: nn.Module, learning_rate: float) -> list[dict[str, Any]]:

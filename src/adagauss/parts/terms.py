@@ -119,7 +119,7 @@ class ProjectedDistillation(Term):
     """d: the projector's hidden layer is d·S wide."""
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return LiveTerm.without_effect() if now.previous is None else _Projected(self, now.network.extractor.size)
+        return LiveTerm() if now.previous is None else _Projected(self, now.network.extractor.size)
 
 
 class _Projected(LiveTerm):
@@ -162,12 +162,9 @@ class LogitDistillation(Term):
     """λ times the cross-entropy between the old outputs of both networks at ``temperature``; ``weight`` is λ."""
 
     kind = "logit_distillation"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.KEPT_HEADS})
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 2.0
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.KEPT_HEADS})
 
     def loss(self, step: Step) -> Tensor | None:
         previous = step.now.previous
@@ -185,18 +182,12 @@ class PrototypeReplay(Term):
     """
 
     kind = "prototypes"
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.KEPT_HEADS})
+    why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     weight: NonNegativeFloat = 10.0
     temperature: PositiveFloat = 0.1
     noise: NonNegativeFloat = 1.0
     """ρ, the noise in units of the radius; 0 replays the means without noise."""
-
-    @property
-    def requires(self) -> frozenset[Requirement]:
-        return frozenset({Requirement.MEANS, Requirement.KEPT_HEADS})
-
-    @property
-    def why_no_known_classes(self) -> str | None:
-        return SECOND_OUTPUT
 
     def empty_state(self) -> Radius:
         return Radius()

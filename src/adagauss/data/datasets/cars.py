@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from adagauss.data.dataset import Dataset, ReadOptions, Trait, dataset_error, register_dataset
 from adagauss.data.folders import FileList, file_dataset, require, require_files
-from adagauss.data.safe_readers import read_matlab_variable
 from adagauss.errors import DataError
 
 FOLDER = "stanford_cars"
@@ -39,37 +40,37 @@ def read_cars(options: ReadOptions) -> Dataset:
 
 
 def _class_names(file: Path) -> list[str]:
-    names = _variable(file, "class_names")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    names = _rows(file, "class_names")
+    if not names or not all(isinstance(name, str) for name in names):
         raise _damaged(file, "it does not hold a list of names")
     return names
 
 
 def _listed(annotations: Path, images: Path, classes: int) -> FileList:
-    rows = _variable(annotations, "annotations")
-    if not isinstance(rows, list):
-        raise _damaged(annotations, "it does not hold a list of images")
     files = FileList()
-    for row in rows:
+    for row in _rows(annotations, "annotations"):
         name, number = (row.get("fname"), row.get("class")) if isinstance(row, dict) else (None, None)
         if not isinstance(name, str) or Path(name).name != name or not name:
             raise _damaged(annotations, "an entry does not name a file")
-        if not isinstance(number, list) or len(number) != 1 or number[0] != number[0] // 1:
+        if not isinstance(number, int):
             raise _damaged(annotations, "an entry does not name a class")
-        target = int(number[0]) - 1  # Matlab counts from one
-        if not 0 <= target < classes:
-            raise DataError(f"cars: {annotations} names class {target + 1}, but there are {classes} class names")
-        files.add([images / name], target)
+        if not 1 <= number <= classes:
+            raise DataError(f"cars: {annotations} names class {number}, but there are {classes} class names")
+        files.add([images / name], number - 1)  # Matlab counts from one
     require_files(files.paths, "cars")
     return files
 
 
-def _variable(file: Path, key: str) -> Any:
+def _rows(file: Path, key: str) -> list[Any]:
+    """The entries of a Matlab array: text, or dictionaries."""
+    from scipy.io import loadmat
+
     require(file, "cars")
     try:
-        return read_matlab_variable(file, key)
-    except (ValueError, LookupError, OSError) as error:
-        raise _damaged(file, str(error)) from error
+        found = loadmat(file, variable_names=[key], simplify_cells=True)[key]
+    except Exception as error:  # SciPy raises nearly any exception on damaged files
+        raise _damaged(file, f"{type(error).__name__}: {error}") from error
+    return list(found) if isinstance(found, list | np.ndarray) else [found]
 
 
 def _damaged(file: Path, why: str) -> DataError:

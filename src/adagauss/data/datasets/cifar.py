@@ -14,7 +14,7 @@ import torch
 from adagauss.data.dataset import Dataset, ReadOptions, archive, dataset_error, register_dataset
 from adagauss.data.folders import require
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.data.safe_readers import read_plain_pickle
+from adagauss.data.safe_pickle import read_plain_pickle
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
