@@ -105,7 +105,7 @@ def test_a_failure_to_draw_is_not_one_of_the_run(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("adagauss.analysis.figures.save_figure", fail)
+        patch.setattr("adagauss.analysis.plotting.save_figure", fail)
         outcome = adagauss(*QUICK)
     assert outcome.code == 0
     assert "A_last" in outcome.out

@@ -7,9 +7,9 @@ from typing import Any, Literal, cast
 
 import pytest
 import torch
-from adagauss.analysis.distances import distances
 from torch import Tensor, nn
 
+from adagauss.analysis.measure import distances
 from adagauss.backbones import Backbone, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.linalg import Affine, sample_covariance
