@@ -88,7 +88,7 @@ class FeatureMatrix(Term):
 
 
 class MeasuredMatrix(SharedState):
-    """E as it was measured at the end of a task, over all outputs there were then."""
+    """E at the end of a task, over all outputs of that time."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
     contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"

@@ -62,7 +62,7 @@ class NoDrift(Drift):
 class ViewBatches:
     """Each epoch passes once over one of the cached views, which take turns.
 
-    With as many views as epochs, every epoch sees the images augmented anew. An epoch passes over its view several
+    With as many views as epochs, every epoch has new augmentations. An epoch passes over its view several
     times if all epochs together would have fewer than ``min_steps`` batches: a small task is not easier to learn.
     """
 

@@ -334,7 +334,7 @@ class Representation(Part):
         if self.first is None and self.later is not None:
             raise ConfigError("later tasks are trained only after the first: set representation.later=null as well")
         if self.first is not None and not self.terms:
-            raise ConfigError("there is no loss to train with: add at least representation.terms.cross_entropy")
+            raise ConfigError("training needs a loss: add at least representation.terms.cross_entropy")
         return self
 
     @property
@@ -407,7 +407,7 @@ class Representation(Part):
         states = {f"terms/{name}": term.finish(now, memory) for name, term in parts.live().items()}
         return {name: state for name, state in states.items() if state is not None}
 
-    def parameter_groups(self, network: Network, beside: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, network: Network, parts: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
         """The trunk at its own learning rate; head, bottleneck and helper modules at the full rate."""
         new = {
             id(parameter)
@@ -415,7 +415,7 @@ class Representation(Part):
             if self.full_rate == "bottleneck" or name == "bias"
         }
         slow: list[nn.Parameter] = []
-        full = [*network.head.parameters(), *beside.parameters()]
+        full = [*network.head.parameters(), *parts.parameters()]
         for parameter in network.extractor.parameters():
             (full if id(parameter) in new else slow).append(parameter)
         groups = [
