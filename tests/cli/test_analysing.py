@@ -34,7 +34,7 @@ def test_figures_of_a_run_are_written_and_the_others_explained(adagauss: Command
     outcome = adagauss("analyse", tiny, "--study", "recency,ranks", "--out", tmp_path / "figures", "--quiet")
     assert outcome.code == 0
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"recency.png", "recency.svg", "recency.csv"}
-    assert "not drawn: ranks: it needs runs that remember covariances" in outcome.said
+    assert "not drawn: ranks: it needs runs that store covariances" in outcome.said
     lines = (outcome.out + outcome.err).replace(str(tmp_path), "").splitlines()
     assert max(map(len, lines)) <= 80
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.plotting import save_figure
+from adagauss.analysis.statistics_figures import gaussians_figure
 from adagauss.cli import output
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.utils.progress import clipped, columns, escape_control_chars

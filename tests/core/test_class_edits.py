@@ -48,7 +48,7 @@ def test_sums_of_joined_classes_are_those_of_one_class() -> None:
 def test_sums_of_a_class_in_no_group_are_dropped() -> None:
     rows, targets = points(30), torch.arange(30) % 3
     sums = MomentSums(WIDTH).add_(rows, targets)
-    assert_same_sums(sums.copy().regroup_(((2,), (0,))).regroup_(((1,), (0,))), sums.drop_(1))
+    assert_same_sums(sums.copy().regroup_(((2,), (0,))).regroup_(((1,), (0,))), sums.regroup_(((0,), (2,))))
 
 
 def test_sums_of_others_are_added_to_their_columns() -> None:

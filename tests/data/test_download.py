@@ -52,10 +52,10 @@ class LocalRetriever:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.asked: list[str] = []
+        self.urls: list[str] = []
 
     def __call__(self, download: Download, file: Path) -> None:
-        self.asked.append(download.url)
+        self.urls.append(download.url)
         shutil.copy(self.folder / download.name, file)
 
 
@@ -79,7 +79,7 @@ def test_fetch_extracts_once_downloaded(
     root = tmp_path / "data"
     assert fetch("toy", root, retriever=retriever) == root
     assert (root / "toy" / "deep" / "b.txt").read_bytes() == b"b"
-    assert retriever.asked == ["https://example.org/toy.archive"]
+    assert retriever.urls == ["https://example.org/toy.archive"]
     (root / "toy" / "a.txt").unlink()
     (root / "toy" / "own.txt").write_text("mine", encoding="utf-8")
     fetch("toy", root, retriever=offline)  # mends what is missing from the archive kept

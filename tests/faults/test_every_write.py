@@ -37,7 +37,7 @@ def failing(work: Callable[[], object], number: int, how: str) -> BaseException 
     try:
         with faulty(Disk(number, how)):
             work()
-    except (AdagaussError, KilledError) as error:  # anything else is not a sentence, and fails the test
+    except (AdagaussError, KilledError) as error:  # anything else is not a known error, and fails the test
         return error
     return None
 
@@ -102,7 +102,7 @@ def test_a_run_goes_on_to_the_same_numbers_after_every_fault(how: str, tmp_path:
         path = tmp_path / f"run {number}"
         error = failing(lambda path=path: work(path), number, how)  # type: ignore[misc]
         if error is not None:
-            with suppress(CheckpointError):  # where nothing was begun there is nothing to resume
+            with suppress(CheckpointError):  # a run that was not started cannot be resumed
                 work(path, resume=True)
             if not (path / "metrics.json").exists():
                 work(path)

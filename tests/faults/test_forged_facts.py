@@ -1,4 +1,4 @@
-"""What a file says beside its tensors, forged with a right digest: commands go on without it, or say a sentence."""
+"""Facts in a file, forged with a right digest: commands ignore them or raise an error."""
 
 from __future__ import annotations
 

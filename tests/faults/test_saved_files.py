@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adagauss.errors import CheckpointError
 from adagauss.utils.checkpoint import load_tensors, require_finite, require_shapes, save_tensors
-from tests.faults.budget import budget
+from tests.faults.budget import budget, some
 
 TENSORS = {
     "weights": torch.arange(60, dtype=torch.float64).view(20, 3) / 7,
@@ -67,7 +67,7 @@ def test_every_flipped_bit_is_noticed(path: Path, region: str, mapped: bool) -> 
     flips = [
         (position, bit) for position in positions for bit in range(8) if len(positions) < 70 or bit == position % 8
     ]
-    for position, bit in flips:
+    for position, bit in some(flips, 80):
         damaged = bytearray(whole)
         damaged[position] ^= 1 << bit
         path.write_bytes(damaged)
@@ -83,7 +83,8 @@ def test_the_regions_are_the_whole_file(path: Path) -> None:
 
 def test_every_truncation_and_every_longer_file_is_refused(path: Path) -> None:
     whole = path.read_bytes()
-    for content in [*(whole[:length] for length in range(len(whole))), whole + b"\0", whole + whole]:
+    lengths = some(range(len(whole)), 80)
+    for content in [*(whole[:length] for length in lengths), whole + b"\0", whole + whole]:
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match=path.name):
             load_tensors(path, "learner")

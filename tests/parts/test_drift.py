@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from adagauss.analysis.distances import distances
+from adagauss.analysis.measure import distances
 from adagauss.backbones import Backbone, BackboneConfig, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.linalg import Affine, sample_covariance

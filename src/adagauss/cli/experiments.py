@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import Run, RunFolder
+    from adagauss.experiments.run import Run
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
@@ -276,7 +276,7 @@ def run(
 
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
-    from adagauss.analysis.figures import write_figures
+    from adagauss.analysis.accuracy_figures import write_figures
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import first_here
     from adagauss.experiments.protocols import protocol as protocol_by_name
@@ -482,7 +482,7 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
-    from adagauss.analysis.figures import accuracy_curve
+    from adagauss.analysis.accuracy_figures import accuracy_curve
     from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.tables import FORMATS
     from adagauss.cli.output import MEANING, comparison_table
@@ -678,7 +678,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.analysis.figures import accuracy_curve, write_figures
+    from adagauss.analysis.accuracy_figures import accuracy_curve, write_figures
     from adagauss.analysis.plotting import save_figure
     from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
@@ -801,11 +801,9 @@ def analyse(
     figures need real statistics of old classes: they are computed from the images of the run and stored in its folder.
     Without these images, the other figures are drawn.
     """
-    from adagauss.analysis.grouping import grouped
     from adagauss.analysis.studies import analyse as draw
-    from adagauss.analysis.studies import find_study, studies
-    from adagauss.analysis.studies.draw import chosen_studies
-    from adagauss.experiments.run import RunFolder
+    from adagauss.analysis.studies import chosen_studies, find_study, group_by_settings, studies
+    from adagauss.experiments.run import Run
 
     if listed:
         for line in output.lines(
@@ -820,7 +818,7 @@ def analyse(
     for name in names:
         find_study(name)
     reporter = make_reporter(quiet)
-    groups = grouped([RunFolder(path) for path in runs])
+    groups = group_by_settings([Run.open(path) for path in runs])
     opened = [run for group in groups.values() for run in group]
     with stoppable("measurements of finished runs are stored: the same command continues"):
         data, reason = _images(chosen_studies(names, opened), opened, data_root, workers, reporter)
@@ -840,17 +838,16 @@ def analyse(
 
 
 def _images(
-    chosen: Sequence[Study], runs: Sequence[RunFolder], root: Path, workers: int, reporter: Reporter
+    chosen: Sequence[Study], runs: Sequence[Run], root: Path, workers: int, reporter: Reporter
 ) -> tuple[Dataset | None, str]:
     """The data of the runs if some study must measure them, or the reason why they cannot be read."""
-    from adagauss.analysis.measured import kept_quantities
+    from adagauss.analysis.measure import stored_quantities
     from adagauss.data.dataset import load_dataset
-    from adagauss.experiments.run import stored_config
 
     needed = {quantity for study in chosen for quantity in study.needs}
-    if all(needed <= kept_quantities(run) for run in runs):
+    if all(needed <= stored_quantities(run) for run in runs):
         return None, ""
-    stream = stored_config(runs[0]).stream
+    stream = runs[0].config.stream
     try:
         return load_dataset(stream.dataset, read_options(root, stream, workers, reporter)), ""
     except DataError as error:

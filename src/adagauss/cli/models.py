@@ -38,7 +38,7 @@ from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_nam
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
-    from adagauss.analysis.judging import Judged
+    from adagauss.analysis.predictions import LabelledPrediction
     from adagauss.analytic.batches import ShardsReport
     from adagauss.classifier import IncrementalClassifier
     from adagauss.core.learn import Learner
@@ -841,43 +841,43 @@ def _files_of(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Pat
     return files, [path.name for path in folders if path.name not in known]
 
 
-def _labelled_predictions(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[Judged]:
-    from adagauss.analysis.judging import Judged
+def _labelled_predictions(classifier: IncrementalClassifier, files: Mapping[Path, Any]) -> list[LabelledPrediction]:
+    from adagauss.analysis.predictions import LabelledPrediction
 
     truths = {str(file): label for file, label in files.items()}
     predictions = []
     for answer in classifier.classify(list(files), top=len(classifier.learner_.classes)):
         label, share = answer.top[0]
         truth = truths[answer.name]
-        predictions.append(Judged(answer.name, truth, label, share, dict(answer.top)[truth]))
+        predictions.append(LabelledPrediction(answer.name, truth, label, share, dict(answer.top)[truth]))
     return predictions
 
 
-def _numbers(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> dict[str, Any]:
-    from adagauss.analysis import judging
+def _numbers(predictions: Sequence[LabelledPrediction], unknown_folders: Sequence[str]) -> dict[str, Any]:
+    from adagauss.analysis import predictions as metrics
 
-    right = sum(one.right for one in predictions)
+    right = sum(one.correct for one in predictions)
     return {
         "images": len(predictions),
-        "accuracy": judging.accuracy(predictions),
-        "accuracy_interval": judging.interval(right, len(predictions)),
+        "accuracy": metrics.accuracy(predictions),
+        "accuracy_interval": metrics.wilson_interval(right, len(predictions)),
         "mean_probability": sum(one.probability for one in predictions) / len(predictions),
-        "calibration_error": judging.calibration_error(predictions),
-        "calibration_error_by_chance": judging.calibration_error_by_chance(predictions),
+        "calibration_error": metrics.calibration_error(predictions),
+        "calibration_error_by_chance": metrics.calibration_error_by_chance(predictions),
         "classes": [
-            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.taken_for}
-            for one in judging.by_class(predictions)
+            {"class": one.label, "images": one.images, "accuracy": one.accuracy, "confused_with": one.confused_with}
+            for one in metrics.by_class(predictions)
         ],
         "wrong": [
-            {"image": one.name, "class": one.truth, "answer": one.answer, "probability": one.probability}
-            for one in judging.worst(predictions, len(predictions))
+            {"image": one.name, "class": one.true, "answer": one.predicted, "probability": one.probability}
+            for one in metrics.worst(predictions, len(predictions))
         ],
         "never_taught": list(unknown_folders),
     }
 
 
-def _show(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> None:
-    from adagauss.analysis.judging import by_class
+def _show(predictions: Sequence[LabelledPrediction], unknown_folders: Sequence[str]) -> None:
+    from adagauss.analysis.predictions import by_class
 
     numbers = _numbers(predictions, unknown_folders)
     low, high = numbers["accuracy_interval"]
@@ -895,7 +895,7 @@ def _show(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> None
     classes = by_class(predictions)
     shown = classes[:MOST_WORST]
     rows = [
-        (one.label, one.images, f"{100 * one.accuracy:.1f}", "" if one.taken_for is None else one.taken_for)
+        (one.label, one.images, f"{100 * one.accuracy:.1f}", "" if one.confused_with is None else one.confused_with)
         for one in shown
     ]
     typer.echo()
@@ -906,25 +906,27 @@ def _show(predictions: Sequence[Judged], unknown_folders: Sequence[str]) -> None
 
 
 def _draw_figures(
-    predictions: Sequence[Judged], classifier: IncrementalClassifier, sheet: Path | None, confusion: Path | None
+    predictions: Sequence[LabelledPrediction],
+    classifier: IncrementalClassifier,
+    sheet: Path | None,
+    confusion: Path | None,
 ) -> None:
-    from adagauss.analysis import judging
-    from adagauss.analysis.confusion import confusion_figure
+    from adagauss.analysis import predictions as metrics
+    from adagauss.analysis.accuracy_figures import confusion_figure
     from adagauss.analysis.plotting import save_figure
-    from adagauss.analysis.sheet import contact_sheet
 
-    accuracy = f"accuracy {100 * judging.accuracy(predictions):.1f} % of {len(predictions)} images"
+    accuracy = f"accuracy {100 * metrics.accuracy(predictions):.1f} % of {len(predictions)} images"
     with output.drawing("the numbers above are complete"):
         if confusion is not None:
-            shown = {one.truth for one in predictions} | {one.answer for one in predictions}
+            shown = {one.true for one in predictions} | {one.predicted for one in predictions}
             names = [label for label in classifier.learner_.classes if label in shown]
-            counts = judging.confusion(predictions, names)
+            counts = metrics.confusion_counts(predictions, names)
             save_figure(confusion_figure(counts, names, (), accuracy), confusion)
             typer.echo(escape_control_chars(f"Confusion matrix: {confusion}"), err=True)
         if sheet is not None:
-            bad = judging.worst(predictions, ON_SHEET)
-            title = f"worst {len(bad)} of {sum(not one.right for one in predictions)} wrong answers; {accuracy}"
-            save_figure(contact_sheet(bad, title), sheet)
+            bad = metrics.worst(predictions, ON_SHEET)
+            title = f"worst {len(bad)} of {sum(not one.correct for one in predictions)} wrong answers; {accuracy}"
+            save_figure(metrics.contact_sheet(bad, title), sheet)
             typer.echo(escape_control_chars(f"Worst images: {sheet}"), err=True)
 
 

@@ -190,7 +190,7 @@ def run_specs(
         executor: makes the runs; None makes one after another here.
         most: how many are submitted to the executor at a time; None submits all.
         options: how workers read the data.
-        reporter: shows progress: a table of specs if there is an executor, otherwise bars of the current run.
+        reporter: shows progress: a table of specs with an executor, bars of the current run without one.
         title: name of the whole.
     """
     reporter = reporter or Reporter()
