@@ -54,7 +54,7 @@ Reader = Callable[[StreamConfig], Dataset]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A configuration and the folder of its run; a run that is there already is continued, or only read."""
+    """A configuration and the folder of its run; an existing run is continued, or only read if it is finished."""
 
     name: str
     config: RunConfig
@@ -268,7 +268,7 @@ class _Scheduler:
             try:
                 # Workers may have another current folder.
                 future = self.executor.submit(work, replace(spec, folder=spec.folder.absolute()), context)
-            except Exception as error:  # engines raise errors of their own if they are gone
+            except Exception as error:  # engines raise their own errors if they are gone
                 future = Future()
                 future.set_exception(error)
             self.pending[future] = spec, attempts + 1
