@@ -327,8 +327,8 @@ class FolderGuardReporter(Reporter):
         self._folder = folder
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
-        with self._reporter.progress(title, total, unit) as advance:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
+        with self._reporter.progress(title, total) as advance:
 
             def checked(note: str = "", step: float = 1.0) -> None:
                 self._folder.require_present()
