@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from adagauss.analysis.tables import spaced
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
@@ -214,17 +215,6 @@ def show_results(results: Results, of: Run) -> None:
     curves = [accuracy_table(results)] if len(results) > 1 else []
     show(*curves, run_table(of), summary_table(results))
     typer.echo(MEANING)
-
-
-def spaced(count: int, most: int) -> list[int]:
-    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
-
-    >>> spaced(3, 5), spaced(10, 4)
-    ([0, 1, 2], [0, 3, 6, 9])
-    """
-    if count <= most:
-        return list(range(count))
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
 
 
 def _percent(share: float) -> str:
