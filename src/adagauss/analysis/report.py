@@ -56,8 +56,8 @@ WORST_CLASSES = 10
 MOST_CLASS_ROWS = 2500
 """Rows of all tables of classes together; beyond that, each table shows only its worst classes."""
 CONFUSED = 3
-SWEEPS = ("beta", "distillation", "ranks-by-distillation", "shrink", "strength")
-"""Studies of runs that differ in one setting, which usual reports do not show."""
+SWEEPS = ("accuracy", "beta", "distillation", "ranks-by-distillation", "shrink", "strength")
+"""Studies that usual reports do not show: sweeps of one setting, and the curve that each section has already."""
 CHOSEN = (USER, "epochs", "shared recipe")
 """Origins of settings that neither the method nor its data or protocol imply."""
 
