@@ -21,7 +21,7 @@ from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
 from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
-from adagauss.distributed.processes import Processes, Sharding
+from adagauss.distributed.processes import Processes, Sharding, decode, encode
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
 from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
@@ -65,6 +65,16 @@ def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     assert alone.broadcast(lambda: None) is None
     assert alone.all_gather_object("own") == ["own"]
     alone.check_in_sync(lambda: {"facts": "not computed"}, "data")
+
+
+def test_objects_are_sent_as_json_and_safetensors_and_never_pickled() -> None:
+    state = {"means": torch.eye(2, dtype=torch.float64), "none": torch.zeros(0, 3), "step": torch.tensor(3)}
+    tensors, labels, missing = decode(encode((state, ["cat", 1, 0.5], None)))
+    assert (labels, missing) == (["cat", 1, 0.5], None)
+    assert all(torch.equal(tensors[name], state[name]) and tensors[name].dtype == state[name].dtype for name in state)
+    assert torch.equal(decode(encode(torch.arange(3))), torch.arange(3))
+    with pytest.raises(TypeError, match="object cannot be sent to other processes"):
+        encode({"value": object()})
 
 
 def test_moments_of_shares_are_those_of_the_whole() -> None:

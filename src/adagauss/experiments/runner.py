@@ -29,12 +29,10 @@ from adagauss.experiments.run import (
     METRICS_FILE,
     ORIGINS,
     FileSnapshots,
-    FolderGuardReporter,
     Run,
     RunFolder,
     TaskFacts,
     real_statistics,
-    sample_rows,
     stored_config,
 )
 from adagauss.methods import method_info
@@ -81,7 +79,7 @@ def run(
     processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
-    runtime = Runtime(config.runtime, config.seed, FolderGuardReporter(reporter, folder), snapshots, log, processes)
+    runtime = Runtime(config.runtime, config.seed, reporter, snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)
     with folder.lock() if processes.first else nullcontext():
@@ -233,7 +231,10 @@ def _evaluate(
     if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images), train.targets, labels)
-        drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
+        count = DRAWN_PER_CLASS if config.diagnostics == "features" else 0
+        drawn = torch.cat(
+            [torch.nonzero(targets == target).flatten()[:count] for target in sorted(set(targets.tolist()))]
+        )
         if learner.runtime.processes.first:
             folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
