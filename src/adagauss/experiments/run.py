@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from adagauss.core.config import import_parts
@@ -96,21 +96,26 @@ class Cost(Stored):
 
     seconds: dict[str, float]
     """Wall time of each stage, over all tasks."""
+    cpu_seconds: dict[str, float] = Field(default_factory=dict)
+    """CPU time of each stage; empty in runs that did not store it."""
     images_per_second: float
     bytes_per_class: int
     other_state_bytes: int
 
     @property
     def training_seconds(self) -> float:
-        """All stages except the evaluation."""
+        """Wall time of all stages except the evaluation."""
         return sum(value for stage, value in self.seconds.items() if stage != "evaluation")
 
     @classmethod
     def of(cls, tasks: Sequence[TaskFacts]) -> Cost:
         """Summed times; speed and size after the last task."""
         last = tasks[-1]
-        seconds = {stage: sum(task.seconds[stage] for task in tasks) for stage in last.seconds}
-        return cls(**{**last.model_dump(exclude={"history"}), "seconds": seconds})
+        times = {
+            name: {stage: sum(getattr(task, name).get(stage, 0.0) for task in tasks) for stage in getattr(last, name)}
+            for name in ("seconds", "cpu_seconds")
+        }
+        return cls(**{**last.model_dump(exclude={"history"}), **times})
 
 
 class TaskFacts(Cost):
