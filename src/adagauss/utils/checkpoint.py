@@ -132,6 +132,7 @@ def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
             )
 
 
+<<<<<<< HEAD
 def require_bounded(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Refuse finite numbers so large that computing or saving with them would fail."""
     for name, tensor in tensors.items():
@@ -157,6 +158,8 @@ def require_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int
             raise CheckpointError(f"{path}: {name} has shape {found} where {expected} is expected")
 
 
+=======
+>>>>>>> main
 def save_json(path: Path, data: Any) -> None:
     """Store JSON-ready data atomically, in a form that people can read."""
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode("utf-8"))
