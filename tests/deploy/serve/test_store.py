@@ -92,7 +92,7 @@ def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("owner", "name", "after"), STEPS[4:])
-def test_an_undo_that_was_killed_can_be_asked_again(
+def test_an_undo_that_was_killed_can_be_repeated(
     model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
 ) -> None:
     store = opened(model)
@@ -182,7 +182,7 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     again.close()
 
 
-def test_why_nothing_can_be_undone_is_said(model: Path, saved: Path) -> None:
+def test_the_reason_why_nothing_can_be_undone_is_shown(model: Path, saved: Path) -> None:
     store = opened(model)
     with pytest.raises(DataError, match="nothing was changed here"):
         store.undo()
