@@ -177,6 +177,19 @@ def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(client: Test
         assert client.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
 
 
+def test_the_model_is_downloaded_as_onnx(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript")
+
+    async def export(_: Path, target: Path) -> None:
+        target.write_bytes(b"onnx")
+
+    monkeypatch.setattr("adagauss.deploy.serve.server._export", export)
+    answer = client.get("/api/download/onnx")
+    assert (answer.status_code, answer.content) == (200, b"onnx"), answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="colours.onnx"'
+
+
+@pytest.mark.nightly
 def test_the_exported_file_answers_without_this_library(client: TestClient, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -14,6 +14,7 @@ from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.store import History, Store
 from adagauss.errors import CheckpointError, DataError
+from adagauss.utils.files import lock_model
 
 
 class KilledError(BaseException):
@@ -72,7 +73,7 @@ def test_killed_before_the_commit_the_old_state_is_whole(
     assert [entry.summary for entry in again.history.entries][1:] == ["red is now scarlet"]
     again.undo()
     assert again.snapshot.model.names == ("green", "red")
-    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json", "lock"]
+    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json"]
     again.close()
 
 
@@ -129,10 +130,13 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
     store.close()
 
 
-def test_a_file_is_served_once_only(model: Path) -> None:
+def test_a_served_file_is_locked_for_servers_and_commands(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LOCK_SECONDS", 0.1)
     store = opened(model)
-    with pytest.raises(CheckpointError, match="already served"):
+    with pytest.raises(CheckpointError, match="is being changed by process"):
         Store(model).open()
+    with pytest.raises(CheckpointError, match="is being changed by process"), lock_model(model, seconds=0.1):
+        pass
     store.close()
     opened(model).close()
 
