@@ -468,16 +468,16 @@ def tune(
             f"{100 * one.accuracy:.1f}" if one.accuracy is not None else "",
             _as_options(one.settings),
         )
-        for one in tuned.trials[:SHOWN]
+        for one in tuned[:SHOWN]
     ]
-    title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned.trials)} trials"
+    title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned)} trials"
     output.show(output.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
-    for reason in sorted({one.reason for one in tuned.trials if one.reason}):
+    for reason in sorted({one.reason for one in tuned if one.reason}):
         warn(f"some trials failed: {reason}")
-    best = tuned.best.settings
+    best = tuned[0].settings
     write_atomically(out / "best.yaml", yaml.safe_dump(dict(best)).encode("utf-8"))
     say(f"Best settings, also in {out / 'best.yaml'} (for --config):", _as_options(best, "--set "))
-    if any(one.state == UNFINISHED for one in tuned.trials):
+    if any(one.state == UNFINISHED for one in tuned):
         warn("some trials are unfinished: the same command continues them")
         raise typer.Exit(2)
 

@@ -69,8 +69,8 @@ class Processes:
         return torch.device("cpu") if self.fabric is None else self.fabric.device
 
     def divide(self, number: int) -> Sharding:
-        """Shard a batch of ``number`` rows over the processes."""
-        return Sharding.turns(number, self)
+        """Shard a batch of ``number`` rows over the processes, which take turns: shares differ by at most one row."""
+        return Sharding(torch.arange(number) % self.world, self)
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -158,18 +158,13 @@ class Sharding:
     """Which process holds which rows of a batch; each process has only its own rows.
 
     >>> from adagauss.distributed.processes import Processes
-    >>> Sharding.turns(5, Processes()).rows
+    >>> Processes().divide(5).rows
     tensor([0, 1, 2, 3, 4])
     """
 
     owners: Tensor
     """(N,) the process that holds each row."""
     processes: Processes
-
-    @classmethod
-    def turns(cls, number: int, processes: Processes) -> Sharding:
-        """Assign rows round-robin: shares differ by at most one row."""
-        return cls(torch.arange(number) % processes.world, processes)
 
     def __len__(self) -> int:
         return len(self.owners)
