@@ -49,17 +49,30 @@ from adagauss.experiments.config import make_config
 from adagauss.experiments.metrics import Evaluation
 from adagauss.experiments.run import Run, RunFolder, TaskFacts
 from adagauss.methods import methods
+from tests.analysis.conftest import SETTINGS, STREAM
 from tests.analysis.made_runs import config_of
 
 COMMAND = "adagauss analyse here --study {study}"
+ANTI_COLLAPSE = "representation.terms.anti_collapse"
+SWEEPS: dict[str, dict[str, Any]] = {
+    "beta": {f"{ANTI_COLLAPSE}.beta": 10.0},
+    "distillation": {ANTI_COLLAPSE: None},
+    "ranks-by-distillation": {ANTI_COLLAPSE: None},
+}
+"""Figures of runs that differ in one setting, and that setting."""
 COMPARE_DISTILLATIONS = {"ranks-by-distillation", "distillation"}
 
 
 @pytest.fixture(scope="module")
 def drawn(opened: Run, other: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Drawn]]:
     out = tmp_path_factory.mktemp("figures")
+    names = [name for name in studies() if name not in SWEEPS]
     groups = {"with L_AC": [opened], "without": [other]}
-    found = analyse(groups, out, names=list(studies()), dataset=load_dataset("digits"), command=COMMAND)
+    found = analyse(groups, out, names=names, dataset=load_dataset("digits"), command=COMMAND)
+    for name, changed in SWEEPS.items():
+        config = make_config("adagauss", STREAM, settings={**SETTINGS, **changed})
+        sweep = {"with L_AC": [opened], "without": [with_content(opened, config=config)]}
+        found += analyse(sweep, out, names=[name], command=COMMAND)
     return out, {one.name: one for one in found}
 
 
