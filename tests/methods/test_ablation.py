@@ -1,4 +1,4 @@
-"""The eight rows of the paper's ablation table, and both presets, can be said and run."""
+"""The eight rows of the paper's ablation table, and both presets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_row_of_the_ablation_table_runs(row: str) -> None:
-    assert torch.isfinite(scores(taught("adagauss", **ROWS[row]))).all()
+    assert torch.isfinite(scores(taught("adagauss", 2, **ROWS[row]))).all()
 
 
 def test_the_text_sums_and_the_code_averages_squared_errors() -> None:
@@ -53,7 +53,7 @@ def test_the_adapters_rate_falls_at_shares_of_its_epochs_in_the_text_and_at_fixe
         assert [drop for drop in drift.recipe.drops if drop < drift.recipe.epochs] == expected
 
 
-def test_the_literal_text_diverges_and_says_so() -> None:
+def test_the_literal_text_diverges_with_a_message() -> None:
     """Sums over batch and dimensions, λ = 10, rate 0.1 and no clipping; the message tells what to do."""
     learner = toy_learner("adagauss", **_literal())
     tasks = toy_tasks()
@@ -68,7 +68,7 @@ def test_the_text_with_clipping_and_means_runs() -> None:
         "drift.reduction": "mean",
         "representation.later.clip_norm": 1.0,
     }
-    assert torch.isfinite(scores(taught("adagauss", **{**_literal(), **rescue}))).all()
+    assert torch.isfinite(scores(taught("adagauss", 2, **{**_literal(), **rescue}))).all()
 
 
 def _literal() -> dict[str, Any]:
