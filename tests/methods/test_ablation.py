@@ -72,7 +72,7 @@ def test_the_text_with_clipping_and_means_runs() -> None:
 
 
 def _literal() -> dict[str, Any]:
-    """The preset ``paper`` as settings, since the toy learner starts from the default preset."""
+    """The preset ``paper`` without clipping, as settings, since the toy learner starts from the default preset."""
     undone = {
         "representation.later.learning_rate": 0.1,
         "representation.label_augmentation": {"kind": "none"},
@@ -87,7 +87,16 @@ def _literal() -> dict[str, Any]:
         "representation.later.head_warmup": 0.0,
     }
     assert undone.keys() < REFERENCE.keys()
-    return {**undone, **PAPER, "representation.later.epochs": 4}
+    unclipped = {key: None for key in PAPER if key.endswith(".clip_norm")}
+    return {**undone, **PAPER, **unclipped, "representation.later.epochs": 4}
+
+
+def test_the_preset_of_the_paper_learns_two_tasks_with_clipped_gradients() -> None:
+    """Rate 0.1 and λ = 10 with sums over batch and dimensions, for more than a few epochs."""
+    settings = {f"representation.{when}.epochs": 10 for when in ("first", "later")}
+    learner = taught("adagauss", 2, "paper", **settings)
+    assert learner.method.representation.terms["distillation"].spec()["reduction"] == "sum"
+    assert torch.isfinite(scores(learner)).all()
 
 
 def test_a_classifier_without_the_statistics_it_needs_is_refused_before_training() -> None:
