@@ -144,7 +144,7 @@ def upper_bound_logits(
     return F.linear(means, weight, bias) + ratio / 2 * quadratic
 
 
-RECIPE = PASS_RECIPE.with_changes(batch_size=320)
+RECIPE = PASS_RECIPE.with_changes(batch_size=320, milestones=(45 / 101, 90 / 101))
 
 TINY: dict[str, Any] = {
     "representation.first.batch_size": 500,
