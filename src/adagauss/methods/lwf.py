@@ -14,7 +14,8 @@ The base of SDC, LDC, ADC and DPCR, with settings for CIFAR-100; these methods d
         if t > 1: move the mean μ_c of every old class c (below)                    drift
         for every new class c: μ_c of the features of its images                    memory
         predict the nearest μ_c among unit vectors                                  classifier
-The outputs are scaled cosines during training, and are not used for prediction; those of old classes are fixed.
+The outputs are scaled cosines during training, and are not used for prediction. Old outputs keep learning, as in the
+published code of LDC, ADC and DPCR.
 
 SDC (CVPR 2020), semantic drift compensation:
     w_ci = exp(−‖F_{t−1}(x_i) − μ_c‖² / 2σ²) over the task's images
@@ -229,6 +230,7 @@ def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier 
             first=Recipe(epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4, milestones=(0.3, 0.6, 0.8)),
             later=Recipe(epochs=100, batch_size=128, learning_rate=0.05, weight_decay=2e-4, milestones=(0.45, 0.9)),
             heads="keep",
+            train_old_heads=True,
             head="cosine",
             terms={
                 "cross_entropy": CrossEntropy(over="current"),
