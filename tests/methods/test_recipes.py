@@ -1,0 +1,26 @@
+"""Settings of the methods on the paper's benchmarks, against the published code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adagauss.core.config import flatten, plain
+from adagauss.data.stream import StreamConfig
+from adagauss.experiments.config import make_config
+
+
+def settings(method: str, dataset: str, preset: str | None = None) -> dict[str, Any]:
+    """Every setting of a method on a dataset by dotted key."""
+    return flatten(plain(make_config(method, StreamConfig(dataset=dataset, tasks=10), preset=preset).method))
+
+
+@pytest.mark.parametrize("dataset", ["cifar100", "tiny", "imagenet-subset-seed1993", "cub"])
+def test_dpcr_has_the_values_that_its_code_uses(dataset: str) -> None:
+    """DPCR, lwf.py: 0.05 and 10 for every dataset; its tables of other values are never read."""
+    found = settings("dpcr", dataset)
+    assert found["representation.later.learning_rate"] == 0.05
+    assert found["representation.terms.distillation.weight"] == 10.0
+    assert found["drift.project"] is True
+    assert settings("dpcr", dataset, "published")["drift.project"] is False
