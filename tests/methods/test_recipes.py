@@ -24,3 +24,10 @@ def test_dpcr_has_the_values_that_its_code_uses(dataset: str) -> None:
     assert found["representation.terms.distillation.weight"] == 10.0
     assert found["drift.project"] is True
     assert settings("dpcr", dataset, "published")["drift.project"] is False
+
+
+@pytest.mark.parametrize("name", ["efc", "efc++", "pass", "il2a", "fecam", "lwf", "ldc"])
+def test_the_last_batch_of_an_epoch_is_used(name: str) -> None:
+    found = settings(name, "cifar100")
+    stages = [when for when in ("first", "later") if f"representation.{when}.epochs" in found]
+    assert [found[f"representation.{when}.drop_last"] for when in stages] == [False] * len(stages)

@@ -268,7 +268,9 @@ class _Mixture:
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"augmentation.resized_crop": False},
     "imagenet": {
-        "representation.first": Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160)).model_dump(),
+        "representation.first": Recipe(
+            epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False
+        ).model_dump(),
     },
 }
 
@@ -295,6 +297,7 @@ def efc() -> Method:
                 learning_rate=1e-3,
                 weight_decay=2e-4,
                 milestones=(0.45, 0.9),
+                drop_last=False,
             ),
             later=Recipe(
                 epochs=100,
@@ -303,6 +306,7 @@ def efc() -> Method:
                 learning_rate=1e-4,
                 weight_decay=2e-4,
                 schedule="constant",
+                drop_last=False,
             ),
             heads="keep",
             train_old_heads=True,

@@ -37,7 +37,7 @@ def fecam() -> Method:
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(brightness=63 / 255, policy="autoaugment"),
         representation=Representation(
-            first=Recipe(epochs=200, batch_size=128, schedule="cosine"),
+            first=Recipe(epochs=200, batch_size=128, schedule="cosine", drop_last=False),
             later=None,
             head="cosine",
             terms={"cross_entropy": CrossEntropy()},

@@ -196,7 +196,7 @@ class ADC(Drift):
 )
 def lwf() -> Method:
     """Distillation of old outputs at temperature 2."""
-    recipe = Recipe(epochs=200, milestones=(0.3, 0.6, 0.9), clip_norm=1.0)
+    recipe = Recipe(epochs=200, milestones=(0.3, 0.6, 0.9), clip_norm=1.0, drop_last=False)
     return Method(
         backbone=BackboneConfig(features=None),
         representation=Representation(
@@ -227,8 +227,15 @@ def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier 
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(crop_padding=4, flip=True, brightness=63 / 255, policy="autoaugment"),
         representation=Representation(
-            first=Recipe(epochs=200, batch_size=128, learning_rate=0.1, weight_decay=5e-4, milestones=(0.3, 0.6, 0.8)),
-            later=Recipe(epochs=100, batch_size=128, learning_rate=0.05, weight_decay=2e-4, milestones=(0.45, 0.9)),
+            first=Recipe(epochs=200, batch_size=128, milestones=(0.3, 0.6, 0.8), drop_last=False),
+            later=Recipe(
+                epochs=100,
+                batch_size=128,
+                learning_rate=0.05,
+                weight_decay=2e-4,
+                milestones=(0.45, 0.9),
+                drop_last=False,
+            ),
             heads="keep",
             train_old_heads=True,
             head="cosine",
