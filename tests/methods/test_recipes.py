@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from adagauss.core.config import flatten, plain
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
+from tests.contracts.toy import taught
 
 
 def settings(method: str, dataset: str, preset: str | None = None) -> dict[str, Any]:
@@ -31,3 +33,15 @@ def test_the_last_batch_of_an_epoch_is_used(name: str) -> None:
     found = settings(name, "cifar100")
     stages = [when for when in ("first", "later") if f"representation.{when}.epochs" in found]
     assert [found[f"representation.{when}.drop_last"] for when in stages] == [False] * len(stages)
+
+
+def test_efc_trains_the_backbone_ten_times_slower_in_later_tasks_of_imagenet() -> None:
+    """EFC, OptimizerManager.py:83."""
+    assert settings("efc", "imagenet-subset-seed1993")["representation.later_trunk_rate"] == 0.1
+    assert settings("efc", "cifar100")["representation.later_trunk_rate"] is None
+    learner = taught("efc", 1, None, **{"representation.later_trunk_rate": 0.1})
+    parts = torch.nn.Linear(1, 1)
+    groups = [
+        learner.method.representation.parameter_groups(learner.network, parts, 1.0, first) for first in (True, False)
+    ]
+    assert [[group["lr"] for group in rates] for rates in groups] == [[1.0, 1.0], [0.1, 1.0]]
