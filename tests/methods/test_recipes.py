@@ -45,3 +45,11 @@ def test_efc_trains_the_backbone_ten_times_slower_in_later_tasks_of_imagenet() -
         learner.method.representation.parameter_groups(learner.network, parts, 1.0, first) for first in (True, False)
     ]
     assert [[group["lr"] for group in rates] for rates in groups] == [[1.0, 1.0], [0.1, 1.0]]
+
+
+@pytest.mark.parametrize("dataset", ["cub", "aircraft", "cars"])
+def test_only_adagauss_and_ldc_slow_down_a_pretrained_backbone(dataset: str) -> None:
+    """The baselines of the paper's Table 2 were trained with their default rates."""
+    assert [settings(name, dataset)["representation.trunk_rate"] for name in ("adagauss", "adagauss+")] == [0.1, 0.1]
+    assert settings("ldc", "cub")["representation.trunk_rate"] == 0.1
+    assert {settings(name, dataset)["representation.trunk_rate"] for name in ("fecam", "efc", "pass", "lwf")} == {1.0}

@@ -77,6 +77,11 @@ REFERENCE: dict[str, Any] = {
 """The published code."""
 
 
+PRETRAINED: dict[str, Any] = {"representation.trunk_rate": 0.1}
+DATASETS: dict[str, dict[str, Any]] = {"cub": PRETRAINED, "aircraft": PRETRAINED, "cars": PRETRAINED}
+"""The backbone has ImageNet weights there, and learns at a tenth of the rate."""
+
+
 def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
     """The preset without the settings of some parts, for a variant of AdaGauss that replaces them."""
     return {key: value for key, value in preset.items() if key.partition(".")[0] not in parts}
@@ -90,6 +95,7 @@ def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
     paper="Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
     presets={"paper": PAPER, "reference": REFERENCE},
     default_preset="reference",
+    datasets=DATASETS,
 )
 def adagauss() -> Method:
     """The method of the paper."""
@@ -115,6 +121,7 @@ def adagauss() -> Method:
     paper="a variation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
     presets={"paper": without(PAPER, "drift"), "reference": without(REFERENCE, "drift")},
     default_preset="reference",
+    datasets=DATASETS,
 )
 def adagauss_affine() -> Method:
     """AdaGauss with a ridge map and exact transport."""
@@ -129,6 +136,7 @@ def adagauss_affine() -> Method:
     paper="an ablation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
     presets={"paper": without(PAPER, "classifier"), "reference": without(REFERENCE, "classifier")},
     default_preset="reference",
+    datasets=DATASETS,
 )
 def adagauss_linear() -> Method:
     """AdaGauss with a linear head trained on draws from its Gaussians."""
@@ -143,6 +151,7 @@ def adagauss_linear() -> Method:
     paper="this library; after Rypesc et al., NeurIPS 2024, and Friedman, 1989",
     presets={"paper": without(PAPER, "drift", "classifier"), "reference": without(REFERENCE, "drift", "classifier")},
     default_preset="reference",
+    datasets=DATASETS,
 )
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""

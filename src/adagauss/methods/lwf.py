@@ -211,8 +211,8 @@ def lwf() -> Method:
     )
 
 
-# On pretrained weights the trunk learns at a tenth of the rates: 0.01 and 0.005, as published for CUB.
-FINE_GRAINED: dict[str, Any] = {"representation.terms.distillation.weight": 20.0}
+# On pretrained weights the backbone learns at a tenth of the rates: 0.01 and 0.005, as published for CUB.
+FINE_GRAINED: dict[str, Any] = {"representation.terms.distillation.weight": 20.0, "representation.trunk_rate": 0.1}
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"representation.later.learning_rate": 0.001, "augmentation.crop_padding": 4},
     "cub": FINE_GRAINED,
