@@ -53,3 +53,8 @@ def test_only_adagauss_and_ldc_slow_down_a_pretrained_backbone(dataset: str) -> 
     assert [settings(name, dataset)["representation.trunk_rate"] for name in ("adagauss", "adagauss+")] == [0.1, 0.1]
     assert settings("ldc", "cub")["representation.trunk_rate"] == 0.1
     assert {settings(name, dataset)["representation.trunk_rate"] for name in ("fecam", "efc", "pass", "lwf")} == {1.0}
+
+
+def test_fetril_cuts_out_squares() -> None:
+    """PyCIL, fetril.py:56."""
+    assert settings("fetril", "cifar100")["augmentation.cutout"] == 16

@@ -93,7 +93,7 @@ def fetril() -> Method:
     """The method of the paper, with support vector machines."""
     return Method(
         backbone=BackboneConfig(features=None),
-        augmentation=Augmentation(brightness=63 / 255, policy="autoaugment"),
+        augmentation=Augmentation(brightness=63 / 255, policy="autoaugment", cutout=16),
         representation=Representation(
             first=Recipe(epochs=200, batch_size=128, schedule="cosine"),
             later=None,
