@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from adagauss.core.config import flatten, plain
+from adagauss.data.augment import affine
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
 from tests.contracts.toy import taught
@@ -58,3 +59,16 @@ def test_only_adagauss_and_ldc_slow_down_a_pretrained_backbone(dataset: str) -> 
 def test_fetril_cuts_out_squares() -> None:
     """PyCIL, fetril.py:56."""
     assert settings("fetril", "cifar100")["augmentation.cutout"] == 16
+
+
+@pytest.mark.parametrize("name", ["acil", "dsal", "fetril", "fecam"])
+def test_recipes_of_pycil_change_the_brightness(name: str) -> None:
+    """PyCIL, data.py:47."""
+    assert settings(name, "cifar100")["augmentation.brightness"] == 63 / 255
+
+
+def test_autoaugment_fills_with_grey() -> None:
+    """AutoAugment of FACIL and PyCIL, autoaugment.py: 128; TrivialAugment of torchvision: 0."""
+    white, half = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8), torch.tensor([[1.0, 0, -4, 0, 1, 0]])
+    assert affine(white, half, fill=128)[0, :, 0].tolist() == [[128] * 4 + [255] * 4] * 3
+    assert affine(white, half)[0, :, 0].tolist() == [[0] * 4 + [255] * 4] * 3
