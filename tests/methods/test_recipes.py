@@ -11,6 +11,7 @@ from adagauss.core.config import flatten, plain
 from adagauss.data.augment import affine
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
+from adagauss.methods import methods
 from tests.contracts.toy import taught
 
 
@@ -72,3 +73,15 @@ def test_autoaugment_fills_with_grey() -> None:
     white, half = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8), torch.tensor([[1.0, 0, -4, 0, 1, 0]])
     assert affine(white, half, fill=128)[0, :, 0].tolist() == [[128] * 4 + [255] * 4] * 3
     assert affine(white, half)[0, :, 0].tolist() == [[0] * 4 + [255] * 4] * 3
+
+
+def test_each_method_says_whose_recipe_it_has() -> None:
+    recipes = {name: info.recipe for name, info in methods().items()}
+    assert {recipe.partition(";")[0] for recipe in recipes.values()} == {
+        "authors",
+        "authors of LDC",
+        "FACIL",
+        "PyCIL",
+        "ours",
+    }
+    assert (recipes["adagauss"], recipes["adagauss+"], recipes["acil"]) == ("authors", "ours", "PyCIL")

@@ -930,9 +930,12 @@ def method_lines() -> list[str]:
     families = list(dict.fromkeys([*FAMILIES, *(info.family for info in infos)]))
     infos.sort(key=lambda info: families.index(info.family))
     # All families share their columns; each heading goes before the first of its lines.
-    rows = [(f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0]) for info in infos]
+    rows = [
+        (f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0], f"recipe: {info.recipe}")
+        for info in infos
+    ]
     found: list[str] = []
-    for number, line in enumerate(output.lines(("", "", ""), rows)[1:]):
+    for number, line in enumerate(output.lines(("", "", "", ""), rows)[1:]):
         family = infos[number].family
         if number == 0 or infos[number - 1].family != family:
             found += [f"{family}: {FAMILIES[family]}" if family in FAMILIES else family]
@@ -955,6 +958,7 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
         "family": info.family,
         "kept": info.stores,
         "paper": info.paper,
+        "recipe of": info.recipe,
         "presets": ", ".join(f"{key} (default)" if key == info.default_preset else key for key in info.presets),
     }
     for key, text in facts.items():

@@ -210,6 +210,7 @@ class Analytic(Classifier):
     family="frozen extractor",
     stores="autocorrelation of all expanded features, and one vector of that size per class",
     paper="Zhuang et al., NeurIPS 2022, arXiv 2205.14922",
+    recipe="PyCIL",
 )
 def acil() -> Method:
     """The method of the paper."""
@@ -304,6 +305,7 @@ class DualStream(Analytic):
     family="frozen extractor",
     stores="two autocorrelations of all expanded features, and two vectors of that size per class",
     paper="Zhuang et al., AAAI 2024, arXiv 2403.17503",
+    recipe="PyCIL",
 )
 def dsal() -> Method:
     """The method of the paper."""

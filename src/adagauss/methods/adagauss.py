@@ -93,6 +93,7 @@ def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
+    recipe="authors",
     presets={"paper": PAPER, "reference": REFERENCE},
     default_preset="reference",
     datasets=DATASETS,

@@ -119,6 +119,7 @@ DATASETS: dict[str, dict[str, Any]] = {"tiny": {"classifier.gamma": 2000.0}, "im
     family="drift compensation",
     stores="mean and covariance of each class",
     paper="He et al., ICML 2025, arXiv 2503.05423",
+    recipe="authors",
     presets={"published": {"drift.project": False}},
     datasets=DATASETS,
 )

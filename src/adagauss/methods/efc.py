@@ -277,6 +277,7 @@ DATASETS: dict[str, dict[str, Any]] = {
     family="drift compensation",
     stores="mean and covariance of each class, outputs of each task, one feature matrix",
     paper="Magistri et al., ICLR 2024, arXiv 2402.03917",
+    recipe="authors",
     datasets=DATASETS,
 )
 def efc() -> Method:
@@ -325,6 +326,7 @@ def efc() -> Method:
     family="drift compensation",
     stores="mean, covariance and count of each class, outputs of each task, one feature matrix",
     paper="Magistri et al., 2025, arXiv 2503.10439",
+    recipe="authors",
     datasets=DATASETS,
 )
 def efcpp() -> Method:

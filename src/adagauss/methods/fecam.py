@@ -30,6 +30,7 @@ from adagauss.parts.terms import CrossEntropy
     family="frozen extractor",
     stores="mean and covariance of each class",
     paper="Goswami et al., NeurIPS 2023, arXiv 2309.14062",
+    recipe="authors",
 )
 def fecam() -> Method:
     """The method of the paper, shrinking twice as the published code does."""

@@ -88,6 +88,7 @@ class TranslatedSVM(Classifier):
     family="frozen extractor",
     stores="mean of each class",
     paper="Petit et al., WACV 2023, arXiv 2211.13131",
+    recipe="PyCIL",
 )
 def fetril() -> Method:
     """The method of the paper, with support vector machines."""

@@ -160,6 +160,7 @@ TINY: dict[str, Any] = {
     family="prototype replay",
     stores="mean and covariance of each class",
     paper="Zhu et al., NeurIPS 2021",
+    recipe="authors",
     datasets={"tiny": TINY},
 )
 def il2a() -> Method:

@@ -193,6 +193,7 @@ class ADC(Drift):
     family="regularisation",
     stores="the previous network's outputs for new images, while a task is trained",
     paper="Li & Hoiem, ECCV 2016, arXiv 1606.09282",
+    recipe="FACIL",
 )
 def lwf() -> Method:
     """Distillation of old outputs at temperature 2."""
@@ -256,6 +257,7 @@ def lwf_with(drift: Drift, memory: Memory | None = None, classifier: Classifier 
     family="drift compensation",
     stores="mean of each class",
     paper="Yu et al., CVPR 2020, arXiv 2004.00440",
+    recipe="authors of LDC",
     datasets=DATASETS,
 )
 def sdc() -> Method:
@@ -269,6 +271,7 @@ def sdc() -> Method:
     family="drift compensation",
     stores="mean of each class",
     paper="Gomez-Villa et al., ECCV 2024, arXiv 2407.08536",
+    recipe="authors",
     datasets=DATASETS,
 )
 def ldc() -> Method:
@@ -282,6 +285,7 @@ def ldc() -> Method:
     family="drift compensation",
     stores="mean of each class",
     paper="Goswami et al., CVPR 2024, arXiv 2405.19074",
+    recipe="authors",
     datasets=DATASETS,
 )
 def adc() -> Method:

@@ -52,6 +52,7 @@ IMAGENET: dict[str, Any] = {
     family="prototype replay",
     stores="mean of each class, one radius",
     paper="Zhu et al., CVPR 2021",
+    recipe="authors",
     datasets={"imagenet": IMAGENET, "tiny": {"augmentation.crop_padding": 0}},
 )
 def pass_() -> Method:
