@@ -63,6 +63,14 @@ def test_named_files_exist(path: Path) -> None:
     assert [name for name in [*files, *tests] if not (ROOT / name).exists()] == []
 
 
+def test_files_of_the_architecture_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = re.findall(r"`((?:[a-z]+/)+(?:[a-z_]+\.py)?)`", text)
+    assert len(files) > 20
+    source = ROOT / "src" / "adagauss"
+    assert [name for name in files if not (source / name).exists() and not (ROOT / name).exists()] == []
+
+
 def test_examples_of_the_reference_run() -> None:
     outcome = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
     assert outcome.attempted > 30

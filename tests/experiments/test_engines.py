@@ -23,7 +23,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return result
 
 
-@pytest.mark.parametrize("engine", ["jobs", "ray", "slurm", "dask"])
+SLOW = [pytest.param(engine, marks=pytest.mark.nightly) for engine in LIBRARIES]
+
+
+@pytest.mark.parametrize("engine", ["jobs", *SLOW])
 def test_an_engine_gives_the_numbers_of_this_process(
     engine: str, alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,7 @@ def confusion(groups: Groups) -> Drawing:
             axes = grid[drawn.index(label)]
             image = plot.draw_matrix(axes, values, root=True)
             axes.set(xlabel="predicted task", ylabel="true task")
-            plot.set_title(axes, label)
+            plot.set_title(axes, label, 38)
     bar = figure.colorbar(image, ax=grid, shrink=0.8, fraction=0.04, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100])
     bar.set_label("% of the true task", fontsize=9)
     return Drawing(figure, rows, others(groups, MOST_MATRICES))

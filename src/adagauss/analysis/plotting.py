@@ -99,9 +99,9 @@ def marker(index: int) -> str:
     return MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
 
 
-def set_title(axes: Axes, text: str) -> None:
-    """Set a title that is broken into lines instead of cut."""
-    axes.set_title(shown(text, 200), fontsize=9, wrap=True)
+def set_title(axes: Axes, text: str, letters: int = 80) -> None:
+    """Set a title that is broken into lines of so many letters instead of cut."""
+    axes.set_title(textwrap.fill(shown(text, 200), letters), fontsize=9)
 
 
 def panels(

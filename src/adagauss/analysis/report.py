@@ -24,7 +24,7 @@ from adagauss import __version__
 from adagauss.analysis.accuracy_figures import accuracy_curve, confusion_figure
 from adagauss.analysis.plotting import svg_of
 from adagauss.analysis.studies import analyse, differing, find_study, labels, planned_protocol, studies
-from adagauss.analysis.tables import Spread
+from adagauss.analysis.tables import Spread, spaced
 from adagauss.core.config import flatten, plain
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
@@ -286,7 +286,7 @@ def _template() -> Any:
     environment.filters["name"] = name
     environment.filters["average"] = average
     environment.filters["yaml"] = as_yaml
-    environment.filters["spaced"] = spaced
+    environment.filters["spaced"] = lambda count: spaced(count, MOST_TASKS)
     environment.filters["commands"] = lambda lines: Markup("\n").join(clipped(line, LONGEST_COMMAND) for line in lines)
     return environment.get_template("report.html.jinja")
 
@@ -300,17 +300,6 @@ def name(label: object, width: int = 110) -> Markup:
     if full == cut:
         return Markup("<bdi>{}</bdi>").format(cut)
     return Markup('<bdi title="{}">{}</bdi>').format(full, cut)
-
-
-def spaced(count: int, most: int = MOST_TASKS) -> list[int]:
-    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
-
-    >>> spaced(3), spaced(10, 4)
-    ([0, 1, 2], [0, 3, 6, 9])
-    """
-    if count <= most:
-        return list(range(count))
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
 
 
 def average(values: Iterable[float]) -> Spread:

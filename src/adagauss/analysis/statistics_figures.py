@@ -183,7 +183,7 @@ def shift(groups: Groups) -> Drawing:
         else:
             axes.set_ylabel("class, in the order learned")
         axes.set_xlabel("after task")
-        plot.set_title(axes, label)
+        plot.set_title(axes, label, 38)
     figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02, label="‖μ after − μ before‖₂, mean over seeds")
     notes = ["grey: not learned yet, or learned in this task", others(groups, MOST_MATRICES)]
     return Drawing(figure, rows, "; ".join(filter(None, notes)))

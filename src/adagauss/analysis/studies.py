@@ -228,7 +228,7 @@ def labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
         settings = {key: settings_of(config) for key, config in configs.items() if config.method_name == method}
         keys = differing(list(settings.values()))
         for digest, values in settings.items():
-            words = [word for key in keys if (word := _word(key, values.get(key, UNSET)))]
+            words = list(dict.fromkeys(filter(None, (_word(key, values.get(key, UNSET)) for key in keys))))
             more = [f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
             label = f"{method}: {', '.join([*words[:MOST_NAMED], *more])}" if words else method
             found[digest] = label if label not in found.values() else f"{label} ({digest})"
@@ -270,7 +270,7 @@ def _word(key: str, value: Any) -> str:
     if key.endswith(f".{KIND}"):
         return f"{key.removesuffix(f'.{KIND}').split('.')[-1].replace('_', ' ')} {text}"
     symbols = {f"{TERMS}anti_collapse.beta": "β", f"{TERMS}distillation.weight": "λ"}
-    return f"{symbols.get(key) or '.'.join(key.split('.')[-2:])} = {text}"
+    return f"{symbols.get(key) or key.rpartition('.')[2]} = {text}"
 
 
 # Where a figure comes from.

@@ -46,7 +46,7 @@ from adagauss.data.images import (
 from adagauss.errors import CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
-from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from adagauss.utils.checkpoint import load_tensors, require_bounded, require_finite, save_tensors
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
@@ -354,6 +354,9 @@ class Learner:
                     learner.network.extractor.averaged_over_flips(torch.zeros(1, *facts.shape, device=runtime.device))
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
+        # The digest of random features has any value; `restored` has checked it.
+        own = {name: one for name, one in tensors.items() if not name.startswith("network.")}
+        require_bounded({name: one for name, one in own.items() if not name.endswith(".drawn")}, Path(path))
         learner.scale = facts.scale and PixelScale(*facts.scale)
         learner.about = facts.about
         return learner

@@ -60,7 +60,7 @@ RESCORED = ("memory", "drift", "classifier")
 """Parts that a row may change without training."""
 MISSING = "–"
 ROUNDING = 1e-6
-"""A number that reaches a bound satisfies the claim, whatever the last digit of the file."""
+"""Tolerance of claims on bounds, for the rounding of the CSV file."""
 
 BySeed = Mapping[int, float]
 
@@ -729,8 +729,8 @@ def _summary(sections: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
         for text, verdicts in section["verdicts"].items()
         for found, one in verdicts
     ]
-    words = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
-    counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in words)}."
+    frequencies = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
+    counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in frequencies)}."
     return (counts, markdown(rows).rstrip()) if rows else ("", "")
 
 
