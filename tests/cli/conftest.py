@@ -38,10 +38,10 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
-def _typed(patch: pytest.MonkeyPatch, words: Sequence[str | Path], columns: int = 80) -> int:
+def _typed(patch: pytest.MonkeyPatch, typed: Sequence[str | Path], columns: int = 80) -> int:
     """The exit code of a command, typed into a terminal of this width."""
     patch.setenv("COLUMNS", str(columns))
-    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in words)])
+    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in typed)])
     try:
         cli.main()
     except SystemExit as ended:
