@@ -38,10 +38,10 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
-def _typed(patch: pytest.MonkeyPatch, typed: Sequence[str | Path], columns: int = 80) -> int:
+def _typed(patch: pytest.MonkeyPatch, words: Sequence[str | Path], columns: int = 80) -> int:
     """The exit code of a command, typed into a terminal of this width."""
     patch.setenv("COLUMNS", str(columns))
-    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in typed)])
+    patch.setattr("sys.argv", ["adagauss", *(os.fspath(word) for word in words)])
     try:
         cli.main()
     except SystemExit as ended:
@@ -51,7 +51,7 @@ def _typed(patch: pytest.MonkeyPatch, typed: Sequence[str | Path], columns: int 
 
 @pytest.fixture
 def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """A function that runs a command, at 80 columns by default, as from a shell."""
+    """A function that runs a command, at 80 columns unless told, as from a shell."""
 
     def call(*words: str | Path, columns: int = 80) -> Outcome:
         capfd.readouterr()
@@ -111,7 +111,7 @@ def taught_birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def birds(taught_birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model of three classes, in a folder with the folders `seen` and `unseen`."""
+    """A model of three classes, next to the folders `seen` and `unseen`."""
     shutil.copytree(taught_birds, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "birds.safetensors"

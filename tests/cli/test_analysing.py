@@ -52,11 +52,11 @@ def test_nothing_drawn_is_a_failure(adagauss: Command, tiny: Path, tmp_path: Pat
         ([], "is not a run folder"),
     ],
 )
-def test_wrong_arguments_are_error_messages(adagauss: Command, tmp_path: Path, words: list[str], reason: str) -> None:
+def test_wrong_words_are_told(adagauss: Command, tmp_path: Path, words: list[str], reason: str) -> None:
     outcome = adagauss("analyse", tmp_path, *words)
     assert outcome.code == 2
     assert reason in outcome.said
 
 
-def test_missing_runs_are_an_error_message(adagauss: Command) -> None:
+def test_a_missing_run_is_an_error(adagauss: Command) -> None:
     assert "Missing argument 'RUN...'" in adagauss("analyse").said

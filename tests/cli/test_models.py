@@ -15,7 +15,7 @@ from adagauss.cli.models import with_rates
 from tests.cli.conftest import SMALL, Command, Photographs
 
 
-def test_teach_creates_a_model_and_suggests_the_next_command(
+def test_teach_makes_a_model_and_says_how_to_go_on(
     adagauss: Command, photographs: Photographs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -74,7 +74,7 @@ def test_one_folder_within_each_class_folder_is_accepted(
     assert "knows 5 classes" in outcome.out
 
 
-def test_a_class_of_one_image_is_reported(adagauss: Command, photographs: Photographs, tmp_path: Path) -> None:
+def test_info_names_a_class_of_one_image(adagauss: Command, photographs: Photographs, tmp_path: Path) -> None:
     photographs(tmp_path / "one", ("owl",), 1)
     outcome = adagauss("teach", tmp_path / "one.safetensors", tmp_path / "one", *SMALL)
     assert "Taught 1 class from 1 image in" in outcome.out
@@ -89,13 +89,15 @@ def test_a_class_of_one_image_is_reported(adagauss: Command, photographs: Photog
         )
 
 
-def test_unreadable_formats_are_reported_once(adagauss: Command, birds: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pictures_that_are_not_read_are_told_of_once(
+    adagauss: Command, birds: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Path("seen/owl/phone.heic").write_bytes(b"")
     assert adagauss("teach", birds, "seen").code == 0
     assert caplog.text.count("1 .heic") == 1
 
 
-def test_info_counts_older_changes(adagauss: Command, birds: Path) -> None:
+def test_info_tells_how_many_changes_it_leaves_out(adagauss: Command, birds: Path) -> None:
     for number in range(6):
         adagauss("rename", birds, "owl" if not number else f"owl{number - 1}", f"owl{number}")
     assert "2 times before" in adagauss("info", birds).out
@@ -118,7 +120,7 @@ def test_an_effort_chooses_the_method(adagauss: Command, birds: Path) -> None:
     assert "chooses the method itself" in refused.said
 
 
-def test_failed_teaching_leaves_the_model_unchanged(adagauss: Command, birds: Path) -> None:
+def test_a_failed_teach_leaves_the_model_unchanged(adagauss: Command, birds: Path) -> None:
     before = birds.read_bytes()
     Path("more/tit").mkdir(parents=True)
     Path("more/tit/a.png").write_bytes(b"no image")
@@ -159,7 +161,7 @@ def test_json_lines_hold_every_answer(adagauss: Command, birds: Path) -> None:
 
 
 def test_an_unknown_image_has_no_class_and_no_probability_of_it(adagauss: Command, birds: Path) -> None:
-    # At this rate, all images except the most typical one are labelled unknown.
+    # All images but the most typical one are strange at this rate.
     lines = adagauss("predict", birds, "unseen", "--json", "--unknown", "0.99", "--quiet").out.splitlines()
     answers = [json.loads(line) for line in lines]
     for answer in answers:
@@ -241,16 +243,16 @@ def test_a_rate_may_follow_unknown(given: list[str], read: list[str]) -> None:
     assert with_rates(given) == read
 
 
-def test_evaluate_shows_accuracy_and_worst_classes_and_draws(
+def test_evaluate_tells_accuracy_worst_classes_and_draws(
     adagauss: Command, photographs: Photographs, birds: Path
 ) -> None:
-    photographs(Path("unseen"), ("unseen_bird",), 2)
+    photographs(Path("unseen"), ("visitor",), 2)
     photographs(Path("odd/wren"), ("",), 3, first=500)
     Image.open("unseen/owl/100.png").save("unseen/wren/owl.png")
     outcome = adagauss("evaluate", birds, "unseen", "--sheet", "worst.png", "--confusion", "confusion.png", "--quiet")
     assert outcome.code == 0, outcome.err
     assert "of 19 images" in outcome.out
-    assert "unknown classes: unseen_bird" in outcome.out
+    assert "unknown classes: visitor" in outcome.out
     rows = {line.split()[0]: line.split() for line in outcome.out.splitlines() if line.split()}
     assert rows["wren"][1] == "7"
     assert rows["wren"][3] == "owl"
@@ -307,7 +309,7 @@ def test_two_programs_do_not_overwrite_each_other(
         (["export", "birds.safetensors", "birds.txt"], "end in .onnx"),
     ],
 )
-def test_user_errors_are_one_message(adagauss: Command, birds: Path, words: list[str], message: str) -> None:
+def test_mistakes_are_one_sentence(adagauss: Command, birds: Path, words: list[str], message: str) -> None:
     before = birds.read_bytes()
     outcome = adagauss(*words)
     assert outcome.code == 2

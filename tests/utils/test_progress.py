@@ -58,7 +58,7 @@ def test_bars_can_be_shown_again(out: io.StringIO) -> None:
     assert "second" in out.getvalue()
 
 
-def test_short_work_gets_no_line(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
+def test_short_work_is_not_reported(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
     with lines.progress("short", 3) as advance:
         for _ in range(3):
             clock.now += 0.5
@@ -76,7 +76,7 @@ def test_long_work_gets_a_line_every_few_seconds_and_one_at_its_end(
     assert out.getvalue().splitlines() == ["long: 4/24 note 4", "long: 14/24 note 14", "long: 24/24 note 24"]
 
 
-def test_a_line_shows_all_work_in_progress(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
+def test_a_line_tells_of_all_that_is_under_way(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
     with lines.progress("run", 2) as run_on:
         run_on("accuracy 90 %")
         with lines.progress("epochs", 3) as epoch_on:
@@ -86,7 +86,7 @@ def test_a_line_shows_all_work_in_progress(lines: LineReporter, clock: Clock, ou
     assert line == "run: 1/2 accuracy 90 % | epochs: 0/3 loss 0.5"
 
 
-def test_finished_inner_work_gets_no_line_of_its_own(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
+def test_inner_work_that_ends_does_not_speak_out_of_turn(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
     with lines.progress("run", 2):
         clock.now += BETWEEN_LINES
         for name in ("first", "second"):
@@ -127,7 +127,7 @@ def test_bars_move_within_a_step_and_vanish(out: io.StringIO) -> None:
     assert reporter._bars.tasks == []
 
 
-def test_a_library_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_library_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     reporter = Reporter()
     with reporter.progress("work", 1) as advance:
         advance("done")
