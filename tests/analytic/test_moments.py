@@ -13,10 +13,11 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from adagauss.analytic.lda import LDA, oas_shrinkage
+from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, Rule, unit_deviation
 from adagauss.analytic.ridge import Ridge
 from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardizer
+from adagauss.core.linalg import oas_shrinkage
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 WIDTH, CLASSES = 7, 4

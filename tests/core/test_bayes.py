@@ -254,7 +254,7 @@ def test_features_in_different_units_are_not_ill_conditioned() -> None:
         GaussianBayes().fit(draws, np.repeat([0, 1], 40)).predict(draws)
 
 
-def test_whole_numbers_beyond_floats_are_refused_beside_floats() -> None:
+def test_integers_beyond_floats_are_refused_with_floats() -> None:
     large = 2**53 + 1
     rows = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(DataError, match=f"label {large} is too large among labels that are not whole"):

@@ -20,21 +20,12 @@ from adagauss.analytic.moments import (
     solve_lower,
     square_norm,
 )
+from adagauss.core.linalg import oas_shrinkage
 from adagauss.errors import ConfigError, DataError, NumericalError
 
 LEAST_FREEDOM = 1e-9
 """Keeps what remains of a covariance without an image invertible in the presence of rounding."""
 ALONE = "no class has two different images, so there is no covariance within classes: add images"
-
-
-def oas_shrinkage(trace: float, square: float, width: int, number: int) -> float:
-    """Chen et al.'s oracle approximating shrinkage of a covariance S from its trace and squared norm ‖S‖²_F.
-
-    min(1, (a + μ²) / ((n + 1)(a − μ²/p))) with a = ‖S‖²/p² and μ = tr S/p.
-    """
-    mean, average = trace / width, square / width**2
-    excess = (number + 1) * (average - mean**2 / width)
-    return 1.0 if excess <= 0 else min(1.0, (average + mean**2) / excess)
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ class CalibrationStats(State):
     """Per class: NLL at each temperature, confusions, and histograms for prediction sets and OOD scores.
 
     Statistics of all classes together are sums of rows, so that nothing remains of a class that is forgotten. Rows of
-    images that the classifier was fitted on (``fitted``) are optimistic and count only if there are no others.
+    images that the classifier was fitted on (``fitted``) are optimistic and count only without any others.
     ``confusions`` has a row (true class, predicted class, images) for each pair that occurred, in this order.
     """
 
