@@ -34,8 +34,8 @@ RNG = np.random.default_rng(0)
 
 def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    probabilities, best, margin_score = session.run(None, {"pixels": pixels})
-    return probabilities, best, margin_score
+    probabilities, best, p_value = session.run(None, {"pixels": pixels})
+    return probabilities, best, p_value
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def check_answers(learner: Learner, path: Path) -> None:
         answers = learner.state.predict_features(features)
         expected = torch.softmax(answers.scores.double(), 1).numpy()
         rgb = levels.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
-        probabilities, best, margin_score = run(path, rgb)
-        np.testing.assert_allclose(margin_score, answers.margin_score.numpy(), rtol=1e-3, atol=1e-3)
+        probabilities, best, p_value = run(path, rgb)
+        np.testing.assert_allclose(p_value, answers.p_value.numpy(), rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(probabilities, expected, atol=1e-4)
         np.testing.assert_array_equal(best, probabilities.argmax(1))
         assert np.mean(best == expected.argmax(1)) > 0.99
@@ -151,7 +151,7 @@ def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array
     learner, facts = colours[0].learner_, facts_of(exported)
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
-    assert facts["unknown"]["0.05"] == learner.state.evidence.ood_threshold(0.05)
+    assert facts["unknown"]["0.05"] == 0.05
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (12, 3)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
     assert list(exported.parent.iterdir()) == [exported]

@@ -20,7 +20,7 @@ from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter
+from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, left_out_distances
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -357,7 +357,12 @@ class ExactClassifier(Classifier):
 
     def _fitted(self, known: ExactScorer, sums: MomentSums, views: Tensor, targets: Tensor, network: Network) -> Fitted:
         choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
-        left_out = HeldOutScores(*choice.observe(weighing, views, targets))
+        scores, columns = choice.observe(weighing, views, targets)
+        views = views[:, sums.counts.cpu()[targets] > len(views)]  # the images of ``columns``
+        width = self._groups(network)[-1]  # `LearnerState.predictor` uses the same features
+        own, sums_of_classes = views.double().sum(0)[:, -width:], sums.cross[-width:]
+        distances = left_out_distances(own / len(views), columns.to(own.device), own, sums_of_classes)
+        left_out = HeldOutScores(scores, columns, distances)
         return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
