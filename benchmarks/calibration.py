@@ -89,7 +89,7 @@ def frozen_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: in
     sums, choice, evidence = MomentSums(train.features.shape[1]), ModelSelection(part.rules), CalibrationStats()
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
-        held_out = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.judged]
+        held_out = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.loo_images]
         scores, targets = choice.observe(
             Standardizer(sums), some.features[held_out].unsqueeze(0), some.targets[held_out]
         )

@@ -178,26 +178,7 @@ def written(number: int, side: int = 224) -> Tensor:
     return torch.stack(images)
 
 
-WORDS = [
-    "the",
-    "image",
-    "of",
-    "a",
-    "model",
-    "and",
-    "its",
-    "known",
-    "class",
-    "on",
-    "page",
-    "one",
-    "total",
-    "date",
-    "receipt",
-    "hello",
-    "world",
-    "bread",
-]
+WORDS = ["the", "image", "of", "a", "model", "known", "class", "page", "one", "total", "date", "hello", "world"]
 
 
 def far_images(name: str, shape: tuple[int, int, int]) -> dict[str, Tensor]:

@@ -158,7 +158,7 @@ def test_folders(tmp_path: Path) -> None:
     assert len(classifier.predict(tmp_path / "first" / "digit 0")) == 40
     with pytest.raises(DataError, match="brings its own labels"):
         classifier.partial_fit(tmp_path / "first", [0])
-    with pytest.raises(DataError, match="there is no file or folder"):
+    with pytest.raises(DataError, match="no such file or folder"):
         classifier.predict(tmp_path / "nowhere")
 
 
@@ -365,7 +365,7 @@ class Counting(Reporter):
         self.steps: dict[str, int] = {}
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
         def advance(note: str = "", step: float = 1.0) -> None:
             self.steps[title] = self.steps.get(title, 0) + 1
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from adagauss.methods import register_method as register_method
     from adagauss.parts.drift import Drift as Drift
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = {
     "ClassGaussians": "adagauss.core.gaussians",

@@ -1,4 +1,4 @@
-"""Two tiny runs that all tests of figures and replays share."""
+"""Two tiny runs that the tests of figures and rescoring share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from adagauss.analysis.measured import testing
+from adagauss.analysis import measure
 from adagauss.core.train import Recipe
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import make_config
-from adagauss.experiments.run import RunFolder
+from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
 from adagauss.parts.classifiers import SampledLinear
 
@@ -40,13 +40,13 @@ COLLAPSED: dict[str, Any] = {
 def _short_head() -> Iterator[None]:
     """The linear head of a figure needs no accuracy in tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(testing, "HEAD", SampledLinear(samples=200, recipe=Recipe(epochs=1, batch_size=50)))
+        patch.setattr(measure, "HEAD", SampledLinear(samples=200, recipe=Recipe(epochs=1, batch_size=50)))
         yield
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A finished run of three tasks; what is measured of it is kept in it."""
+    """A finished run of three tasks; its measurements are stored in it."""
     path = tmp_path_factory.mktemp("run")
     run(make_config("adagauss", STREAM, settings=SETTINGS), path)
     return RunFolder(path)
@@ -62,7 +62,7 @@ def collapsed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture
 def copied(folder: RunFolder, tmp_path: Path) -> RunFolder:
-    """A copy of the run, without what was measured of it, which a test may damage."""
+    """A copy of the run, without measurements, which a test may damage."""
     target = tmp_path / "copied"
     shutil.copytree(folder.path, target, ignore=shutil.ignore_patterns("analysis", "lock"))
     return RunFolder(target)
@@ -75,3 +75,15 @@ def unfinished(copied: RunFolder) -> RunFolder:
         shutil.rmtree(copied.task(index))
     (copied.path / "metrics.json").unlink()
     return copied
+
+
+@pytest.fixture(scope="session")
+def opened(folder: RunFolder) -> Run:
+    """The finished run."""
+    return Run.open(folder.path)
+
+
+@pytest.fixture(scope="session")
+def other(collapsed: RunFolder) -> Run:
+    """The run of another configuration."""
+    return Run.open(collapsed.path)

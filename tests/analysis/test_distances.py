@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from adagauss.analysis import distances as module
-from adagauss.analysis.distances import DISTANCES, class_spectra, distances
+from adagauss.analysis import measure as module
+from adagauss.analysis.measure import DISTANCES, class_spectra, distances
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 
 
@@ -46,7 +46,7 @@ def test_relative_distances_do_not_depend_on_the_scale_of_features() -> None:
     torch.testing.assert_close(distances(large, larger)[:, 2:], distances(memory, real)[:, 2:])
 
 
-def test_what_a_memory_does_not_hold_is_not_a_number() -> None:
+def test_distances_are_nan_where_the_memory_has_no_covariances() -> None:
     found = distances(bank(1, "none"), bank(2))
     assert bool(torch.isfinite(found[:, [0, 3]]).all())
     assert bool(torch.isnan(found[:, [1, 2, 4]]).all())
@@ -61,7 +61,7 @@ def test_a_thousand_classes_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close((distances(memory, real), class_spectra(memory)), whole)
 
 
-def test_no_class_has_no_distance() -> None:
+def test_an_empty_memory_has_no_distances() -> None:
     empty = ClassGaussians(4)
     assert distances(empty, bank(2)).shape == (0, len(DISTANCES))
     assert class_spectra(empty).shape == (0, 4)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from adagauss.analysis.figures import gaussians_figure
 from adagauss.analysis.plotting import save_figure
+from adagauss.analysis.statistics_figures import gaussians_figure
 from adagauss.core.gaussians import ClassGaussians
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.analysis.figures import write_figures
+from adagauss.analysis.accuracy_figures import write_figures
 from adagauss.analysis.rescore import RescoredRun, rescore, rescored_rows
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig

@@ -1,9 +1,8 @@
-"""Studies: every one is drawn or says why not, figures say where they come from, and bad input is refused."""
+"""Studies: each is drawn or gives the reason, figures state their origin, and runs that do not compare are refused."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import statistics
 from pathlib import Path
@@ -13,33 +12,38 @@ import numpy as np
 import pytest
 import torch
 
-from adagauss.analysis.grouping import grouped, labels
-from adagauss.analysis.measured import Measured, Quantity, measure
-from adagauss.analysis.plotting import new_figure, save_figure
-from adagauss.analysis.studies import Drawn, analyse, find_study, studies
-from adagauss.analysis.studies.distances import against_efc
-from adagauss.analysis.studies.draw import chosen_studies, table
-from adagauss.analysis.studies.lines import Mean, curve
-from adagauss.analysis.studies.pareto import front
-from adagauss.analysis.studies.provenance import check_together, summary
-from adagauss.analysis.studies.recency import late_excess, share_over_fair
+from adagauss.analysis.accuracy_figures import front, late_errors, share_over_fair
+from adagauss.analysis.measure import Quantity, measure
+from adagauss.analysis.plotting import draw_curve, mean_and_deviation, new_figure, save_figure
+from adagauss.analysis.statistics_figures import against_efc
+from adagauss.analysis.studies import (
+    Drawn,
+    analyse,
+    check_comparable,
+    chosen_studies,
+    find_study,
+    group_by_settings,
+    labels,
+    studies,
+    summary,
+)
+from adagauss.analysis.tables import comma_separated
 from adagauss.data.dataset import load_dataset
+from adagauss.data.images import Label
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import ConfigError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.metrics import Evaluation
-from adagauss.experiments.run import RunFolder, TaskFacts
+from adagauss.experiments.run import Run, RunFolder, TaskFacts
 
 COMMAND = "adagauss analyse here --study {study}"
 COMPARE_DISTILLATIONS = {"ranks-by-distillation", "distillation"}
 
 
 @pytest.fixture(scope="module")
-def drawn(
-    folder: RunFolder, collapsed: RunFolder, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, Drawn]]:
+def drawn(opened: Run, other: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Drawn]]:
     out = tmp_path_factory.mktemp("figures")
-    groups = {"with L_AC": [folder], "without": [collapsed]}
+    groups = {"with L_AC": [opened], "without": [other]}
     found = analyse(groups, out, names=list(studies()), dataset=load_dataset("digits"), command=COMMAND)
     return out, {one.name: one for one in found}
 
@@ -48,8 +52,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
-def synthetic(classes: int, names: tuple[object, ...], seed: int = 0) -> Measured:
-    """A run of two tasks as it would be measured, with answers drawn at random."""
+def synthetic(classes: int, names: tuple[Label, ...], seed: int = 0) -> Run:
+    """A measured run of two tasks with random predictions."""
     sizes = (classes // 2, classes - classes // 2)
     generator = torch.Generator().manual_seed(seed)
     evaluations = []
@@ -65,12 +69,11 @@ def synthetic(classes: int, names: tuple[object, ...], seed: int = 0) -> Measure
     shift = torch.rand(2, classes, 2, dtype=torch.float64)
     shift[0] = torch.nan
     shift[1, sizes[0] :] = torch.nan
-    return Measured(
-        Path("run"), config, names, evaluations, [facts, facts], {}, 2, tables={"memory.shift": shift}, missing={}
-    )
+    run = Run.of(Path("run"), config, evaluations, [facts, facts], names)
+    return run.with_tables({"memory.shift": shift})
 
 
-def test_every_study_is_drawn_or_says_why_not(drawn: tuple[Path, dict[str, Drawn]]) -> None:
+def test_every_study_is_drawn_or_gives_the_reason(drawn: tuple[Path, dict[str, Drawn]]) -> None:
     _, found = drawn
     assert found.keys() == studies().keys()
     assert all(one.missing is None for one in found.values()), {one.name: one.missing for one in found.values()}
@@ -86,14 +89,14 @@ def test_every_figure_comes_with_its_numbers(drawn: tuple[Path, dict[str, Drawn]
         assert all("digits, 3 tasks" in row["protocol"] for row in rows)
 
 
-def test_every_figure_says_where_it_comes_from(drawn: tuple[Path, dict[str, Drawn]]) -> None:
+def test_every_figure_states_its_origin(drawn: tuple[Path, dict[str, Drawn]]) -> None:
     for name, one in drawn[1].items():
         text = one.files["svg"].read_text(encoding="utf-8")
         assert "digits, 3 tasks, paper scale; 6 classes; seed 0; adagauss 0." in text, name
         assert f"--study {name}" in text
 
 
-def test_the_papers_numbers_are_beside_ours(drawn: tuple[Path, dict[str, Drawn]]) -> None:
+def test_the_csv_files_contain_the_numbers_of_the_paper(drawn: tuple[Path, dict[str, Drawn]]) -> None:
     papers = {
         name: [float(row["value"]) for row in rows_of(drawn[1][name].files["csv"]) if row["group"] == "paper"]
         for name in ("spectrum", "distances", "shrink", "distillation", "ranks-by-distillation")
@@ -107,17 +110,15 @@ def test_the_papers_numbers_are_beside_ours(drawn: tuple[Path, dict[str, Drawn]]
     }
 
 
-def test_drawing_again_gives_the_same_bytes(
-    folder: RunFolder, drawn: tuple[Path, dict[str, Drawn]], tmp_path: Path
-) -> None:
-    first, second = (analyse({"a": [folder]}, tmp_path / name, names=["recency"])[0] for name in ("one", "two"))
+def test_drawing_again_gives_the_same_bytes(opened: Run, drawn: tuple[Path, dict[str, Drawn]], tmp_path: Path) -> None:
+    first, second = (analyse({"a": [opened]}, tmp_path / name, names=["recency"])[0] for name in ("one", "two"))
     for ending in ("png", "svg", "csv"):
         assert first.files[ending].read_bytes() == second.files[ending].read_bytes()
 
 
 def test_without_images_figures_that_need_none_are_drawn(copied: RunFolder, tmp_path: Path) -> None:
     names = ["recency", "ranks", "distances", "strength", "distillation"]
-    found = {one.name: one for one in analyse({"a": [copied]}, tmp_path / "out", names=names)}
+    found = {one.name: one for one in analyse({"a": [Run.open(copied.path)]}, tmp_path / "out", names=names)}
     assert {name for name, one in found.items() if one.missing and "--data-root" in one.missing} == {
         "distances",
         "strength",
@@ -129,56 +130,62 @@ def test_without_images_figures_that_need_none_are_drawn(copied: RunFolder, tmp_
     assert "compares distillations" in missing
 
 
-def test_what_trains_something_again_is_drawn_only_when_asked_for(copied: RunFolder, folder: RunFolder) -> None:
+def test_a_study_that_trains_adapters_is_drawn_only_by_name(copied: RunFolder, opened: Run) -> None:
     every = list(studies().values())
-    assert [study.name for study in every if study not in chosen_studies(None, [copied])] == ["shrink"]
-    assert [study.name for study in chosen_studies(["shrink"], [copied])] == ["shrink"]
-    measure(folder, load_dataset("digits"), frozenset({Quantity.REAL, Quantity.FROZEN, Quantity.SHRINK}))
-    assert chosen_studies(None, [folder]) == every, "it was measured already"
+    copy = Run.open(copied.path)
+    assert [study.name for study in every if study not in chosen_studies(None, [copy])] == ["shrink"]
+    assert [study.name for study in chosen_studies(["shrink"], [copy])] == ["shrink"]
+    measure(opened, load_dataset("digits"), {Quantity.REAL, Quantity.FROZEN, Quantity.SHRINK})
+    assert chosen_studies(None, [opened]) == every, "it is measured already"
 
 
-def test_an_unfinished_run_is_drawn_as_far_as_it_goes_and_says_so(unfinished: RunFolder, tmp_path: Path) -> None:
-    found = analyse({"a": [unfinished]}, tmp_path / "out", names=["recency", "ranks", "balance"])
+def test_an_unfinished_run_is_drawn_with_a_note(unfinished: RunFolder, tmp_path: Path) -> None:
+    found = analyse({"a": [Run.open(unfinished.path)]}, tmp_path / "out", names=["recency", "ranks", "shift"])
     assert "copied (1 of 3 tasks)" in found[0].note
     assert found[1].missing is None
     assert found[2].missing == "it needs runs of two tasks or more"
 
 
-def test_runs_that_do_not_compare_are_refused(folder: RunFolder, collapsed: RunFolder) -> None:
-    one, other = (measure(path, None, frozenset({Quantity.ANSWERS})) for path in (folder, collapsed))
-    check_together({"a": [one], "b": [other]})
+def with_content(run: Run, **content: Any) -> Run:
+    """The same run with other content."""
+    changed = run.with_tables(run.tables)
+    vars(changed).update(content)
+    return changed
+
+
+def test_runs_that_do_not_compare_are_refused(opened: Run, other: Run) -> None:
+    check_comparable({"a": [opened], "b": [other]})
     with pytest.raises(ConfigError, match="has other settings than"):
-        check_together({"a": [one, other]})
-    with pytest.raises(ConfigError, match="no evidence of spread"):
-        check_together({"a": [one, one]})
-    small = dataclasses.replace(one, config=one.config.with_changes(scale="cpu"))
+        check_comparable({"a": [opened, other]})
+    with pytest.raises(ConfigError, match="give only one"):
+        check_comparable({"a": [opened, opened]})
+    small = with_content(opened, config=opened.config.with_changes(scale="cpu"))
     with pytest.raises(ConfigError, match="analyse them separately"):
-        check_together({"a": [one], "b": [small]})
+        check_comparable({"a": [opened], "b": [small]})
     with pytest.raises(ConfigError, match="no runs to analyse"):
         analyse({}, Path("out"))
 
 
-def test_runs_of_different_code_are_told_apart(folder: RunFolder) -> None:
-    one = measure(folder, None, frozenset({Quantity.ANSWERS}))
-    other = dataclasses.replace(one, environment={"adagauss": "0.0.1", "source": "old"})
-    assert "different" not in summary({"a": [one]})
-    assert "2 different states of the code: adagauss 0.0.1, source old" in summary({"a": [one], "b": [other]})
+def test_versions_of_the_code_are_distinguished(opened: Run) -> None:
+    old = with_content(opened, environment={"adagauss": "0.0.1", "source": "old"})
+    assert "different" not in summary({"a": [opened]})
+    assert "2 different code versions: adagauss 0.0.1, source old" in summary({"a": [opened], "b": [old]})
 
 
 def test_one_seed_has_no_band_and_two_have_one() -> None:
     axes = new_figure().add_subplot()
-    curve(axes, [np.array([1.0, 2.0])], "one", 0)
+    draw_curve(axes, [np.array([1.0, 2.0])], "one", 0)
     assert not axes.collections
-    curve(axes, [np.array([1.0, 2.0]), np.array([2.0, 3.0])], "two", 1)
+    draw_curve(axes, [np.array([1.0, 2.0]), np.array([2.0, 3.0])], "two", 1)
     assert len(axes.collections) == 1
 
 
 def test_means_over_runs_of_different_lengths_equal_numpy() -> None:
     runs = [np.array([1.0, 5.0, 3.0]), np.array([2.0, np.nan]), np.array([6.0, 7.0])]
-    found = Mean.of(runs)
-    assert found.mean.tolist() == [3.0, 6.0, 3.0]
-    assert found.deviation[:2].tolist() == pytest.approx([statistics.stdev([1, 2, 6]), statistics.stdev([5, 7])])
-    assert np.isnan(found.deviation[2])
+    mean, deviation = mean_and_deviation(runs)
+    assert mean.tolist() == [3.0, 6.0, 3.0]
+    assert deviation[:2].tolist() == pytest.approx([statistics.stdev([1, 2, 6]), statistics.stdev([5, 7])])
+    assert np.isnan(deviation[2])
 
 
 @pytest.mark.parametrize("classes", [100, 1000])
@@ -188,19 +195,16 @@ def test_many_classes_with_any_names_can_be_drawn(name: str, classes: int, tmp_p
     drawing = find_study(name).draw({"a $group$": [synthetic(classes, names)]})
     save_figure(drawing.figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
-    parsed = list(csv.DictReader(io.StringIO(table(drawing.rows))))
+    parsed = list(csv.DictReader(io.StringIO(comma_separated(drawing.rows))))
     assert len(parsed) == len(drawing.rows)
-    assert not any("\n" in value for row in parsed for value in row.values())
 
 
 def test_the_recency_bias_is_counted() -> None:
     true, predicted = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]), torch.tensor([2, 3, 1, 0, 2, 2, 3, 3])
     first = Evaluation(true[:4], true[:4], true[:4], (2,))
-    run = dataclasses.replace(
-        synthetic(4, (0, 1, 2, 3)), evaluations=[first, Evaluation(true, predicted, predicted, (2, 2))]
-    )
+    run = with_content(synthetic(4, (0, 1, 2, 3)), evaluations=[first, Evaluation(true, predicted, predicted, (2, 2))])
     assert share_over_fair(run).tolist() == pytest.approx([0.5, 1.5])
-    assert late_excess(run).tolist() == pytest.approx([2 / 3])
+    assert late_errors(run).tolist() == pytest.approx([2 / 3])
 
 
 def test_the_pareto_front_equals_brute_force() -> None:
@@ -214,22 +218,22 @@ def test_the_pareto_front_equals_brute_force() -> None:
     assert chosen == expected
 
 
-def test_the_change_against_efc_is_relative(folder: RunFolder, drawn: tuple[Path, dict[str, Drawn]]) -> None:
-    run = measure(folder, None, frozenset({Quantity.REAL}))
+def test_the_change_against_efc_is_relative(opened: Run, drawn: tuple[Path, dict[str, Drawn]]) -> None:
+    run = measure(opened, None, {Quantity.REAL})
     halved = run.table("real.distances").copy()
     halved[:, 0] = halved[:, 2] / 2
     tables = {**run.tables, "real.distances": torch.from_numpy(halved)}
-    assert against_efc([dataclasses.replace(run, tables=tables)], "mean") == pytest.approx(-0.5)
+    assert against_efc([run.with_tables(tables)], "mean") == pytest.approx(-0.5)
 
 
-def test_groups_are_named_after_what_differs(folder: RunFolder, collapsed: RunFolder) -> None:
-    names = list(grouped([folder, collapsed]))
+def test_groups_are_labelled_by_the_settings_that_differ(opened: Run, other: Run) -> None:
+    names = list(group_by_settings([opened, other]))
     assert all(name.startswith("adagauss: ") for name in names)
     assert "no L_AC" in names[1]
-    assert list(grouped([folder])) == ["adagauss"]
+    assert list(group_by_settings([opened])) == ["adagauss"]
 
 
-def test_labels_name_distillation_and_beta_and_leave_out_what_follows() -> None:
+def test_labels_name_distillation_and_beta_without_implied_settings() -> None:
     stream, term = StreamConfig(), "representation.terms"
     settings: dict[str, dict[str, Any]] = {
         "projected": {},

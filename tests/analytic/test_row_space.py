@@ -62,7 +62,7 @@ def test_answers_to_images_left_out_are_those_of_all_features(monkeypatch: pytes
 
 def test_the_rows_that_span_reproduce_the_matrix() -> None:
     features, targets = data(24)
-    features[5:10] = features[:5]  # the same images again are no new directions
+    features[5:10] = features[:5]  # the same images again add no directions
     sums = MomentSums(WIDTH).add_(features, targets)
     scale = torch.linspace(0.5, 2, WIDTH, dtype=torch.float64)
     rows = row_space_factor(sums.strips(), scale, 24, moving=24.0)

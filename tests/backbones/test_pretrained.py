@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import enum
 import importlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
@@ -18,9 +17,9 @@ import torch
 from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
-from adagauss.backbones import BackboneConfig, Extractor, build_extractor, families
+from adagauss.backbones import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.efficientnet import EfficientNetLite, FoldedLite
-from adagauss.backbones.external import WrappedBackbone, find_blocks, read_weights
+from adagauss.backbones.external import find_blocks, read_weights
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
@@ -57,9 +56,7 @@ def registry() -> None:
     backbone_info(LITE)
 
 
-@pytest.mark.parametrize(
-    ("name", "extra"), [(LITE, "pretrained"), ("timm:resnet18", "timm"), ("hf:google/vit", "transformers")]
-)
+@pytest.mark.parametrize(("name", "extra"), [(LITE, "pretrained"), ("timm:resnet18", "timm")])
 def test_an_absent_library_is_named_with_its_extra(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(module: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
@@ -80,13 +77,12 @@ def test_a_library_that_does_not_import_is_told_from_an_absent_one(monkeypatch: 
         build("timm:resnet18")
 
 
-def test_the_families_are_listed_and_need_a_model() -> None:
-    assert set(families()) == {"hf:NAME", "timm:NAME"}
+def test_timm_needs_a_model() -> None:
     with pytest.raises(ConfigError, match="write timm:NAME"):
         backbone_info("timm:")
 
 
-@pytest.mark.parametrize("name", [LITE, "timm:resnet18", "hf:google/vit"])
+@pytest.mark.parametrize("name", [LITE, "timm:resnet18"])
 def test_more_channels_than_three_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="1 or 3 channels; these have 4"):
         build(name, channels=4)
@@ -264,122 +260,6 @@ def test_a_learner_with_a_pretrained_backbone_is_saved_and_loaded(lite: Extracto
     assert torch.equal(again.features(ArrayImages(pixels)), learner.features(ArrayImages(pixels)))
 
 
-# transformers
-
-
-def hf_folder(folder: Path, kind: str, **settings: Any) -> Path:
-    transformers = pytest.importorskip("transformers")
-    getattr(transformers, f"{kind}Config")(**settings).save_pretrained(folder)
-    return folder
-
-
-VIT_SMALL = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536, "num_hidden_layers": 12}
-CONVNEXT_SMALL = {"hidden_sizes": [96, 192, 384, 768], "depths": [3, 3, 27, 3]}
-VIT_TINY = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 3}
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "width", "blocks"), [("ViT", VIT_SMALL, 384, 12), ("ConvNext", CONVNEXT_SMALL, 768, 36)]
-)
-def test_small_transformers_models_forward_and_backward(
-    kind: str, settings: dict[str, Any], width: int, blocks: int, tmp_path: Path
-) -> None:
-    network = build(f"hf:{hf_folder(tmp_path, kind, image_size=64, **settings)}", train_blocks="last:1")
-    assert (network.trunk.width, network.input_size, len(network.trunk.blocks())) == (width, 64, blocks)
-    assert network(images()).shape == (2, 16)
-    learning = {id(p) for p in network.trunk.blocks()[-1].parameters()}
-    names = {name for name, p in network.trunk.named_parameters() if id(p) in learning and "k_proj.bias" not in name}
-    # The gradient of a key's bias is zero but for rounding: softmax does not see it.
-    assert names <= gradients(network) <= names | {n for n, p in network.trunk.named_parameters() if id(p) in learning}
-
-
-def test_a_vit_without_a_connection(tmp_path: Path) -> None:
-    folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
-    whole = build(f"hf:{folder}", size=32)
-    assert not any("pooler" in name for name, _ in whole.named_parameters())
-    assert whole.trunk.mean is None
-    assert whole.mean.flatten().tolist() == pytest.approx([0.1] * 3)
-    larger = build(f"hf:{folder}", input_size=48)
-    assert larger(images()).shape == (2, 16)
-    with pytest.raises(ConfigError, match="has no weight file"):
-        build(f"hf:{folder}", weights="imagenet")
-
-
-def test_a_vit_with_weights_and_preprocessing(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(5)
-    config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=10, **VIT_TINY)
-    model = transformers.ViTForImageClassification(config).eval()
-    model.save_pretrained(tmp_path)
-    facts = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.2, 0.2]}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(facts), encoding="utf-8")
-    network = build(f"hf:{tmp_path}").eval()
-    assert network.mean.flatten().tolist() == pytest.approx(facts["image_mean"])
-    with torch.no_grad():
-        expected = model.vit(pixel_values=images()).last_hidden_state[:, 0]
-        torch.testing.assert_close(network.trunk(images()), expected)
-        assert not torch.allclose(build(f"hf:{tmp_path}", weights="random").eval().trunk(images()), expected)
-
-
-def test_weights_that_lack_parameters_are_refused(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.ViTConfig(image_size=32, patch_size=8, **VIT_TINY)
-    transformers.ViTModel(config).save_pretrained(tmp_path)
-    deeper = json.loads((tmp_path / "config.json").read_text(encoding="utf-8")) | {"num_hidden_layers": 4}
-    (tmp_path / "config.json").write_text(json.dumps(deeper), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"lack .* parameters"):
-        build(f"hf:{tmp_path}")
-
-
-class _Malice:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return Path.touch, (self.marker,)
-
-
-def test_a_models_pickle_with_code_in_it_is_refused(tmp_path: Path) -> None:
-    folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
-    torch.save({"embeddings.cls_token": _Malice(tmp_path / "run")}, folder / "pytorch_model.bin")
-    with pytest.raises(ConfigError) as caught:
-        build(f"hf:{folder}")
-    assert "weights_only" not in str(caught.value), "no advice to run it"
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_models_own_code_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = hf_folder(tmp_path / "vit", "ViT", image_size=32, patch_size=8, **VIT_TINY)
-    facts = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Own"}}
-    (folder / "config.json").write_text(json.dumps(facts), encoding="utf-8")
-    (folder / "own.py").write_text(
-        f"from pathlib import Path\nPath({str(tmp_path / 'run')!r}).touch()\n", encoding="utf-8"
-    )
-    monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with pytest.raises(ConfigError, match="could not be loaded"):
-        build(f"hf:{folder}")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_model_of_words_is_refused(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8, "num_hidden_layers": 1}
-    with pytest.raises(ConfigError, match="does not take images"):
-        build(f"hf:{hf_folder(tmp_path, 'Bert', vocab_size=10, **sizes)}")
-
-
-def test_an_unreachable_hub_says_what_to_put_where(monkeypatch: pytest.MonkeyPatch) -> None:
-    transformers = pytest.importorskip("transformers")
-
-    def unreachable(*_: object, **__: object) -> None:
-        raise OSError("We couldn't connect to the hub")
-
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", unreachable)
-    with pytest.raises(ConfigError, match=r"config\.json.*model\.safetensors.*hf:FOLDER"):
-        build("hf:google/vit-small")
-
-
 # timm
 
 
@@ -443,21 +323,13 @@ def test_an_unknown_timm_model(timm: Any) -> None:
         build("timm:test_vit.nothing")
 
 
-def test_parts_without_parameters_are_no_blocks() -> None:
-    learns, pools = nn.Linear(2, 2), nn.Identity()
-    network = nn.Sequential(nn.Sequential(learns), pools)
-    wrapped = WrappedBackbone(2)
-    wrapped.model = network
-    assert wrapped.blocks() == [network[0]]
-
-
-def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
+def test_timm_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[dict[str, Any]] = []
     settings = SimpleNamespace(input_size=(3, 24, 24), mean=(0.5,) * 3, std=(0.2,) * 3, fixed_input_size=True)
 
     def create_model(name: str, **options: Any) -> nn.Module:
-        asked.append(options)
-        if options["pretrained"] and len(asked) > 2:
+        requests.append(options)
+        if options["pretrained"] and len(requests) > 2:
             raise OSError("no route to host")
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
@@ -468,7 +340,7 @@ def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None
     network = build("timm:net")
     assert (network.trunk.width, network.input_size) == (3, 24)
     build("timm:net", weights="random", input_size=16)
-    assert asked == [
+    assert requests == [
         {"pretrained": True, "num_classes": 0},
         {"pretrained": False, "num_classes": 0, "img_size": 16},
     ]

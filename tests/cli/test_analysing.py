@@ -22,7 +22,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_list_names_every_study_within_eighty_columns(adagauss: Command) -> None:
-    outcome = adagauss("analyse", "--list")
+    outcome = adagauss("list", "figures")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert [line.split()[0] for line in lines[1:] if not line.endswith(":")] == list(studies())
@@ -34,7 +34,7 @@ def test_figures_of_a_run_are_written_and_the_others_explained(adagauss: Command
     outcome = adagauss("analyse", tiny, "--study", "recency,ranks", "--out", tmp_path / "figures", "--quiet")
     assert outcome.code == 0
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"recency.png", "recency.svg", "recency.csv"}
-    assert "not drawn: ranks: it needs runs that remember covariances" in outcome.said
+    assert "not drawn: ranks: it needs runs that store covariances" in outcome.said
     lines = (outcome.out + outcome.err).replace(str(tmp_path), "").splitlines()
     assert max(map(len, lines)) <= 80
 
@@ -59,4 +59,4 @@ def test_wrong_words_are_told(adagauss: Command, tmp_path: Path, words: list[str
 
 
 def test_no_run_is_told(adagauss: Command) -> None:
-    assert "give run folders" in adagauss("analyse").said
+    assert "Missing argument 'RUN...'" in adagauss("analyse").said

@@ -48,7 +48,7 @@ def test_sums_of_joined_classes_are_those_of_one_class() -> None:
 def test_sums_of_a_class_in_no_group_are_dropped() -> None:
     rows, targets = points(30), torch.arange(30) % 3
     sums = MomentSums(WIDTH).add_(rows, targets)
-    assert_same_sums(sums.copy().regroup_(((2,), (0,))).regroup_(((1,), (0,))), sums.drop_(1))
+    assert_same_sums(sums.copy().regroup_(((2,), (0,))).regroup_(((1,), (0,))), sums.regroup_(((0,), (2,))))
 
 
 def test_sums_of_others_are_added_to_their_columns() -> None:
@@ -106,8 +106,7 @@ def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:
     file.write_text("MemTotal: 100 kB\nMemFree: 7 kB\nMemAvailable: 42 kB\n", encoding="ascii")
     assert available_memory(file) == 42 * 1024
     file.write_text("MemTotal: 100 kB\n", encoding="ascii")
-    fallback = available_memory(file)
-    assert fallback is None or fallback > 0
+    assert available_memory(file) is None
 
 
 @pytest.mark.parametrize(

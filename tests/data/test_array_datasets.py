@@ -36,7 +36,7 @@ def write_cifar100(root: Path, images: int = 6, protocol: int = 2) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 5])
+@pytest.mark.parametrize("protocol", [2, 5])
 def test_cifar100(tmp_path: Path, protocol: int, caplog: pytest.LogCaptureFixture, check: Any) -> None:
     folder = write_cifar100(tmp_path, protocol=protocol)
     dataset = read("cifar100", tmp_path)
@@ -81,11 +81,11 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["builtins\neval", "numpy\nload", "_codecs\ndecode", "numpy.f2py\nmain"])
 def test_no_name_but_those_of_plain_arrays_is_looked_up(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_bytes(f"c{name}\n.".encode())
-    with pytest.raises(DataError, match="was refused"):
+    with pytest.raises(DataError, match="may be malicious"):
         read_plain_pickle(tmp_path / "file")
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_plain_pickles_are_read(tmp_path: Path, protocol: int) -> None:
     content: dict[str, Any] = {"text": ["é", b"bytes"], "array": np.arange(6, dtype=np.int64).reshape(2, 3)}
     (tmp_path / "file").write_bytes(pickle.dumps(content, protocol=protocol))

@@ -1,4 +1,4 @@
-"""Everything that people have as images becomes images of one size, with names; what is no image gets a sentence."""
+"""Every accepted kind of image becomes images of one size, with names; other input raises an error."""
 
 from __future__ import annotations
 
@@ -217,11 +217,11 @@ def test_class_folders(tmp_path: Path, write_image: WriteImage) -> None:
         (None, "got NoneType"),
         (7, "got int"),
         (b"\xff\xd8\xff", "got bytes"),
-        ("no such file.jpg", "there is no file or folder 'no such file.jpg'"),
-        (["no such file.jpg"], "there is no file or folder"),
+        ("no such file.jpg", "no such file or folder: 'no such file.jpg'"),
+        (["no such file.jpg"], "no such file or folder"),
         ("https://birds.org/1.jpg", "is an address, not a path: download"),
-        ("x" * 10_000, "there is no file or folder 'xxx.*…'"),
-        ("a\0b", "there is no file or folder"),
+        ("x" * 10_000, "no such file or folder: 'xxx.*…'"),
+        ("a\0b", "no such file or folder"),
     ],
     ids=range(27),
 )

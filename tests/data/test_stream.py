@@ -132,13 +132,13 @@ def test_part_of_the_classes_can_be_taught() -> None:
     assert stream.task_classes == [("j", "i"), ("h", "g")]
 
 
-def test_the_default_order_is_used_unless_one_is_asked_for() -> None:
+def test_the_default_order_is_used_unless_one_is_config_for() -> None:
     config = StreamConfig(tasks=1)
     icarl = tuple(NAMES[position] for position in class_order("icarl", range(10)))
     assert TaskStream(letters(), config, "icarl").task_classes == [icarl]
     assert TaskStream(letters(), config).task_classes == [NAMES]
-    asked = StreamConfig(tasks=1, class_order="natural")
-    assert TaskStream(letters(), asked, "icarl").task_classes == [NAMES]
+    config = StreamConfig(tasks=1, class_order="natural")
+    assert TaskStream(letters(), config, "icarl").task_classes == [NAMES]
 
 
 def test_the_order_of_the_field() -> None:

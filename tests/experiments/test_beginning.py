@@ -1,4 +1,4 @@
-"""A run folder says how the run was begun."""
+"""The environment in a run folder: the command and the commit."""
 
 from __future__ import annotations
 

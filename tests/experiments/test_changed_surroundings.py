@@ -1,4 +1,4 @@
-"""A run resumed on other data is refused; on another machine, or without its folder, it says what that means."""
+"""A run is not resumed on other data; other software, another machine or a missing folder are reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import CheckpointError
 from adagauss.experiments.config import make_config
-from adagauss.experiments.environment import MEANINGS, environment
+from adagauss.experiments.environment import environment
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import run
 from adagauss.utils.progress import Reporter
@@ -29,15 +29,15 @@ CONFIG = make_config("finetune", StreamConfig(dataset="digits", sizes=(2, 1), cl
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("runs") / "begun"
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "started"
     run(CONFIG, path)
     return path
 
 
 @pytest.fixture
-def copied(begun: Path, tmp_path: Path) -> Path:
-    shutil.copytree(begun, tmp_path / "run")
+def copied(started: Path, tmp_path: Path) -> Path:
+    shutil.copytree(started, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -97,24 +97,24 @@ def test_images_added_to_a_folder_are_noticed(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "photos/train/a/0.png", tmp_path / "photos/train/a/new.png")
     with pytest.raises(CheckpointError, match="number and size of the training images"):
         run(config, tmp_path / "run", resume=True)
-    (tmp_path / "photos/train/a/new.png").unlink()  # as the sentence says
+    (tmp_path / "photos/train/a/new.png").unlink()  # as the message says
     run(config, tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("key", sorted(environment()))
-def test_every_difference_of_the_environment_is_told_with_its_meaning(copied: Path, key: str) -> None:
+def test_every_difference_of_the_environment_is_reported(copied: Path, key: str) -> None:
     file = copied / "environment.json"
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: "something else"}))
     reporter = Listening()
     run(CONFIG, copied, resume=True, reporter=reporter)
     (heard,) = reporter.heard
-    assert "(something else, now " in heard
-    assert MEANINGS.get(key, "numbers may differ in their last digits") in heard
+    assert f"{'code' if key == 'source' else key} (something else, now " in heard
+    assert "so its numbers may differ" in heard
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "null", '"text"', "[" * 100_000])
 @pytest.mark.parametrize("name", ["environment.json", "data.json", "origins.json"])
-def test_a_damaged_file_beside_the_results_is_told_and_survived(copied: Path, name: str, content: str) -> None:
+def test_a_damaged_file_next_to_the_results_is_reported(copied: Path, name: str, content: str) -> None:
     (copied / name).write_text(content, encoding="utf-8")
     reporter = Listening()
     run(CONFIG, copied, resume=True, reporter=reporter)
@@ -124,21 +124,21 @@ def test_a_damaged_file_beside_the_results_is_told_and_survived(copied: Path, na
 
 
 class Removing(Reporter):
-    """Removes a folder as soon as some work begins, and counts what is still begun afterwards."""
+    """Removes a folder as soon as some work starts, and counts the work that starts afterwards."""
 
     def __init__(self, folder: Path, when: str, remake: bool) -> None:
         self.folder, self.when, self.remake = folder, when, remake
-        self.removed, self.begun_since = False, 0
+        self.removed, self.started_since = False, 0
 
-    def progress(self, title: str, total: float, unit: str = "") -> object:  # type: ignore[override]
-        self.begun_since += self.removed
+    def progress(self, title: str, total: float) -> object:  # type: ignore[override]
+        self.started_since += self.removed
         if self.when in title and not self.removed:
             shutil.rmtree(self.folder)
             if self.remake:
                 self.folder.mkdir()
                 (self.folder / "lock").touch()
             self.removed = True
-        return super().progress(title, total, unit)
+        return super().progress(title, total)
 
 
 @pytest.mark.parametrize("remake", [False, True])
@@ -147,5 +147,5 @@ def test_a_run_whose_folder_is_removed_stops_at_once(tmp_path: Path, when: str, 
     reporter = Removing(tmp_path / "run", when, remake)
     with pytest.raises(CheckpointError, match="was removed or replaced while a run was writing"):
         run(CONFIG, tmp_path / "run", reporter=reporter)
-    assert reporter.begun_since == 0
+    assert reporter.started_since == 0
     assert sorted(path.name for path in tmp_path.rglob("*")) == (["lock", "run"] if remake else [])

@@ -23,11 +23,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return result
 
 
-@pytest.mark.parametrize("engine", ["jobs", "ray", "slurm", "dask"])
+SLOW = [pytest.param(engine, marks=pytest.mark.nightly) for engine in LIBRARIES]
+
+
+@pytest.mark.parametrize("engine", ["jobs", *SLOW])
 def test_an_engine_gives_the_numbers_of_this_process(
     engine: str, alone: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # otherwise Ray's workers get no time while other tests run
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # the default starves Ray's workers while other tests run
     if engine in LIBRARIES:
         pytest.importorskip(LIBRARIES[engine])
     options = {} if engine == "jobs" else {engine: "local"}

@@ -21,14 +21,14 @@ from adagauss.utils.progress import Reporter
 STREAM = StreamConfig(dataset="digits", sizes=(2, 2), classes=4)
 
 
-class Said(Reporter):
+class Messages(Reporter):
     """Stores messages."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.texts: list[str] = []
 
     def message(self, text: str) -> None:
-        self.said.append(text)
+        self.texts.append(text)
 
 
 class Recorder:
@@ -128,13 +128,13 @@ def test_an_epoch_that_is_repeated_is_logged_once_and_a_line_that_was_cut_off_is
 
 
 def test_a_tracker_that_fails_is_reported_once_and_receives_the_rest_later(tmp_path: Path, recorder: Recorder) -> None:
-    folder, said = RunFolder(tmp_path), Said()
+    folder, messages = RunFolder(tmp_path), Messages()
     recorder.fails_after = 1
-    with RunLog(folder, ["mlflow"], {}, said) as log:
+    with RunLog(folder, ["mlflow"], {}, messages) as log:
         for epoch in range(3):
             log.epoch("task 1: training", epoch, {"a": float(epoch)})
-    assert len(said.said) == 1
-    assert "--logger mlflow does not work (ConnectionError: the server is gone)" in said.said[0]
+    assert len(messages.texts) == 1
+    assert "--logger mlflow does not work (ConnectionError: the server is gone)" in messages.texts[0]
     recorder.fails_after = 10**9
     with RunLog(folder, ["mlflow"]):
         pass
@@ -144,11 +144,11 @@ def test_a_tracker_that_fails_is_reported_once_and_receives_the_rest_later(tmp_p
 def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, recorder: Recorder) -> None:
     (tmp_path / LOG).mkdir()
     (tmp_path / "log.json").write_text('{"mlflow": {"sent": "many"}}', encoding="utf-8")
-    said = Said()
-    with RunLog(RunFolder(tmp_path), ["mlflow"], {}, said) as log:
+    messages = Messages()
+    with RunLog(RunFolder(tmp_path), ["mlflow"], {}, messages) as log:
         log.epoch("task 1: training", 0, {"a": 1.0})
     assert recorder.seen == [({"training/a": 1.0}, 1)]
-    assert "goes on without a log" in said.said[0]
+    assert "goes on without a log" in messages.texts[0]
 
 
 @pytest.mark.parametrize("name", logs.TRACKERS)

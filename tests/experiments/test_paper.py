@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.analysis.studies.base import studies
+from adagauss.analysis.studies import studies
 from adagauss.data.dataset import DatasetInfo
 from adagauss.errors import ConfigError
 from adagauss.experiments.grid import RunSpec

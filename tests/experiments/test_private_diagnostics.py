@@ -1,4 +1,4 @@
-"""What a run folder keeps of images beside the learner: statistics, and nothing of single images unless asked for."""
+"""Diagnostics in a run folder are statistics of images, and features of single images only with `features`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from adagauss.analysis.figures import write_figures
+from adagauss.analysis.accuracy_figures import write_figures
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
@@ -20,7 +20,7 @@ SETTINGS = {"backbone.name": "convnet", "representation.first.epochs": 1}
 
 
 @pytest.mark.parametrize("diagnostics", ["none", "last", "every", "features"])
-def test_no_file_of_a_run_holds_the_feature_of_an_image_unless_asked_for(
+def test_no_file_of_a_run_holds_the_feature_of_an_image_without_the_option(
     diagnostics: Diagnostics, tmp_path: Path
 ) -> None:
     stream = StreamConfig(dataset="digits", sizes=(2, 1), classes=3)

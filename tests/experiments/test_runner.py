@@ -103,7 +103,7 @@ class Listening(Reporter):
         self.heard.append(text)
 
 
-def test_a_run_that_other_code_began_says_so(uninterrupted: Path, tmp_path: Path) -> None:
+def test_a_run_that_other_code_started_is_reported(uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(uninterrupted, path)
     same, other = Listening(), Listening()

@@ -126,7 +126,7 @@ def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (NumericalError("lower the learning rate"), "lower the learning rate"),
         (OSError(28, "No space left on device"), "No space left on device"),
@@ -139,7 +139,7 @@ def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
     ],
 )
 def test_errors_are_values(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def fail(*_: Any, **__: Any) -> Run:
         raise error
@@ -148,7 +148,7 @@ def test_errors_are_values(
     (spec,) = make_specs(tmp_path, "a")
     spec.folder.mkdir()
     ((_, outcome),) = run_specs([spec], tmp_path, lambda _: digits, executor=Here())
-    assert said in str(outcome.failure)
+    assert message in str(outcome.failure)
     assert (spec.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
 
 
@@ -172,12 +172,12 @@ def test_data_that_only_the_workers_have_are_not_compared(digits: Dataset, tmp_p
     def missing(_: StreamConfig) -> Dataset:
         raise DataError("not here")
 
-    said = io.StringIO()
-    reporter = LineReporter(Console(file=said))
+    output = io.StringIO()
+    reporter = LineReporter(Console(file=output))
     ((_, outcome),) = run_specs(make_specs(tmp_path, "a"), tmp_path, missing, executor=Here(), reporter=reporter)
     assert outcome.result is not None
     assert "digits cannot be read here, so the data of the workers are not compared" in " ".join(
-        said.getvalue().split()
+        output.getvalue().split()
     )
 
 

@@ -92,13 +92,13 @@ def test_training_and_validation_images_of_every_class_differ(digits: Dataset) -
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [({"tasks": 6}, ConfigError, "has 5 tasks"), ({"share": 1.0}, ConfigError, "between 0 and 1")],
 )
 def test_an_impossible_split_is_refused(
-    digits: Dataset, change: dict[str, Any], error: type[AdagaussError], said: str
+    digits: Dataset, change: dict[str, Any], error: type[AdagaussError], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         ValidationSplit(STREAM, **change).of(make_config("frozen", STREAM), digits)
 
 
@@ -285,7 +285,7 @@ def test_another_search_in_the_same_folder_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("ranges", "settings", "said"),
+    ("ranges", "settings", "message"),
     [
         ((), {}, "at least one setting"),
         (("classifier.pooled_shrinkag=0..1.0",), {}, "classifier.pooled_shrinkage"),
@@ -294,7 +294,7 @@ def test_another_search_in_the_same_folder_is_refused(
     ],
 )
 def test_ranges_that_do_not_fit_the_method_are_refused_first(
-    ranges: Sequence[str], settings: dict[str, Any], said: str
+    ranges: Sequence[str], settings: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         Search("fecam", tuple(map(Range.parse, ranges)), ValidationSplit(STREAM), settings=settings).check()

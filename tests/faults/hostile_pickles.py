@@ -46,8 +46,8 @@ HOSTILE = {
     "forged pointers of another size": forged_pointers(b"O4"),
     "forged pointers with flags": forged_pointers(flags=0x3F),
     "a record type": forged_pointers(b"V8"),
-    "a key nested a million times": b"\x80\x02}" + b")" + b"\x85" * 1_000_000 + b"K\x01s.",
-    "a value nested a million times": b"\x80\x02" + b"]" * 1_000_000 + b"a" * 999_999 + b".",
+    "a key nested a hundred thousand times": b"\x80\x02}" + b")" + b"\x85" * 100_000 + b"K\x01s.",
+    "a value nested a hundred thousand times": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
     "a list within itself": b"\x80\x02}U\x04data]q\x00h\x00as.",
     "a memo of four thousand million places": b"\x80\x02Nr\xff\xff\xff\xff.",
     "a string of two gigabytes that is not there": b"\x80\x02T\xff\xff\xff\x7f.",
@@ -59,7 +59,7 @@ HOSTILE = {
     "fewer values than bytes": array(b"K\x01\x85", b"abc"),
     "an axis that overflows": array(b"\x8a\x08" + bytes([0] * 7 + [64]) + b"K\x04\x86", b""),
     "a negative axis": array(b"J\xff\xff\xff\xff\x85", b""),
-    "a million axes": array(b"(" + b"K\x01" * 1_000_000 + b"t", b"a"),
+    "a hundred thousand axes": array(b"(" + b"K\x01" * 100_000 + b"t", b"a"),
     "nothing below a value": b"\x80\x02s.",
     "a state of a list": b"\x80\x02]}b.",
     "a call of a number": b"\x80\x02K\x01)R.",
@@ -70,7 +70,7 @@ HOSTILE = {
 }
 
 HARMLESS = {
-    "a value nested a million times",
+    "a value nested a hundred thousand times",
     "a list within itself",
     "a memo of four thousand million places",
     "a frame of an exabyte",

@@ -1,4 +1,4 @@
-"""Archives and links: nothing is written outside the folder that was asked for, whatever lies in it."""
+"""Archives and links: nothing is written outside the requested folder, whatever is in it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def failing(work: Callable[[], object], number: int, how: str) -> BaseException 
     try:
         with faulty(Disk(number, how)):
             work()
-    except (AdagaussError, KilledError) as error:  # anything else is not a sentence, and fails the test
+    except (AdagaussError, KilledError) as error:  # anything else is not a known error, and fails the test
         return error
     return None
 
@@ -54,7 +54,8 @@ def test_a_saved_learner_is_the_old_or_the_new_one(how: str, tmp_path: Path) -> 
         if error is None:
             assert same(state(found), state(new))
         else:
-            assert len(found.classes) in ((2,) if how == FULL else (2, 3))
+            # After the rename, only forcing the folder to disk can fail, and the error then says that the file is new.
+            assert len(found.classes) in ((2, 3) if how == KILL or "was replaced" in str(error) else (2,))
             assert same(state(found), state(old if len(found.classes) == 2 else new))
         if how == FULL:
             assert leftovers(tmp_path) == [], f"call {number} left something behind"
@@ -102,7 +103,7 @@ def test_a_run_goes_on_to_the_same_numbers_after_every_fault(how: str, tmp_path:
         path = tmp_path / f"run {number}"
         error = failing(lambda path=path: work(path), number, how)  # type: ignore[misc]
         if error is not None:
-            with suppress(CheckpointError):  # where nothing was begun there is nothing to resume
+            with suppress(CheckpointError):  # a run that was not started cannot be resumed
                 work(path, resume=True)
             if not (path / "metrics.json").exists():
                 work(path)

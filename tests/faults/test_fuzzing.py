@@ -1,4 +1,4 @@
-"""Readers of everything that may come from elsewhere, fed with changed and invented files: a value or a sentence."""
+"""Readers of untrusted files, fed with changed and invented ones: a value or an error message."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_learner_with_an_invented_fact_and_a_right_digest_is_a_learner_or_a_se
 
 
 def read_or_refused(read: Callable[[], object], kind: type) -> None:
-    """What is read is of its kind, or there is a sentence; any other error is a failure."""
+    """What is read is of its kind, or a known error is raised; any other error is a failure."""
     found, sentence = None, ""
     try:
         found = read()

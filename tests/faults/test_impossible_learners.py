@@ -1,4 +1,4 @@
-"""Files with a right digest whose content cannot have been learned: refused when they are loaded, in a sentence."""
+"""Files with a right digest whose content cannot have been learned: loading them raises an error."""
 
 from __future__ import annotations
 

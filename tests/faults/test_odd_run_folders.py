@@ -1,4 +1,4 @@
-"""Run folders in which something else stands in the place of a file: a sentence, at once."""
+"""Run folders in which something else stands in the place of a file: an error, at once."""
 
 from __future__ import annotations
 

@@ -34,25 +34,7 @@ def test_hostile_pickles_do_not_end_the_process() -> None:
     assert dict(line.split(": ") for line in done.stdout.splitlines()) == expected
 
 
-def python2_pickle(content: dict[str, Any]) -> bytes:
-    """As Python 2 wrote it in protocol 0: byte strings in quotation marks, with escapes."""
-    raw = content["data"].tobytes()
-    quoted = "".join(f"\\x{byte:02x}" for byte in raw).encode()
-    dtype = b"cnumpy\ndtype\np3\n(S'u1'\nI0\nI1\ntRp4\n(I3\nS'|'\nNNNI-1\nI-1\nI0\ntb"
-    start = b"cnumpy.core.multiarray\n_reconstruct\np1\n(cnumpy\nndarray\np2\n(I0\ntS'b'\ntR"
-    array = start + b"(I1\n(I%dL\nI%d\nt" % content["data"].shape + dtype + b"I00\nS'" + quoted + b"'\ntb"
-    labels = b"(lp5\n" + b"".join(b"I%d\na" % label for label in content["fine_labels"])
-    return b"(dp0\nS'data'\n" + array + b"sS'fine_labels'\n" + labels + b"s."
-
-
-def test_the_oldest_pickles_of_python_2_are_read(tmp_path: Path) -> None:
-    (tmp_path / "train").write_bytes(python2_pickle(CONTENT))
-    loaded = read_plain_pickle(tmp_path / "train")
-    assert np.array_equal(loaded["data"], PIXELS)
-    assert loaded["fine_labels"] == CONTENT["fine_labels"]
-
-
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", range(2, 6))
 @pytest.mark.parametrize("kind", ["|b1", "u1", "<i8", ">i4", "<f4", ">f8", "<f2", "<u2"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_numeric_arrays_come_back_as_they_were(tmp_path: Path, protocol: int, kind: str, order: str) -> None:
@@ -71,7 +53,7 @@ def test_numeric_arrays_come_back_as_they_were(tmp_path: Path, protocol: int, ki
     [np.array(["text"]), np.array([{}]), np.zeros(2, dtype="u1,f4"), np.array([1j]), np.array(["2020-01-01"], "M8[D]")],
     ids=["text", "objects", "records", "complex", "dates"],
 )
-@pytest.mark.parametrize("protocol", [0, 2, 5])
+@pytest.mark.parametrize("protocol", [2, 5])
 def test_arrays_of_anything_but_numbers_are_refused(
     tmp_path: Path, array: np.ndarray[Any, np.dtype[Any]], protocol: int
 ) -> None:
@@ -101,8 +83,8 @@ def is_sound(root: Path) -> bool:
     return True
 
 
-WHOLE = [pickle.dumps(CONTENT, protocol=protocol) for protocol in (0, 2, 5)] + [python2_pickle(CONTENT)]
-SMALL = [pickle.dumps({**CONTENT, "data": PIXELS[:1, :40]}, protocol=protocol) for protocol in range(6)]
+WHOLE = [pickle.dumps(CONTENT, protocol=protocol) for protocol in (2, 5)]
+SMALL = [pickle.dumps({**CONTENT, "data": PIXELS[:1, :40]}, protocol=protocol) for protocol in range(2, 6)]
 
 
 @FUZZ
@@ -139,7 +121,7 @@ plain = st.recursive(
 
 
 @FUZZ
-@given(rows=plain, labels=plain, names=plain, protocol=st.integers(0, 5))
+@given(rows=plain, labels=plain, names=plain, protocol=st.integers(2, 5))
 @example(rows=PIXELS, labels=7, names=["ant", "bee"], protocol=2)
 @example(rows=PIXELS, labels=[0, 1, 1, 2.5], names=["ant", "bee"], protocol=2)
 @example(rows=PIXELS, labels=[0, 1, 1, True], names=["ant", "bee"], protocol=2)

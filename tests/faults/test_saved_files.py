@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.errors import CheckpointError
-from adagauss.utils.checkpoint import load_tensors, require_finite, require_shapes, save_tensors
-from tests.faults.budget import budget
+from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from tests.faults.budget import budget, some
 
 TENSORS = {
     "weights": torch.arange(60, dtype=torch.float64).view(20, 3) / 7,
@@ -67,7 +67,7 @@ def test_every_flipped_bit_is_noticed(path: Path, region: str, mapped: bool) -> 
     flips = [
         (position, bit) for position in positions for bit in range(8) if len(positions) < 70 or bit == position % 8
     ]
-    for position, bit in flips:
+    for position, bit in some(flips, 80):
         damaged = bytearray(whole)
         damaged[position] ^= 1 << bit
         path.write_bytes(damaged)
@@ -83,7 +83,8 @@ def test_the_regions_are_the_whole_file(path: Path) -> None:
 
 def test_every_truncation_and_every_longer_file_is_refused(path: Path) -> None:
     whole = path.read_bytes()
-    for content in [*(whole[:length] for length in range(len(whole))), whole + b"\0", whole + whole]:
+    lengths = some(range(len(whole)), 80)
+    for content in [*(whole[:length] for length in lengths), whole + b"\0", whole + whole]:
         path.write_bytes(content)
         with pytest.raises(CheckpointError, match=path.name):
             load_tensors(path, "learner")
@@ -206,13 +207,3 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         tensors: dict[str, Tensor] = {"sound": torch.ones(3), "mean": torch.tensor([0.0, bad, 1.0])}
         with pytest.raises(CheckpointError, match="1 of 3 numbers of mean"):
             require_finite(tensors, tmp_path)
-
-
-def test_shapes_are_checked(tmp_path: Path) -> None:
-    tensors = {"mean": torch.zeros(4, 3)}
-    require_shapes(tensors, {"mean": (None, 3)}, tmp_path)
-    for wanted in ((3, 4), (4, 3, 1), (4,), ()):
-        with pytest.raises(CheckpointError, match=r"mean has shape \(4, 3\)"):
-            require_shapes(tensors, {"mean": wanted}, tmp_path)
-    with pytest.raises(CheckpointError, match="lacks variance"):
-        require_shapes(tensors, {"variance": (3,)}, tmp_path)

@@ -12,8 +12,7 @@ from torch import Tensor
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import load_dataset
 from adagauss.methods import dataset_layers, make_method
-from adagauss.methods.fetril import Similarity, TranslatedLinear, linear_svm, nearest_classes, pseudo_features
-from adagauss.parts.classifiers import LinearScorer
+from adagauss.methods.fetril import linear_svm, pseudo_features
 
 
 def features_of(classes: int, images: int = 12, size: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -42,13 +41,6 @@ def test_the_first_task_has_no_pseudo_features() -> None:
     assert owners.shape == (0,)
 
 
-@pytest.mark.parametrize(("similarity", "nearest"), [("euclidean", 1), ("cosine", 0)])
-def test_nearness_by_distance_and_by_angle_differ(similarity: Similarity, nearest: int) -> None:
-    old = torch.tensor([[1.0, 0.0]])
-    new = torch.tensor([[9.0, 0.1], [0.5, 0.5]])
-    assert nearest_classes(old, new, similarity).tolist() == [nearest]
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_linear_svm_scores_as_scikit_learn_decides(classes: int) -> None:
     features, targets = features_of(classes)
@@ -61,16 +53,15 @@ def test_the_linear_svm_scores_as_scikit_learn_decides(classes: int) -> None:
     np.testing.assert_allclose(ours[:, -1], decision if classes == 2 else decision[:, -1], rtol=1e-10)
 
 
-def small_learner(preset: str | None, **settings: object) -> Learner:
+def small_learner() -> Learner:
     digits = load_dataset("digits")
-    given = {key.replace("__", "."): value for key, value in settings.items()}
-    method = make_method("fetril", preset, {"representation.first.epochs": 1, **given}, dataset_layers("digits"))
+    method = make_method("fetril", None, {"representation.first.epochs": 1}, dataset_layers("digits"))
     return Learner(method, (1, 8, 8), digits.mean, digits.std)
 
 
 def test_the_svm_of_a_learner_is_fitted_on_unit_pseudo_and_real_features() -> None:
     train = load_dataset("digits").train
-    learner = small_learner(None)
+    learner = small_learner()
     learner.learn(train.of_classes([0, 1]))
     learner.learn(train.of_classes([2, 3]))
     new = train.of_classes([2, 3])
@@ -81,18 +72,3 @@ def test_the_svm_of_a_learner_is_fitted_on_unit_pseudo_and_real_features() -> No
     probe = learner.features(load_dataset("digits").test.images)
     expected = machine.decision_function(F.normalize(probe.double(), dim=1).numpy())
     np.testing.assert_allclose(learner.state.scorer(probe).numpy(), expected, atol=1e-4)
-
-
-def test_the_fc_layer_starts_from_its_rows_of_the_task_before() -> None:
-    train = load_dataset("digits").train
-    learner = small_learner("fc", classifier__recipe__epochs=1, classifier__recipe__learning_rate=1e-12)
-    learner.learn(train.of_classes([0, 1]))
-    assert isinstance(learner.method.classifier, TranslatedLinear)
-    before = learner.state.scorer
-    learner.learn(train.of_classes([2]))
-    after = learner.state.scorer
-    assert isinstance(before, LinearScorer)
-    assert isinstance(after, LinearScorer)
-    assert after.weight.shape[0] == 3
-    torch.testing.assert_close(after.weight[:2], before.weight, rtol=0, atol=1e-7)
-    torch.testing.assert_close(after.bias[:2], before.bias, rtol=0, atol=1e-7)

@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from adagauss.backbones import BackboneConfig, IncrementalHead, Network, build_extractor
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask, extract_features
-from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.methods import lwf, make_method
-from adagauss.methods.lwf import ADC, LDC, SDC, TrainedLDC, attack, kernel_weights, linear_map
+from adagauss.methods.lwf import ADC, LDC, SDC, attack, kernel_weights, linear_map
 from adagauss.parts.drift import Adapter, AffineMap, Drift
 from adagauss.utils.runtime import Runtime
-from tests.contracts.toy import taught
 
 S = 6
 DIGITS = load_dataset("digits")
@@ -90,14 +88,6 @@ def test_ldc_ridge_stays_at_the_identity_where_there_are_no_data() -> None:
     weight = linear_map(old, 2 * old, 1e-6)
     expected = torch.diag(torch.tensor([2.0, 2.0] + [1.0] * (S - 2), dtype=torch.float64))
     torch.testing.assert_close(weight, expected, atol=1e-4, rtol=0)
-
-
-def test_ldc_adam_comes_near_the_map() -> None:
-    now, memory, truth = moved_task(MAP, torch.zeros(S))
-    recipe = Recipe(epochs=150, batch_size=30, optimizer="adam", learning_rate=0.02, weight_decay=0, schedule="cosine")
-    moved = TrainedLDC(views=1, adam=recipe).move(memory, now)
-    far = (memory.means - truth.means).norm()
-    assert float((moved.means - truth.means).norm() / far) < 0.15
 
 
 def test_sdc_moves_each_mean_with_the_images_around_it() -> None:
@@ -175,15 +165,6 @@ def test_adc_falls_back_to_plain_images_where_no_image_reaches_the_prototype() -
     far = memory.with_statistics(memory.means * torch.tensor([[1.0], [1.0], [1e4]]), None)
     moved = ADC(candidates=5, iterations=1).move(far, now)
     torch.testing.assert_close(moved.means - far.means, SHIFT.double().expand(3, S), atol=1e-4, rtol=1e-4)
-
-
-def test_ldc_adam_preset_trains_its_map() -> None:
-    learner = taught("ldc", 2, None, **{"drift.kind": "ldc_trained", "drift.adam.epochs": 1})
-    assert isinstance(learner.method.drift, TrainedLDC)
-    closed = taught("ldc", 2)
-    assert isinstance(closed.method.drift, LDC)
-    assert bool(torch.isfinite(learner.memory.means).all())
-    assert not torch.equal(learner.memory.means[:2], closed.memory.means[:2])
 
 
 @pytest.mark.parametrize("name", ["adagauss-linear", "adagauss-affine", "adagauss+"])

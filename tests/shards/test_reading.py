@@ -150,3 +150,33 @@ def test_the_order_of_images_does_not_change_which_judge(tmp_path: Path, digits:
         part.merge_(sum_shard(prepared, Shard(packed(tmp_path / "c.tar", samples(digits, range(60, 80))), "tar"))[0])
     assert len(one.keys) == 10
     assert one.keys.tolist() == other.keys.tolist()
+
+
+@pytest.mark.parametrize(
+    "error", [NotImplementedError("zip version 25.5"), UnicodeDecodeError("utf-8", b"x", 0, 1, "")]
+)
+def test_any_error_of_a_reader_is_that_of_the_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, images=np.zeros((2, 8, 8), np.uint8), labels=np.arange(2))
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(np, "load", broken)
+    (shard,) = find_shards([path])
+    with pytest.raises(ShardError, match="--skip-bad"):
+        list(shard.examples({}))
+
+
+def test_an_array_file_of_an_unknown_zip_version_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, images=np.zeros((2, 8, 8), np.uint8), labels=np.arange(2))
+    content = bytearray(path.read_bytes())
+    central = content.index(b"PK\x01\x02")
+    content[central + 6 : central + 8] = (255).to_bytes(2, "little")  # the version needed to extract
+    path.write_bytes(content)
+    (shard,) = find_shards([path])
+    with pytest.raises(ShardError, match="--skip-bad"):
+        list(shard.examples({}))

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from adagauss.analysis.tables import Spread
-from adagauss.backbones.extractor import folded
 from adagauss.core.config import check_requirements
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
@@ -50,15 +49,11 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[Checkpoint]:
-    """Load the finished tasks of a run one after another; two networks are in memory at a time.
-
-    The networks are not trained further, so their batch norms are folded.
-    """
+    """Load the finished tasks of a run one after another; two networks are in memory at a time."""
     method = run.config.method
     before: LearnerState | None = None
     for index in range(run.done):
         state = Learner.load(run.folder.checkpoint(index), Runtime(run.config.runtime, run.seed)).state
-        state.network.extractor = folded(state.network.extractor)
         previous = before.network.frozen_copy() if before else None
         shared = method.representation.shares(before.states_below("representation/")) if before else {}
         classes = tuple(before.classes) if before else ()
@@ -141,6 +136,7 @@ def rescore(
     classifiers: Mapping[str, Classifier],
     reporter: Reporter | None = None,
     memory: Memory | None = None,
+    oracle: bool = True,
 ) -> RescoredRun:
     """Score every drift with every classifier on the networks of a finished run.
 
@@ -151,6 +147,7 @@ def rescore(
         classifiers: classifiers by name.
         reporter: shows progress.
         memory: the memory part for all of them; None takes the memory part of the run.
+        oracle: whether real statistics are scored too.
 
     Raises:
         ConfigError: if the parts do not fit together, or the networks do not depend on a drift.
@@ -176,7 +173,9 @@ def rescore(
             features = features_of(test.images)
             for name, drift in drifts.items():
                 memories[name] = track_memory(memories.get(name), update_of(drift, now), memory, method, now)
-            memories[ORACLE] = TrackedMemory(real_statistics(features_of(train.images), train.targets, labels))
+            if oracle:
+                real = real_statistics(features_of(train.images), train.targets, labels)
+                memories[ORACLE] = TrackedMemory(real)
             sizes = [len(classes) for classes in stream.task_classes[: index + 1]]
             for key in product(memories, classifiers):
                 # Every classifier is kept through all tasks: some carry sums over earlier tasks.

@@ -25,7 +25,7 @@ from adagauss.errors import ConfigError, DataError, NumericalError
 
 LEAST_FREEDOM = 1e-9
 """Keeps what remains of a covariance without an image invertible in the presence of rounding."""
-ALONE = "no class has two different images, so there is no covariance within classes: add images"
+ALONE = "no class has two different images, so the covariance within classes is unknown: add images"
 
 
 @dataclass(frozen=True)

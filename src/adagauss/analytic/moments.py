@@ -370,21 +370,12 @@ class MomentSums(State):
         self.images += other.images.to(self.images)
         return self
 
-    def drop_(self, target: int) -> Self:
-        """Forget class ``target`` as far as that goes without its images.
-
-        Its sum and its number of images go, and with them its mean from A. What remains in A is the scatter of its
-        images about their mean, mixed with that of all other classes. Given its images, `remove_` leaves nothing.
-        """
-        if not 0 <= target < self.classes:
-            raise DataError(f"there is no class {target} to drop: classes are 0..{self.classes - 1}")
-        self._without([target])
-        kept = [index for index in range(self.classes) if index != target]
-        self.cross, self.counts = self.cross[:, kept].contiguous(), self.counts[kept]
-        return self
-
     def regroup_(self, groups: ClassMap) -> Self:
-        """Drop the classes in no group, and make one class of each group."""
+        """Drop the classes in no group, and make one class of each group.
+
+        Of a dropped class, its sum, its number of images and its mean in A go. What remains in A is the scatter of its
+        images about their mean. Given its images, `remove_` leaves nothing.
+        """
         kept = {column for group in groups for column in group}
         self._without([column for column in range(self.classes) if column not in kept])
         self.cross, self.counts = summed_columns(self.cross, groups), summed_columns(self.counts, groups)

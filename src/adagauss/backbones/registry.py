@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -112,40 +112,18 @@ class BackboneInfo:
 
 
 _BACKBONES: Registry[BackboneInfo] = Registry("backbone", "adagauss.backbones")
-_FAMILIES: Registry[Callable[[str], BackboneInfo]] = Registry("family of backbones", "adagauss.backbones")
 
 
-def register_backbone(
-    name: str,
-    *,
-    summary: str,
-    stems: bool = False,
-    carries_weights: bool = False,
-    modules: Sequence[str] = (),
-    non_negative: bool = False,
-    options: type[Config] | None = None,
-) -> Callable[[Builder], Builder]:
-    """Register a builder under ``name``."""
+def register_backbone(name: str, **facts: Any) -> Callable[[Builder], Builder]:
+    """Register a builder.
+
+    Args:
+        name: of the backbone.
+        **facts: other fields of `BackboneInfo`, except ``build``, which is the decorated function.
+    """
 
     def register(build: Builder) -> Builder:
-        info = BackboneInfo(name, summary, build, stems, carries_weights, tuple(modules), non_negative, options)
-        _BACKBONES.register(name, info, by=build)
-        return build
-
-    return register
-
-
-def register_family(
-    prefix: str, *, summary: str, modules: Sequence[str]
-) -> Callable[[Callable[[str, BackboneSpec], Backbone]], Callable[[str, BackboneSpec], Backbone]]:
-    """Register a builder for the models of another library: ``prefix:NAME`` is its model ``NAME``."""
-
-    def register(build: Callable[[str, BackboneSpec], Backbone]) -> Callable[[str, BackboneSpec], Backbone]:
-        def describe(model: str) -> BackboneInfo:
-            name, of_model = f"{prefix}:{model}", partial(build, model)
-            return BackboneInfo(name, summary, of_model, carries_weights=True, modules=tuple(modules))
-
-        _FAMILIES.register(prefix, describe, by=build)
+        _BACKBONES.register(name, BackboneInfo(name=name, build=build, **facts), by=build)
         return build
 
     return register
@@ -156,18 +134,21 @@ def backbones() -> dict[str, BackboneInfo]:
     return _BACKBONES.all()
 
 
-def families() -> dict[str, BackboneInfo]:
-    """The libraries whose models can be used, keyed by the form of their names: ``timm:NAME``."""
-    return {f"{prefix}:NAME": describe("NAME") for prefix, describe in _FAMILIES.all().items()}
+TIMM = "timm:"
+"""Start of the names of timm's models."""
 
 
 def backbone_info(name: str) -> BackboneInfo:
     """One backbone; an unknown name raises with the nearest known one."""
-    prefix, colon, model = name.partition(":")
-    if colon and prefix in _FAMILIES:
-        if not model:
-            raise ConfigError(f"backbone {name!r} names no model: write {prefix}:NAME")
-        return _FAMILIES.find(prefix)(model)
+    if name.startswith(TIMM):
+        from adagauss.backbones.external import timm_model
+
+        if not (model := name.removeprefix(TIMM)):
+            raise ConfigError(f"backbone {name!r} names no model: write {TIMM}NAME")
+        build = partial(timm_model, model)
+        return BackboneInfo(
+            name, "a model of timm by its name (extra: timm)", build, False, True, ("timm", "torchvision")
+        )
     if name not in _BACKBONES:
-        raise unknown_name("backbone", name, [*backbones(), *families()])
+        raise unknown_name("backbone", name, [*backbones(), f"{TIMM}NAME"])
     return _BACKBONES.find(name)

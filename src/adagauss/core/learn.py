@@ -46,7 +46,7 @@ from adagauss.data.images import (
 from adagauss.errors import CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
-from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from adagauss.utils.checkpoint import load_tensors, require_bounded, require_finite, save_tensors
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
@@ -139,7 +139,7 @@ def learn_task(
         states["evidence"] = method.evidence.update(before.states.get("evidence"), now, holdout_fit, fitted, memory)
 
     with report.clock("representation"):
-        left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
+        left = method.representation.finish(trained.terms, now, memory) if trained.history else of_terms
         states.update({f"representation/{name}": state for name, state in left.items()})
 
     kept = {name: state for name, state in states.items() if state is not None}
@@ -354,6 +354,9 @@ class Learner:
                     learner.network.extractor.averaged_over_flips(torch.zeros(1, *facts.shape, device=runtime.device))
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
+        # The digest of random features has any value; `restored` has checked it.
+        own = {name: one for name, one in tensors.items() if not name.startswith("network.")}
+        require_bounded({name: one for name, one in own.items() if not name.endswith(".drawn")}, Path(path))
         learner.scale = facts.scale and PixelScale(*facts.scale)
         learner.about = facts.about
         return learner

@@ -187,7 +187,7 @@ def resolve_path(path: Path) -> Path:
     shown = text if len(text) <= 200 else f"{text[:200]}…"
     if "://" in text or ":/" in text[1:]:
         raise DataError(f"{shown!r} is an address, not a path: download the images first")
-    raise DataError(f"there is no file or folder {shown!r}")
+    raise DataError(f"no such file or folder: {shown!r}")
 
 
 def images_in(folder: Path) -> list[Path]:

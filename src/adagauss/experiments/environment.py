@@ -1,4 +1,4 @@
-"""Where a run was started: the data, the machine and the versions; and what it means if they have changed since."""
+"""Where a run was started: the data, the machine and the versions, compared when it is resumed."""
 
 from __future__ import annotations
 
@@ -24,22 +24,10 @@ from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
 COMMAND, COMMIT = "command", "commit"
-"""Kept with the environment of a run, and not compared when it is resumed: the digest of the source says more."""
+"""Stored with the environment of a run, and not compared when it is resumed: the digest of the source is more exact."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
-ROUNDING = "numbers may differ in their last digits, and training makes such differences grow"
-MEANINGS = {
-    "source": "its numbers may differ",
-    "adagauss": "its numbers may differ",
-    "pillow": "image files may be decoded to slightly other pixels",
-    "threads": f"sums are divided differently, so {ROUNDING}",
-    "processor": f"other instructions round differently, so {ROUNDING}",
-    "device": f"other instructions round differently, so {ROUNDING}",
-    "processes": f"sums are divided differently, so {ROUNDING}",
-    "batch norm": "its numbers will differ",
-}
-"""What a difference means for the numbers; others round differently."""
-UNSAID = {"processes": "1", "batch norm": "global"}
-"""What runs had before they noted it."""
+DEFAULTS = {"processes": "1", "batch norm": "global"}
+"""The values of runs that did not store them."""
 
 
 def environment(device: torch.device | str = "cpu", processes: Processes | None = None) -> dict[str, str]:
@@ -59,22 +47,21 @@ def environment(device: torch.device | str = "cpu", processes: Processes | None 
 
 
 def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[str]:
-    """What has changed, and what it means.
+    """Everything that has changed.
 
-    >>> differences({"threads": "2", "python": "3.12.1"}, {"threads": "1", "python": "3.12.1"})[0][:32]
-    'other threads (2, now 1): sums a'
+    >>> differences({"threads": "2", "python": "3.12.1"}, {"threads": "1", "python": "3.12.1"})
+    ['threads (2, now 1)']
     """
-    found = []
-    for key, value in now.items():
-        then = before.get(key, UNSAID.get(key))
-        if then != value:
-            name = "code" if key == "source" else key
-            found.append(f"other {name} ({then}, now {value}): {MEANINGS.get(key, ROUNDING)}")
-    return found
+    known = {**DEFAULTS, **before}
+    return [
+        f"{'code' if key == 'source' else key} ({known.get(key)}, now {value})"
+        for key, value in now.items()
+        if known.get(key) != value
+    ]
 
 
 def code_name(started: Mapping[str, object]) -> str:
-    """Version, commit and digest of the code that began a run, from its environment; a release has no commit.
+    """Version, commit and digest of the code that started a run, from its environment; a release has no commit.
 
     >>> code_name({"adagauss": "0.2.0", "commit": "0123456789ab", "source": "abcdef0123"})
     '0.2.0, commit 0123456789ab, source abcdef0123'
@@ -86,8 +73,9 @@ def code_name(started: Mapping[str, object]) -> str:
 
 
 def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:
-    """Keep the environment and the fingerprints of the data in a run folder."""
-    folder.write_json(ENVIRONMENT, {**environment(runtime.device, runtime.processes), **_beginning()})
+    """Store the environment and the fingerprints of the data in a run folder."""
+    started = {key: value for key, value in {COMMAND: _command(), COMMIT: commit()}.items() if value}
+    folder.write_json(ENVIRONMENT, {**environment(runtime.device, runtime.processes), **started})
     folder.write_json(DATA, fingerprints(dataset))
 
 
@@ -97,11 +85,11 @@ def check_resumed(folder: RunFolder, dataset: Dataset, reporter: Reporter, runti
     before = folder.read_json_or_nothing(ENVIRONMENT)
     if not before:
         reporter.message(
-            f"{folder.path / ENVIRONMENT} is missing or damaged: if this machine or its software has changed since the "
-            "run was started, its numbers may differ"
+            f"{folder.path / ENVIRONMENT} is missing or damaged: if the machine or its software has changed, "
+            "the numbers may differ"
         )
     elif found := differences(before, environment(runtime.device, runtime.processes)):
-        reporter.message(f"{folder.path} was started with " + "; ".join(found))
+        reporter.message(f"{folder.path} was started with other {', '.join(found)}, so its numbers may differ")
 
 
 def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
@@ -109,16 +97,15 @@ def check_data(folder: RunFolder, dataset: Dataset, reporter: Reporter) -> None:
     before, now = folder.read_json_or_nothing(DATA), fingerprints(dataset)
     if not before:
         reporter.message(
-            f"{folder.path / DATA} is missing or damaged, so it cannot be checked that the run was started on the same "
-            "data; what is there now is noted for the next time"
+            f"{folder.path / DATA} is missing or damaged, so the data are not compared; those of today are stored there"
         )
         folder.write_json(DATA, now)
         return
     changed = [name for name, digest in now.items() if before.get(name) != digest]
     if changed:
         raise CheckpointError(
-            f"{folder.path} was started on other data ({', '.join(changed)} changed since), and results on a mixture "
-            "mean nothing: bring the old data back, or start a new run with another --out"
+            f"{folder.path} was started on other data ({', '.join(changed)} changed since): restore the old data, or "
+            "start a new run with another --out"
         )
 
 
@@ -134,30 +121,31 @@ def source_digest() -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of the library's source if it runs from a repository of its own; ``-dirty`` if files were changed."""
+    """The commit of the library's source if it runs from its own repository; ``-dirty`` if files were changed."""
     root = Path(adagauss.__file__).parent
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
     try:
-        # Installed into an environment within someone's repository, it is not part of that repository.
-        if not _git(root, "ls-files", "__init__.py"):
-            return None
-        return _git(root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+        # A library that is installed in an environment below another repository is not part of that repository.
+        return (
+            git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+            if git("ls-files", "__init__.py")
+            else None
+        )
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
-    return done.stdout.strip()
-
-
-def _beginning() -> dict[str, str]:
-    """The command and the commit, as far as they are known: an interactive session has no command."""
+def _command() -> str:
+    """The command of this process; empty in an interactive session."""
     program, *words = sys.argv or [""]
     name = Path(program).name
     # `python -m adagauss` puts the path of a file there.
     shown = ["python", "-m", "adagauss"] if name == "__main__.py" else [name]
-    known = {COMMAND: "" if name in ("", "-c") else shlex.join([*shown, *words]), COMMIT: commit()}
-    return {key: value for key, value in known.items() if value}
+    return "" if name in ("", "-c") else shlex.join([*shown, *words])
 
 
 def _processor() -> str:

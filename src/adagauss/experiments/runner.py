@@ -75,8 +75,8 @@ def run(
     reporter = reporter if reporter is not None and processes.first else Reporter()
     folder = RunFolder(path)
     # User errors are checked first: a refused run leaves no folder behind.
-    wanted = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
-    dataset = dataset or load_dataset(config.stream.dataset, options or wanted)
+    default = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
+    dataset = dataset or load_dataset(config.stream.dataset, options or default)
     stream = make_stream(config, dataset)
     processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
@@ -88,11 +88,11 @@ def run(
         if processes.first:
             _begin(folder, config, dataset, runtime, resume, reporter)
         count = len(stream) if until is None else min(until, len(stream))
-        if processes.broadcast(lambda: _removed(folder, len(stream))):
-            return _conclude(folder, config, stream, count, processes)
-        done = processes.broadcast(lambda: _go_on_after(folder, reporter))
-        testing = _Testing(stream, still=not _joint(config) and config.method.is_frozen)
-        learner = _load(folder.checkpoint(done - 1), runtime) if done or fresh is None else fresh
+        done = processes.broadcast(lambda: _learned_tasks(folder, len(stream), reporter))
+        test = _TestFeatures(stream, not method_info(config.method_name).joint and config.method.is_frozen)
+        learner = fresh
+        if done < count and (done or fresh is None):
+            learner = _load(folder.checkpoint(done - 1), runtime)
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
             for index in range(min(done, count)):
@@ -102,14 +102,15 @@ def run(
             for index in range(done, count):
                 if log is not None:
                     log.begin(index)
-                learner, report = _learned(learner, stream, index, folder, config)
+                assert learner is not None
+                learner, report = _learn(learner, stream, index, folder, config)
                 if snapshots is not None:
                     snapshots.clear()
-                accuracy = _evaluate(learner, testing, folder, index, config, report)
+                accuracy = _evaluate(learner, test, folder, index, config, report)
                 if log is not None:
                     log.evaluation(index, folder.evaluation(index)[0])
                 if processes.first and index and not config.method.trains:
-                    # No network was trained, so there is nothing to replay; and sums of features can be a gigabyte.
+                    # No network was trained, so there is nothing to rescore; and sums of features can take a gigabyte.
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
@@ -126,26 +127,21 @@ def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learn
 
 
 def _load(path: Path, runtime: Runtime) -> Learner:
-    """The learner of a checkpoint, in all processes."""
+    """Load a checkpoint in all processes."""
     with runtime.processes.file(path) as copied:
         return Learner.load(copied, runtime)
 
 
-def _joint(config: RunConfig) -> bool:
-    """Whether each task is trained from scratch on the images of all tasks so far."""
-    return method_info(config.method_name).joint
-
-
-def _learned(
+def _learn(
     learner: Learner, stream: TaskStream, index: int, folder: RunFolder, config: RunConfig
 ) -> tuple[Learner, TaskReport]:
-    """The learner after a task, with its checkpoint in the folder; given that before it, which may be changed."""
+    """Learn a task and save a checkpoint; the given learner, that before the task, may be changed."""
     runtime, path = learner.runtime, folder.checkpoint(index)
     if runtime.processes.broadcast(path.exists):
-        # Killed between checkpoint and evaluation: the task is learned already.
+        # The run was killed between checkpoint and evaluation.
         learner = _load(path, runtime)
         return learner, TaskReport(**learner.about["report"])
-    if _joint(config):
+    if method_info(config.method_name).joint:
         # The upper bound is trained from scratch on all seen classes: only the runner has old images.
         learner = _new_learner(config, stream.dataset, runtime)
         report = learner.learn(stream.dataset.train.of_classes(stream.seen(index)))
@@ -160,29 +156,16 @@ def _learned(
 def _begin(
     folder: RunFolder, config: RunConfig, dataset: Dataset, runtime: Runtime, resume: bool, reporter: Reporter
 ) -> None:
-    """Note in a new run folder what is run and where, or check that an old one may be continued."""
-    if _open(folder, config, resume):
-        check_resumed(folder, dataset, reporter, runtime)
-    else:
+    """Write configuration and environment into a new run folder, or check that a run may be continued."""
+    if not folder.exists() or (not resume and folder.untouched()):
         begin(folder, dataset, runtime)
         folder.write_json(ORIGINS, dict(config.origins))
         folder.write_config(plain(config))
-
-
-def _removed(folder: RunFolder, tasks: int) -> bool:
-    """Whether the last learner of a finished run was removed; nothing is left to learn."""
-    return folder.finished_tasks() == tasks and not folder.checkpoint(tasks - 1).exists()
-
-
-def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
-    """Whether a run was started here; raise if it is a different one, or must not be resumed."""
-    if not folder.exists() or (not resume and folder.untouched()):
-        return False
+        return
     if not resume:
         raise CheckpointError(f"{folder.path} already holds a run: continue it with --resume, or choose another --out")
     # JSON turns tuples into lists on both sides, so that equal configurations compare equal.
-    stored = stored_config(folder)
-    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored, config))
+    before, now = (flatten(json.loads(json.dumps(plain(one)))) for one in (stored_config(folder), config))
     differing = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if differing:
         key = differing[0]
@@ -190,33 +173,35 @@ def _open(folder: RunFolder, config: RunConfig, resume: bool) -> bool:
             f"{folder.path} was started with other settings ({len(differing)} differ; {key}: "
             f"{before.get(key)!r} there, {now.get(key)!r} now): use the same settings, or another --out"
         )
-    return True
+    check_resumed(folder, dataset, reporter, runtime)
 
 
-def _go_on_after(folder: RunFolder, reporter: Reporter) -> int:
+def _learned_tasks(folder: RunFolder, tasks: int, reporter: Reporter) -> int:
     """Number of tasks that need not be learned again.
 
-    Methods that train nothing keep only their newest learner: without it, they begin again.
+    Frozen methods store only their newest learner: without it, their run starts again, unless it is finished.
     """
     done, finished = folder.learned_tasks(), folder.finished_tasks()
+    if finished == tasks:
+        return finished
     if done < finished:
         again = f"task {done + 1}" if done + 1 == finished else f"tasks {done + 1} to {finished}"
-        reporter.message(f"the learner after task {finished} is not there any more, so {again} are learned again")
+        reporter.message(f"the learner after task {finished} is missing, so {again} are learned again")
     return done
 
 
-class _Testing:
-    """The test images of a stream. If features are fixed, those of a task are computed once for the whole run."""
+class _TestFeatures:
+    """Features of the test images. If the network is frozen, those of a task are computed once for the whole run."""
 
-    def __init__(self, stream: TaskStream, still: bool) -> None:
+    def __init__(self, stream: TaskStream, frozen: bool) -> None:
         self.stream = stream
-        self.still = still
+        self.frozen = frozen
         self._features: dict[int, Tensor] = {}
 
-    def features(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, float]:
+    def upto(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, float]:
         """Features and targets of the test images of all seen classes, and how long one image took to extract."""
         started = perf_counter()
-        if not self.still:
+        if not self.frozen:
             test = self.stream.dataset.test.of_classes(self.stream.seen(index))
             features = learner.features(test.images)
             return features, test.targets, (perf_counter() - started) / len(test)
@@ -232,11 +217,11 @@ class _Testing:
 
 
 def _evaluate(
-    learner: Learner, testing: _Testing, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
+    learner: Learner, test: _TestFeatures, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
 ) -> float:
     """Predict the test images of all seen classes, with features computed once; returns the accuracy of the tables."""
-    stream, labels = testing.stream, learner.classes
-    features, targets, per_image = testing.features(learner, index)
+    stream, labels = test.stream, learner.classes
+    features, targets, per_image = test.upto(learner, index)
     started = perf_counter()
     scores = learner.scores(features).cpu()
     seconds = perf_counter() - started + per_image * len(targets)
@@ -244,14 +229,13 @@ def _evaluate(
     aware = task_aware_predictions(scores, targets, sizes)
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
     last = index + 1 == len(stream)
-    remembered = learner.network.extractor.size  # features of a companion come after these
-    affordable = remembered <= LARGEST_COMPARED
+    affordable = learner.network.extractor.size <= LARGEST_COMPARED
     if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
         train = stream.dataset.train.of_classes(labels)
-        real = real_statistics(learner.features(train.images)[:, :remembered], train.targets, labels)
+        real = real_statistics(learner.features(train.images), train.targets, labels)
         drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
         if learner.runtime.processes.first:
-            folder.write_real(index, real, features.cpu()[drawn, :remembered], targets[drawn])
+            folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         images_per_second=len(targets) / seconds,
@@ -302,15 +286,15 @@ class ValidationSplit:
         if self.tasks > len(stream):
             raise ConfigError(f"--first-tasks {self.tasks}: the stream has {len(stream)} tasks; choose fewer")
         sizes = tuple(len(classes) for classes in stream.task_classes[: self.tasks])
-        rehearsed = self.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
-        return config.model_copy(update={"stream": rehearsed}), self.data(stream)
+        validation = self.stream.model_copy(update={"sizes": sizes, "classes": None, "class_order": "natural"})
+        return config.model_copy(update={"stream": validation}), self.data(stream)
 
     def data(self, stream: TaskStream) -> Dataset:
         """Training images of the first tasks in the order of their classes, divided by class into two."""
         dataset = stream.dataset
         images = dataset.train.of_classes(stream.seen(self.tasks - 1))
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "held out"))
-        judging = torch.zeros(len(images), dtype=torch.bool)
+        validation = torch.zeros(len(images), dtype=torch.bool)
         for target, label in enumerate(images.classes):
             rows = torch.nonzero(images.targets == target).flatten()
             if len(rows) < 2:
@@ -319,9 +303,9 @@ class ValidationSplit:
                     "one for training and one for validation"
                 )
             count = min(len(rows) - 1, max(1, round(self.share * len(rows))))
-            judging[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
+            validation[rows[torch.randperm(len(rows), generator=generator)[:count]]] = True
         return Dataset(
-            dataset.name, _chosen(images, ~judging), _chosen(images, judging), mean=dataset.mean, std=dataset.std
+            dataset.name, _chosen(images, ~validation), _chosen(images, validation), mean=dataset.mean, std=dataset.std
         )
 
 

@@ -177,7 +177,8 @@ REMOVED_PRESETS = {
     "dpcr signed": "set backbone.features=64, classifier.gamma=0.1 and classifier.relative=true",
     "ewc facil": "set representation.terms.ewc.labels=predicted",
     "ewc pycil": "set representation.terms.ewc.labels=true",
-    "ldc adam": "set drift.kind=ldc_trained",
+    "fetril fc": "leave the preset out: the classifier is a linear support vector machine",
+    "ldc adam": "leave the preset out: the map is fitted in closed form",
     "lwf facil": "leave the preset out",
     "lwf pycil": "set representation.train_old_heads=true and representation.terms.distillation.weight=3",
 }

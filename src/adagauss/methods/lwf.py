@@ -26,8 +26,8 @@ median distance.
 LDC (ECCV 2024), learnable drift compensation:
     W = argmin Σ_i ‖F_{t−1}(x_i) W − F_t(x_i)‖² on task t
     μ_c ← μ_c W
-W is computed in closed form, shrunk slightly toward the identity. ``drift.kind=ldc_trained`` fits it like the authors,
-with 20 epochs of Adam from a random initialisation.
+W is computed in closed form, shrunk slightly toward the identity; the authors fit it by 20 epochs of Adam from a random
+initialisation.
 
 ADC (CVPR 2024), adversarial drift compensation:
     X = the 100 images of task t whose F_{t−1}(x) is nearest to μ_c
@@ -45,18 +45,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from torch import Tensor, nn
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
 
 from adagauss.backbones import BackboneConfig, Extractor
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import Affine, ridge
 from adagauss.core.task import CurrentTask
-from adagauss.core.train import Recipe, train
+from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation, to_float
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Classifier, NearestMean
-from adagauss.parts.drift import Drift, MapObjective, ViewBatches
+from adagauss.parts.drift import Drift
 from adagauss.parts.memory import MeanMemory, Memory
 from adagauss.parts.representation import Representation
 from adagauss.parts.terms import CrossEntropy, LogitDistillation
@@ -126,42 +126,8 @@ class LDC(Drift):
 
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
-        return _transported(memory, linear_map(old, new, self.ridge))
-
-
-class TrainedLDC(Drift):
-    """The authors' fit of LDC's map: a randomly initialised layer trained with Adam."""
-
-    kind = "ldc_trained"
-    views: PositiveInt = 4
-    """Augmented copies of the task; each epoch uses one of them."""
-    adam: Recipe = Field(
-        default_factory=lambda: Recipe(
-            epochs=20,
-            batch_size=128,
-            optimizer="adam",
-            learning_rate=1e-3,
-            weight_decay=0.0,
-            schedule="constant",
-            drop_last=False,
-        )
-    )
-
-    min_steps: NonNegativeInt = 500
-    """Steps of the training at the least: a small task is passed over several times per epoch."""
-
-    def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        old, new, _ = now.pairs(self.views)
-        size = old.shape[1]
-        with now.runtime.seeded(now.name, "linear map initialisation"):
-            layer = nn.Linear(size, size, bias=False).to(now.runtime.device)
-        batches = ViewBatches(old, new, self.views, self.adam, self.min_steps)
-        train(MapObjective(layer), batches, self.adam, now.runtime, f"{now.name}: linear map")
-        return _transported(memory, layer.weight.detach().T.double())
-
-
-def _transported(memory: ClassGaussians, weight: Tensor) -> ClassGaussians:
-    return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
+        weight = linear_map(old, new, self.ridge)
+        return memory.transport_affine(Affine(weight, torch.zeros_like(weight[0])))
 
 
 PUBLISHED_BATCH = 100

@@ -109,6 +109,16 @@ def test_forgetting_for_good_leaves_no_copy(client: TestClient, model: Path) -> 
     assert client.post("/api/undo").status_code == 422
 
 
+def test_forgetting_for_good_removes_the_names_from_history_and_jobs(client: TestClient) -> None:
+    ended(client, client.post("/api/teach", files=form(blue=6)))
+    ended(client, client.post("/api/rename", json={"old": "blue", "new": "r"}))
+    ended(client, client.post("/api/forget", json={"classes": ["r"], "for_good": True}))
+    ended(client, client.post("/api/rename", json={"old": "red", "new": "rose"}))
+    hidden = "classes that were forgotten for good"
+    assert [one["summary"] for one in client.get("/api/jobs").json()] == ["red is now rose", hidden, hidden, hidden]
+    assert [one["summary"] for one in client.get("/api/history").json()][:4] == ["red is now rose"] + [hidden] * 3
+
+
 def test_only_so_many_changes_can_be_undone(serve: Serve, model: Path) -> None:
     client = serve(undo=2)
     for name in ("a", "b", "c"):

@@ -1,0 +1,352 @@
+"""Figures of runs by name. A study is one decorated function from groups of runs to a figure and its numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from adagauss.analysis.measure import Quantity, measure, stored_quantities
+from adagauss.analysis.plotting import Row, save_figure, shown
+from adagauss.analysis.tables import comma_separated
+from adagauss.core.config import KIND, flatten, plain
+from adagauss.data.dataset import Dataset
+from adagauss.errors import AdagaussError, ConfigError
+from adagauss.experiments.config import RunConfig
+from adagauss.experiments.environment import code_name
+from adagauss.experiments.run import ProtocolFacts, Run
+from adagauss.utils.files import write_atomically
+from adagauss.utils.progress import Reporter, escape_control_chars
+from adagauss.utils.registry import Registry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Groups = Mapping[str, Sequence[Run]]
+"""Runs of one configuration with several seeds, by a label that distinguishes configurations."""
+
+TERMS = "representation.terms."
+NO_DISTILLATION = "no KD"
+DISTILLATIONS = {
+    "projected_distillation": "projected KD",
+    "feature_distillation": "feature KD",
+    "norm_distillation": "feature KD (norm)",
+    "logit_distillation": "logit KD",
+}
+IMPLIED = {f"{TERMS}distillation": ("representation.heads",), f"{TERMS}anti_collapse": ("drift.anti_collapse",)}
+"""Settings that change together with a part; labels name only the part."""
+MOST_NAMED = 3
+UNSET = object()
+LETTERS_PER_INCH, LINE_INCHES = 19.0, 0.125
+"""Of the footer, which is 6.5 points large."""
+
+
+class NotDrawableError(AdagaussError):
+    """A study has no data in these runs; the message states what it needs."""
+
+
+class Drawing(NamedTuple):
+    """A figure and its numbers."""
+
+    figure: Figure
+    rows: Sequence[Row]
+    note: str = ""
+    """What the axes do not tell."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A registered study."""
+
+    name: str
+    title: str
+    paper: str
+    """The figure of the paper that it repeats; empty if it has none."""
+    claim: str
+    """What the paper states about the figure, or what to look for."""
+    needs: frozenset[Quantity]
+    draw: Callable[[Groups], Drawing]
+
+    @property
+    def needs_images(self) -> bool:
+        return any(quantity.needs_images for quantity in self.needs)
+
+    @property
+    def costly(self) -> bool:
+        return any(quantity.costly for quantity in self.needs)
+
+
+_STUDIES: Registry[Study] = Registry("study")
+
+
+def register_study(
+    name: str, *, title: str, claim: str, needs: Sequence[Quantity] = (), paper: str = ""
+) -> Callable[[Callable[[Groups], Drawing]], Callable[[Groups], Drawing]]:
+    """Register a figure, so that `adagauss analyse` and the report draw it."""
+
+    def register(draw: Callable[[Groups], Drawing]) -> Callable[[Groups], Drawing]:
+        _STUDIES.register(name, Study(name, title, paper, claim, frozenset(needs), draw), by=draw)
+        return draw
+
+    return register
+
+
+def studies() -> dict[str, Study]:
+    """All studies by name, those of the paper first."""
+    from adagauss.analysis import accuracy_figures, statistics_figures  # noqa: F401  (they register their figures)
+
+    return dict(sorted(_STUDIES.all().items(), key=lambda item: (not item[1].paper, item[0])))
+
+
+def find_study(name: str) -> Study:
+    """The study of that name; an unknown name raises with the nearest known one."""
+    studies()
+    return _STUDIES.find(name)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A study that was drawn, or the reason why it was not."""
+
+    name: str
+    title: str
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Paths by ending: png, svg, csv."""
+    note: str = ""
+    missing: str | None = None
+
+
+def analyse(
+    groups: Groups,
+    out: Path,
+    *,
+    names: Sequence[str] | None = None,
+    dataset: Dataset | None = None,
+    reporter: Reporter | None = None,
+    command: str = "",
+) -> list[Drawn]:
+    """Measure what studies need of the runs, and draw them.
+
+    Args:
+        groups: runs of one configuration with several seeds, by label. All must have the same data, tasks and scale.
+        out: folder of the figures.
+        names: studies by name; None draws all, but those that train something again only if they are measured already.
+        dataset: the data of the runs, for studies that need images and are not measured yet.
+        reporter: shows progress.
+        command: how to draw a figure again, for its footer; ``{study}`` in it becomes the name of the study.
+
+    Raises:
+        ConfigError: if there is no run, or the runs cannot be compared.
+    """
+    reporter = reporter or Reporter()
+    runs = [run for members in groups.values() for run in members]
+    if not runs:
+        raise ConfigError("there are no runs to analyse: give at least one run folder")
+    check_comparable(groups)
+    chosen = chosen_studies(names, runs)
+    needs = {quantity for study in chosen for quantity in study.needs}
+    measured: dict[str, list[Run]] = {label: [] for label in groups}
+    with reporter.progress("runs", len(runs)) as advance:
+        for label, members in groups.items():
+            for run in members:
+                measured[label].append(measure(run, dataset, needs, reporter))
+                advance(run.path.name)
+    drawn = []
+    with reporter.progress("figures", len(chosen)) as advance:
+        for study in chosen:
+            drawn.append(_drawn(study, measured, out, command))
+            advance(study.name)
+    left_out = [study for study in studies().values() if not names and study not in chosen]
+    reason = "it trains every adapter again, so it is drawn only by its name: --study {}"
+    return drawn + [Drawn(one.name, one.title, missing=reason.format(one.name)) for one in left_out]
+
+
+def chosen_studies(names: Sequence[str] | None, runs: Sequence[Run]) -> list[Study]:
+    """Studies by name; without names all, but costly ones only if all runs are measured for them."""
+    if names:
+        return [find_study(name) for name in dict.fromkeys(names)]
+    stored = set.intersection(*map(stored_quantities, runs))
+    return [study for study in studies().values() if not study.costly or study.needs <= stored]
+
+
+def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
+    usable = {label: [run for run in runs if run.has(study.needs)] for label, runs in groups.items()}
+    usable = {label: runs for label, runs in usable.items() if runs}
+    reasons: dict[str, list[str]] = {}
+    for label in groups.keys() - usable.keys():
+        reason = next(run.missing[need] for run in groups[label] for need in study.needs if need in run.missing)
+        reasons.setdefault(reason, []).append(escape_control_chars(label))
+    left_out = "; ".join(f"{', '.join(sorted(labels))} ({reason})" for reason, labels in reasons.items())
+    if not usable:
+        return Drawn(study.name, study.title, missing=left_out)
+    try:
+        drawing = study.draw(usable)
+    except NotDrawableError as error:
+        return Drawn(study.name, study.title, missing=str(error))
+    note = "; ".join(filter(None, (drawing.note, unfinished(usable), left_out and f"left out: {left_out}")))
+    protocol = summary(usable)
+    sign(drawing.figure, study.title, [note and f"Note: {note}", protocol, command.replace("{study}", study.name)])
+    files = {ending: out / f"{study.name}.{ending}" for ending in ("png", "svg", "csv")}
+    for ending in ("png", "svg"):
+        save_figure(drawing.figure, files[ending])
+    rows = [{key: _escaped(value) for key, value in row.items()} for row in drawing.rows]
+    write_atomically(files["csv"], comma_separated(rows, protocol).encode("utf-8", "backslashreplace"))
+    return Drawn(study.name, study.title, files, note)
+
+
+def _escaped(value: object) -> object:
+    return escape_control_chars(value) if isinstance(value, str) else value
+
+
+def select(groups: Groups, condition: Callable[[Run], bool], needs: str) -> Groups:
+    """The groups with runs that satisfy a condition; an error that states what the study needs if there are none."""
+    kept = {label: [run for run in runs if condition(run)] for label, runs in groups.items()}
+    found = {label: runs for label, runs in kept.items() if runs}
+    if not found:
+        raise NotDrawableError(f"it needs {needs}")
+    return found
+
+
+# Labels.
+
+
+def group_by_settings(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Group runs whose configurations differ only in the seed, labelled by the settings that differ."""
+    by_digest: dict[str, list[Run]] = {}
+    for run in runs:
+        by_digest.setdefault(run.digest, []).append(run)
+    names = labels({digest: members[0].config for digest, members in by_digest.items()})
+    return {names[digest]: members for digest, members in by_digest.items()}
+
+
+def labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
+    """A label for each configuration: the method and, among several of one method, the settings that differ."""
+    found: dict[str, str] = {}
+    for method in dict.fromkeys(config.method_name for config in configs.values()):
+        settings = {key: settings_of(config) for key, config in configs.items() if config.method_name == method}
+        keys = differing(list(settings.values()))
+        for digest, values in settings.items():
+            words = list(dict.fromkeys(filter(None, (_word(key, values.get(key, UNSET)) for key in keys))))
+            more = [f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
+            label = f"{method}: {', '.join([*words[:MOST_NAMED], *more])}" if words else method
+            found[digest] = label if label not in found.values() else f"{label} ({digest})"
+    return found
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """The settings that may differ between comparable runs, by dotted key."""
+    data = plain(config)
+    ignored = ("seed", "diagnostics", "method_name", "runtime", "stream", "scale", "method")
+    others = {key: value for key, value in flatten(data).items() if key.split(".")[0] not in ignored}
+    return {**flatten(data["method"]), **others}
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys whose values differ, exchanged parts first, without the fields of exchanged parts and implied settings."""
+    keys = dict.fromkeys(key for one in settings for key in one)
+    differ = [key for key in keys if len({repr(one.get(key, UNSET)) for one in settings}) > 1]
+    kinds = [key for key in differ if key.endswith(f".{KIND}")]
+    parts = [key.removesuffix(f".{KIND}") for key in kinds]
+    implied = {key for part in parts for key in IMPLIED.get(part, ())}
+    others = [key for key in differ if key not in kinds and key not in implied]
+    return kinds + [key for key in others if not any(key.startswith(f"{part}.") for part in parts)]
+
+
+def _word(key: str, value: Any) -> str:
+    """A setting in few words.
+
+    >>> _word("representation.terms.anti_collapse.beta", 10.0), _word("drift.kind", "affine")
+    ('β = 10', 'drift affine')
+    """
+    if key == f"{TERMS}distillation.{KIND}":
+        return NO_DISTILLATION if value is UNSET else DISTILLATIONS.get(value, str(value))
+    if key == f"{TERMS}anti_collapse.{KIND}":
+        return "no L_AC" if value is UNSET else "L_AC"
+    if value is UNSET:
+        return ""
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if key.endswith(f".{KIND}"):
+        return f"{key.removesuffix(f'.{KIND}').split('.')[-1].replace('_', ' ')} {text}"
+    symbols = {f"{TERMS}anti_collapse.beta": "β", f"{TERMS}distillation.weight": "λ"}
+    return f"{symbols.get(key) or key.rpartition('.')[2]} = {text}"
+
+
+# Where a figure comes from.
+
+
+def check_comparable(groups: Groups) -> None:
+    """Refuse runs with other data, tasks or scale and, in one group, other settings or equal seeds."""
+    first = next(iter(groups.values()))[0]
+    for label, runs in groups.items():
+        seeds: set[int] = set()
+        for run in runs:
+            if run.digest != runs[0].digest:
+                raise ConfigError(
+                    f"{run.path} has other settings than {runs[0].path}, and both are in the group {label!r}: "
+                    "give each configuration a group of its own"
+                )
+            if run.seed in seeds:
+                raise ConfigError(
+                    f"{run.path} has the settings and the seed of another run in the group {label!r}: give only one"
+                )
+            seeds.add(run.seed)
+            if run.config.scale != first.config.scale or run.config.stream != first.config.stream:
+                raise ConfigError(
+                    f"{run.path} ({planned_protocol(run).title}) and {first.path} ({planned_protocol(first).title}) "
+                    "differ in their data, tasks or scale: analyse them separately"
+                )
+
+
+def planned_protocol(run: Run) -> ProtocolFacts:
+    """The protocol of a run, whether it is finished or not."""
+    sizes = (*run.sizes, *run.sizes[-1:] * (run.planned_tasks - run.done))
+    stream = run.config.stream
+    return ProtocolFacts(dataset=stream.dataset, scale=run.config.scale, tasks=sizes, classes=(), test_images=0)
+
+
+def unfinished(groups: Groups) -> str:
+    """A note on runs that have not finished all tasks; empty if all have."""
+    behind = [run for runs in groups.values() for run in runs if not run.finished]
+    names = ", ".join(f"{run.path.name} ({run.done} of {run.planned_tasks} tasks)" for run in behind[:3])
+    more = f" and {len(behind) - 3} more" if len(behind) > 3 else ""
+    return f"unfinished, drawn up to their last task: {names}{more}" if behind else ""
+
+
+def summary(groups: Groups) -> str:
+    """Protocol, scale, seeds and code in one line."""
+    runs = [run for members in groups.values() for run in members]
+    protocol = planned_protocol(runs[0])
+    scale = "" if protocol.scale == "cpu" else f", {protocol.scale} scale"
+    seeds = {tuple(sorted(run.seed for run in members)) for members in groups.values()}
+    if len(seeds) == 1:
+        (own,) = seeds
+        shown_seeds = f"seed{'s' * (len(own) > 1)} {', '.join(map(str, own))}"
+    else:
+        counts = sorted({len(own) for own in seeds})
+        shown_seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds per line"
+    codes = sorted({code_name(run.environment) for run in runs})
+    code = f"adagauss {'; '.join(codes[:2])}"
+    if len(codes) > 1:
+        code = f"runs of {len(codes)} different code versions: {code}{'; …' * (len(codes) > 2)}"
+    classes = sum(protocol.tasks)
+    return f"{escape_control_chars(protocol.title)}{scale}; {classes} classes; {shown_seeds}; {code}"
+
+
+def sign(figure: Figure, title: str, lines: Iterable[str]) -> None:
+    """Add a title above a figure, and lines on its origin in a strip below it."""
+    width, height = figure.get_size_inches()
+    letters = max(30, int(width * LETTERS_PER_INCH))
+    texts = [escape_control_chars(line)[:1000] for line in lines if line]
+    wrapped = [part for text in texts for part in textwrap.wrap(text, letters, break_on_hyphens=False)]
+    strip = LINE_INCHES * len(wrapped) + 0.1
+    share = strip / (height + strip)
+    figure.set_size_inches(width, height + strip)
+    engine = figure.get_layout_engine()
+    assert engine is not None, "new_figure sets one"
+    engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]  # the constrained layout takes it
+    figure.suptitle(shown(title, 120), fontsize=11)
+    text = "\n".join(line.replace("$", r"\$") for line in wrapped)
+    top = share * (1 - 0.05 / strip)
+    figure.text(0.008, top, text, fontsize=6.5, color="#555555", va="top", linespacing=1.15)
