@@ -359,11 +359,13 @@ class ExactClassifier(Classifier):
         choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
         scores, columns = choice.observe(weighing, views, targets)
         views = views[:, sums.counts.cpu()[targets] > len(views)]  # the images of ``columns``
-        width = self._groups(network)[-1]  # `LearnerState.predictor` uses the same features
-        own, sums_of_classes = views.double().sum(0)[:, -width:], sums.cross[-width:]
-        distances = left_out_distances(own / len(views), columns.to(own.device), own, sums_of_classes)
-        left_out = HeldOutScores(scores, columns, distances)
-        return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
+        scorer, groups = ExactScorer(sums, known.random, choice, choice.solve(weighing)), self._groups(network)
+        last = max((index for index, read in enumerate(scorer.reads(groups) or ()) if read), default=len(groups) - 1)
+        start = sum(groups[:last])
+        own = views.double().sum(0)[:, start : start + groups[last]]
+        class_sums = sums.cross[start : start + groups[last]]
+        distances = left_out_distances(own / len(views), columns.to(own.device), own, class_sums)
+        return Fitted(scorer, HeldOutScores(scores, columns, distances, start))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         width = self.random_features or network.extractor.size

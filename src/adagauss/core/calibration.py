@@ -271,6 +271,7 @@ class CalibrationStats(State):
         "score_gaps": "cb",
         "margins": "cb",
         "distances": "cb",
+        "distance_start": "",
         "confusions": "q3",
     }
     contents: ClassVar[str] = "counts and histograms of the scores of held-out images of each class"
@@ -282,6 +283,7 @@ class CalibrationStats(State):
         for name in ROWS:
             dtype = torch.bool if name == "fitted" else types[self.dims[name]]
             self.register_buffer(name, torch.zeros(classes, *widths[self.dims[name]], dtype=dtype))
+        self.register_buffer("distance_start", torch.zeros((), dtype=torch.long))
         self.register_buffer("confusions", torch.zeros(0, 3, dtype=torch.int32))
         self.learned: Tensor
         self.images: Tensor
@@ -292,6 +294,8 @@ class CalibrationStats(State):
         self.score_gaps: Tensor
         self.margins: Tensor
         self.distances: Tensor
+        self.distance_start: Tensor
+        """The first of the features whose distances were counted: the last group that scores depended on."""
         self.confusions: Tensor
 
     @property
@@ -323,6 +327,7 @@ class CalibrationStats(State):
             state_dict[f"{prefix}confusions"] = torch.stack(triples, 1)
         if (margins := state_dict.get(f"{prefix}margins")) is not None:  # version 0.2.0 has no distances
             state_dict.setdefault(f"{prefix}distances", torch.zeros_like(margins))
+            state_dict.setdefault(f"{prefix}distance_start", self.distance_start)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def add(self, counts: Tensor) -> None:
@@ -337,6 +342,7 @@ class CalibrationStats(State):
         targets: Tensor,
         margins: Tensor | None = None,
         distances: Tensor | None = None,
+        distance_start: int = 0,
         *,
         left_out: bool = True,
     ) -> None:
@@ -347,6 +353,7 @@ class CalibrationStats(State):
             targets: columns of the true classes.
             margins: see `MarginScore`; None if unavailable.
             distances: see `ClassDistance`; None if unavailable.
+            distance_start: first of the features that they compare; distances of other features are dropped.
             left_out: whether the scorer was fitted without these images.
         """
         self._grow(scores.shape[1])
@@ -372,6 +379,9 @@ class CalibrationStats(State):
         self.confusions = _summed(torch.cat([self.confusions, pairs.to(self.confusions)]))
         scaled = self.calibration(scores)
         _count(self.score_gaps, targets, scaled.amax(1) - scaled.gather(1, targets.unsqueeze(1)).squeeze(1))
+        if distances is not None and int(self.distance_start) != distance_start:
+            self.distances.zero_()
+            self.distance_start.fill_(distance_start)
         for table, values in ((self.margins, margins), (self.distances, distances)):
             if values is not None:
                 _count(table, targets, values.detach().to(home)[usable])
@@ -448,6 +458,7 @@ class CalibrationStats(State):
                 merged.index_add_(0, after, rows)
         places = torch.full((self.classes,), -1, device=self.images.device)
         places[before] = after
+        smaller.distance_start = self.distance_start.clone()
         smaller.confusions = _moved(self.confusions, places)
         return smaller
 
@@ -459,7 +470,7 @@ class CalibrationStats(State):
         places = torch.tensor(columns, dtype=torch.long, device=both.images.device)
         both.among[places] = _mean_number(both.among[places], both.images[places], there.among, there.images)
         for name in ROWS:
-            if name != "among":
+            if name != "among" and (name != "distances" or self.distance_start == there.distance_start):
                 both.get_buffer(name)[places] += there.get_buffer(name)
         both.confusions = _summed(torch.cat([both.confusions, _moved(there.confusions, places)]))
         return both
@@ -486,7 +497,7 @@ class CalibrationStats(State):
         self.confusions = self.confusions[~torch.isin(self.confusions[:, 0], columns.to(self.confusions))]
 
 
-ROWS = tuple(name for name, letters in CalibrationStats.dims.items() if letters[0] == "c")
+ROWS = tuple(name for name, letters in CalibrationStats.dims.items() if letters[:1] == "c")
 """Buffers with a row per class."""
 OLD_BUFFERS = {"surprise": "nll", "second": "runner_up_nll", "gaps": "score_gaps", "typical": "margins"}
 """Buffers of version 0.2.0 and their present names."""
@@ -525,6 +536,8 @@ class HeldOutScores(NamedTuple):
     """The column of each image's class."""
     distances: Tensor | None = None
     """(N,) see `ClassDistance`."""
+    distance_start: int = 0
+    """The first of the features that the distances compare."""
 
 
 class Fitted(NamedTuple):
@@ -612,7 +625,7 @@ class Holdout(Part):
     def update_from_scores(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
         """Return the calibration statistics after a task of ``counts`` images per class, some with held-out scores."""
         stats = self._copy(before, counts)
-        stats.observe(left_out.scores, left_out.targets, margin_score(left_out.scores), left_out.distances)
+        stats.observe(left_out.scores, left_out.targets, margin_score(left_out.scores), *left_out[2:])
         return stats
 
     def _copy(self, before: State | None, counts: Tensor) -> CalibrationStats:

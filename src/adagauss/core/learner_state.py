@@ -79,8 +79,11 @@ class LearnerState(nn.Module):
         stats, extractor, sums = self.evidence, self.network.extractor, self.scorer.class_sums
         p_value, distance = stats.p_value, None
         if p_value.has_distances and sums is not None and len(sums) == extractor.size:
-            start = extractor.size - extractor.groups[-1]
-            distance = ClassDistance(sums[start:], start)
+            start = int(stats.distance_start)
+            starts = [sum(extractor.groups[:index]) for index in range(len(extractor.groups))]
+            if start not in starts:
+                raise DataError(f"distances begin at feature {start}, where no group of features begins")
+            distance = ClassDistance(sums[start : start + extractor.groups[starts.index(start)]], start)
         margin = MarginScore.of(self.memory, self.scorer.power)
         return Predictor(extractor, self.scorer, stats.calibration, margin, distance, p_value).eval()
 

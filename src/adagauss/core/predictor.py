@@ -54,7 +54,10 @@ class Predictor(nn.Module):
         self.distance = distance
         self.p_value = p_value if p_value is not None else CalibrationStats().p_value
         # Feature groups that no score depends on are not computed.
-        self.read = scorer.reads(extractor.groups) if self.margin.weight is None and distance is None else None
+        self.read = scorer.reads(extractor.groups) if self.margin.weight is None else None
+        if self.read is not None and distance is not None:
+            starts = [sum(extractor.groups[:index]) for index in range(len(extractor.groups))]
+            self.read = tuple(read or start == distance.start for read, start in zip(self.read, starts, strict=True))
 
     def forward(self, images: Tensor) -> Scores:
         return self.from_features(self.extractor.averaged_over_flips(images, self.read))
