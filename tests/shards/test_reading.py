@@ -64,7 +64,7 @@ def test_no_name_in_a_tar_reaches_the_file_system(
 
 
 @pytest.mark.parametrize("where", ["header", "end", "middle of an image"])
-def test_damage_anywhere_is_told(tmp_path: Path, digits: Digits, where: str) -> None:
+def test_damage_anywhere_is_an_error(tmp_path: Path, digits: Digits, where: str) -> None:
     path = packed(tmp_path / "x.tar", samples(digits, range(3)))
     content = bytearray(path.read_bytes())
     if where == "header":
@@ -78,7 +78,7 @@ def test_damage_anywhere_is_told(tmp_path: Path, digits: Digits, where: str) -> 
         _read(path)
 
 
-def test_a_header_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_claims_much_memory_is_rejected(tmp_path: Path) -> None:
     info = tarfile.TarInfo("long")
     info.type, info.size = tarfile.XHDTYPE, 2**33
     path = tmp_path / "x.tar"
@@ -116,7 +116,7 @@ def test_labels(files: dict[str, bytes], label: object) -> None:
 
 
 @pytest.mark.parametrize("text", [b"{}", b"[" * 5000, b"1.5", b"true", b'"' + b"x" * 600 + b'"', b"\xff"])
-def test_what_is_no_label_is_refused(text: bytes) -> None:
+def test_an_invalid_label_is_rejected(text: bytes) -> None:
     with pytest.raises(Exception, match=r"label|holds none") as caught:
         label_of_files({"json": text})
     assert isinstance(caught.value, DataError)
@@ -141,7 +141,9 @@ def test_parquet_of_hugging_face(tmp_path: Path, digits: Digits, prepared: Learn
         _read(tmp_path / "x.parquet")
 
 
-def test_the_order_of_images_does_not_change_which_judge(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+def test_the_order_of_images_does_not_change_the_left_out_images(
+    tmp_path: Path, digits: Digits, prepared: Learner
+) -> None:
     forwards = packed(tmp_path / "a.tar", samples(digits, range(60)))
     backwards = packed(tmp_path / "b.tar", samples(digits, range(59, -1, -1)))
     one, other = (sum_shard(prepared, Shard(path, "tar"))[0] for path in (forwards, backwards))

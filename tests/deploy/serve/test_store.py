@@ -14,6 +14,7 @@ from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.store import History, Store
 from adagauss.errors import CheckpointError, DataError
+from adagauss.utils.files import lock_model
 
 
 class KilledError(BaseException):
@@ -72,7 +73,7 @@ def test_killed_before_the_commit_the_old_state_is_whole(
     assert [entry.summary for entry in again.history.entries][1:] == ["red is now scarlet"]
     again.undo()
     assert again.snapshot.model.names == ("green", "red")
-    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json", "lock"]
+    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json"]
     again.close()
 
 
@@ -92,7 +93,7 @@ def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("owner", "name", "after"), STEPS[4:])
-def test_an_undo_that_was_killed_can_be_asked_again(
+def test_an_undo_that_was_killed_can_be_repeated(
     model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
 ) -> None:
     store = opened(model)
@@ -129,10 +130,13 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
     store.close()
 
 
-def test_a_file_is_served_once_only(model: Path) -> None:
+def test_a_served_file_is_locked_for_servers_and_commands(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LOCK_SECONDS", 0.1)
     store = opened(model)
-    with pytest.raises(CheckpointError, match="already served"):
+    with pytest.raises(CheckpointError, match="is being changed by process"):
         Store(model).open()
+    with pytest.raises(CheckpointError, match="is being changed by process"), lock_model(model, seconds=0.1):
+        pass
     store.close()
     opened(model).close()
 
@@ -182,7 +186,7 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     again.close()
 
 
-def test_why_nothing_can_be_undone_is_said(model: Path, saved: Path) -> None:
+def test_the_reason_why_nothing_can_be_undone_is_shown(model: Path, saved: Path) -> None:
     store = opened(model)
     with pytest.raises(DataError, match="nothing was changed here"):
         store.undo()

@@ -20,20 +20,19 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, Field, ValidationError
 
 from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import move_atomically, open_regular, remove_durably
+from adagauss.utils.files import lock_model, move_atomically, open_regular, remove_durably
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")
@@ -190,6 +189,8 @@ def digest_of(path: Path) -> str:
 
 
 UNDO = 10
+LOCK_SECONDS = 2.0
+"""How long a server waits at its start for a command that changes the model."""
 
 
 @dataclass(frozen=True)
@@ -207,32 +208,30 @@ class Store:
         self.path = path.resolve()
         self.history = History(self.path.with_name(self.path.name + ".history"))
         self._undo = undo
-        self._lock = FileLock(self.history.folder / "lock", blocking=False)
+        self._lock = ExitStack()
         self._stamp: tuple[int, ...] = ()
         self.snapshot = Snapshot(Model.empty(), 0)
 
     def open(self) -> None:
-        """Lock and load the model."""
+        """Lock the model until `close`, and load it."""
         try:
             self.history.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise CheckpointError(f"{self.path} is already served by another process: stop that one first") from None
         except OSError as error:
             raise CheckpointError(
                 f"{self.history.folder} is not writable ({error.strerror}): serve a model in a writable folder"
             ) from error
+        self._lock.enter_context(lock_model(self.path, seconds=LOCK_SECONDS))
         try:
             model = Model.load(self.path) if self.path.exists() else Model.empty()
             self._reconcile()
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
         self._publish(model)
 
     def close(self) -> None:
         """Release the lock."""
-        self._lock.release()
+        self._lock.close()
 
     def change(self, action: Action, summary: str, classes: list[str], make: Callable[[Model], Model]) -> int:
         """Apply a function to the model, save the result, and return the number of the change.
