@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from adagauss.core.config import Layer
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.data.dataset import Trait
+from adagauss.data.decode import ResizeMode
 from adagauss.data.folders import seeded_split
 from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset
 from adagauss.data.inputs import (
@@ -88,6 +89,8 @@ class IncrementalClassifier:
         image_size: side in pixels of the squares that the first images are resized to. None: images in memory that
             all have one size of at most 224 pixels keep it; others become squares of 224 pixels, or less if they are
             smaller.
+        resize_mode: how images of other proportions are resized: ``stretch`` uses the whole image and changes its
+            proportions, ``crop`` uses the largest centred part, ``pad`` uses the whole image with grey borders.
         skip_bad: skip images that cannot be decoded, with one warning, instead of raising an error. Predictions are
             then for the other images only; `classify` names them.
         seed: seed of all randomness; the same seed and data give the same classifier.
@@ -125,6 +128,7 @@ class IncrementalClassifier:
         epochs: int | None = None,
         backbone: str | None = None,
         image_size: int | None = None,
+        resize_mode: ResizeMode = "stretch",
         skip_bad: bool = False,
         seed: int = 0,
         device: str = "auto",
@@ -138,6 +142,7 @@ class IncrementalClassifier:
         self.epochs = epochs
         self.backbone = backbone
         self.image_size = image_size
+        self.resize_mode = resize_mode
         self.skip_bad = skip_bad
         self.seed = seed
         self.device = device
@@ -165,6 +170,7 @@ class IncrementalClassifier:
                 return Learner(method, data.images.shape, *statistics, self._runtime())
 
             learner = make_learner(best_method(methods, data, make_learner, self._reporter()))
+            learner.resize_mode = self.resize_mode
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
             report = learn_in_processes(as_int("devices", self.devices, least=1), learner, data)
@@ -397,7 +403,16 @@ class IncrementalClassifier:
     def _spec(self, learner: Learner | None) -> ImageSpec:
         size = None if self.image_size is None else as_int("image_size", self.image_size, least=1)
         shape = None if learner is None else learner.shape
-        return ImageSpec(shape, size, skip_bad=self.skip_bad, skip_option=self.skip_option, reporter=self._reporter())
+        if self.resize_mode not in get_args(ResizeMode):
+            raise unknown_name("resize mode", self.resize_mode, get_args(ResizeMode))
+        return ImageSpec(
+            shape,
+            size,
+            skip_bad=self.skip_bad,
+            skip_option=self.skip_option,
+            reporter=self._reporter(),
+            resize_mode=self.resize_mode if learner is None else learner.resize_mode,
+        )
 
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), as_int("seed", self.seed))

@@ -148,7 +148,7 @@ TEACH = """**Examples:**
 
 `adagauss teach all.safetensors birds.safetensors garden.safetensors`
 """
-SETTING = {"method", "effort", "preset", "settings", "epochs", "image_size", "seed"}
+SETTING = {"method", "effort", "preset", "settings", "epochs", "image_size", "resize_mode", "seed"}
 CREATING = {*SETTING, "features_from", "like"}
 """Options that take effect only when a model is created."""
 OPTION_NAMES = {"settings": "set", "class_name": "class", "engine_name": "engine", "skip_bad_images": "skip-bad"}
@@ -191,6 +191,10 @@ def teach(
     image_size: Annotated[
         int | None, typer.Option("--image-size", min=1, help="Images are resized to this size, in pixels.")
     ] = None,
+    resize_mode: Annotated[
+        str,
+        typer.Option("--resize-mode", help="Images of other proportions: stretch, crop (centre) or pad (grey)."),
+    ] = "stretch",
     seed: Annotated[int, typer.Option("--seed", min=0, hidden=True, help="Random seed of a new model.")] = 0,
     features_from: Annotated[
         Path | None,
@@ -288,6 +292,7 @@ def _open_or_create(context: typer.Context, model: Path, reference: Path | None)
         settings=parse_settings(given["settings"]) or None,
         epochs=given["epochs"],
         image_size=given["image_size"],
+        resize_mode=given["resize_mode"],
         skip_bad=given["skip_bad_images"],
         seed=given["seed"],
         device=given["device"],
@@ -402,14 +407,14 @@ def _open_for_shards(
         return classifier
     if (folder / FEATURES).exists():
         started = open_model(folder / FEATURES, quiet=context.params["quiet"])
-        names = ("method", "preset", "settings", "image_size", "seed")
+        names = ("method", "preset", "settings", "image_size", "resize_mode", "seed")
         if any(started.stored_params()[name] != classifier.stored_params()[name] for name in names):
             raise ConfigError(
                 f"{folder} holds shards for a model with other settings: use the same settings, or delete the folder"
             )
         return started
     if reference is None:
-        classifier = classifier.partial_fit(*sample_images(shards)).empty_like()
+        classifier = classifier.partial_fit(*sample_images(shards, classifier.resize_mode)).empty_like()
     classifier.learner_.save(folder / FEATURES, about={"estimator": classifier.stored_params()})
     return classifier
 
@@ -685,7 +690,7 @@ def facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple[str, 
     yield "knows", f"{output.counted(known, 'class', 'classes')}, taught in {output.counted(tasks, 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
     yield "method", f"{_chosen(classifier, path)}: {parts}"
-    yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
+    yield "images", "{} channels, {} x {} pixels; others: {}".format(*learner.shape, learner.resize_mode)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
     history = changes_of(learner.about)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import IrregularFileError, open_regular
 
 Pixels = npt.NDArray[np.uint8]
+ResizeMode = Literal["crop", "stretch", "pad"]
+PADDING = 128
+"""Grey level of the borders with ``pad``."""
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """The only formats that are opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
@@ -39,8 +42,14 @@ _TURNS = {
 }
 
 
-def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
-    """Decode an image to ``(channels, size, size)``: upright, shorter side resized to ``size``, centre crop.
+def decode_image(
+    path: Path | BinaryIO,
+    size: int,
+    channels: int = 3,
+    max_pixels: int | None = None,
+    mode: ResizeMode = "crop",
+) -> Pixels:
+    """Decode an image to ``(channels, size, size)``: upright, and resized by `fitted`.
 
     Transparent parts become white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
     that a photograph is the same image however it was stored. Only the first of several frames is read. ``path``
@@ -50,7 +59,7 @@ def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
         # below still determines the result.
         image.draft(None, (2 * size, 2 * size))
-        return fitted(upright(image, channels), size, size)
+        return fitted(upright(image, channels), size, size, mode)
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
@@ -61,15 +70,34 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
-def fitted(picture: Image.Image, height: int, width: int) -> Pixels:
-    """Centre crop with these proportions, resized to ``(channels, height, width)``."""
-    across = max(1, min(picture.width, picture.height * width // height))
-    down = max(1, min(picture.height, picture.width * height // width))
-    left, top = (picture.width - across) // 2, (picture.height - down) // 2
-    box = (left, top, left + across, top + down)
-    pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
+def fitted(picture: Image.Image, height: int, width: int, mode: ResizeMode = "crop") -> Pixels:
+    """Resize a picture to ``(channels, height, width)``.
+
+    Where the proportions differ, ``crop`` takes the largest centred part with these proportions, ``stretch`` takes the
+    whole picture and changes its proportions, and ``pad`` fits the whole picture in and fills the borders with grey.
+    """
+    across, down = picture.size
+    resample = Image.Resampling.BILINEAR
+    if mode == "pad":
+        inner = picture.resize(inner_size(across, down, height, width), resample)
+        resized = Image.new(picture.mode, (width, height), PADDING if picture.mode == "L" else (PADDING,) * 3)
+        resized.paste(inner, ((width - inner.width) // 2, (height - inner.height) // 2))
+    else:
+        if mode == "crop":
+            across = max(1, min(across, picture.height * width // height))
+            down = max(1, min(down, picture.width * height // width))
+        left, top = (picture.width - across) // 2, (picture.height - down) // 2
+        resized = picture.resize((width, height), resample, box=(left, top, left + across, top + down))
+    pixels = np.asarray(resized)
     # A copy: the array from Pillow is read-only.
     return np.array(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1), order="C")
+
+
+def inner_size(across: int, down: int, height: int, width: int) -> tuple[int, int]:
+    """Width and height of a picture of ``across`` × ``down`` pixels that is fitted into ``height`` × ``width``."""
+    if across * height >= down * width:
+        return width, max(1, down * width // across)
+    return max(1, across * height // down), height
 
 
 def check_header(path: Path, max_pixels: int | None = None) -> None:

@@ -16,7 +16,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from adagauss.data.decode import Pixels, decode_image
+from adagauss.data.decode import Pixels, ResizeMode, decode_image
 from adagauss.deploy.serve.security import ApiError, Limits
 
 TEXT_BYTES = 4096
@@ -149,6 +149,10 @@ class Picture:
     problem: str = ""
 
 
+PictureShape = tuple[int, int, ResizeMode]
+"""Size in pixels, number of channels and resize mode of pictures."""
+
+
 class Decoder:
     """Decode in a few threads, which bounds the memory for large pictures."""
 
@@ -156,7 +160,7 @@ class Decoder:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
-    async def pictures(self, request: Request, size: int, channels: int, limits: Limits) -> AsyncIterator[Picture]:
+    async def pictures(self, request: Request, shape: PictureShape, limits: Limits) -> AsyncIterator[Picture]:
         """Yield the pictures of a request in order, each with the last label before it.
 
         Decoding overlaps with receiving; at most one picture per thread and one more are pending.
@@ -166,7 +170,7 @@ class Decoder:
         try:
             async for part in parts_of(request, limits):
                 if part.filename is not None:
-                    waiting.append(loop.run_in_executor(self._pool, _decoded, part, label, size, channels))
+                    waiting.append(loop.run_in_executor(self._pool, _decoded, part, label, shape))
                 elif part.key == "label":
                     label = part.text
                 else:
@@ -184,10 +188,11 @@ class Decoder:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _decoded(part: Part, label: str, size: int, channels: int) -> Picture:
+def _decoded(part: Part, label: str, shape: PictureShape) -> Picture:
     name = part.filename or "picture"
+    size, channels, mode = shape
     try:
-        pixels = decode_image(io.BytesIO(part.content), size, channels)
+        pixels = decode_image(io.BytesIO(part.content), size, channels, mode=mode)
     except Exception as error:  # Pillow's decoders raise many exception types for damaged files
         return Picture(name, label, None, str(error) or type(error).__name__)
     return Picture(name, label, pixels)
