@@ -39,7 +39,7 @@ docs: $(VENV)/installed
 	@echo "Open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) build docs/api
+	rm -rf $(VENV) build docs/results
 
 # constraints.txt lists the tested versions. torch is installed first, so that pip does not choose a newer one with
 # gigabytes of CUDA.

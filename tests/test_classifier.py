@@ -365,7 +365,7 @@ class Counting(Reporter):
         self.steps: dict[str, int] = {}
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
         def advance(note: str = "", step: float = 1.0) -> None:
             self.steps[title] = self.steps.get(title, 0) + 1
 

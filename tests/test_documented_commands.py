@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from adagauss.cli import app
-from adagauss.cli.options import parse_settings
+from adagauss.cli.options import current_words, parse_settings, run_settings
 from adagauss.core.config import flatten, plain
 from adagauss.experiments.protocols import protocol
 from adagauss.methods import make_method, methods
@@ -45,7 +45,7 @@ def _examples() -> list[str]:
 
 
 def _parsed(line: str) -> dict[str, Any]:
-    _, name, *arguments = shlex.split(line)
+    name, *arguments = current_words(shlex.split(line)[1:])
     parameters: dict[str, Any] = _commands_of_the_program()[name].make_context(name, arguments).params
     return parameters
 
@@ -67,7 +67,7 @@ def test_a_documented_command_parses(line: str) -> None:
 def test_the_methods_of_a_documented_command_take_its_settings(line: str) -> None:
     given = _parsed(line)
     chosen = given.get("methods") or given["method"]
-    settings = parse_settings(given["settings"])
+    settings = run_settings(parse_settings(given["settings"]))["method"]
     layers = protocol(given["protocol"]).layers("reference") if given["protocol"] else []
     for name in methods() if chosen == "all" else chosen.split(","):
         resolved = flatten(plain(make_method(name, settings=settings, layers=layers)))

@@ -47,5 +47,5 @@ def test_every_requirement_is_among_the_tested_versions() -> None:
 
     tested = {plain(line) for line in read("constraints.txt").splitlines()}
     extras = PROJECT["optional-dependencies"]
-    asked = {plain(text) for texts in (PROJECT["dependencies"], *extras.values()) for text in texts}
-    assert asked - tested - {"adagauss", "timm"} == set(), "timm is tested where it is installed"
+    required = {plain(text) for texts in (PROJECT["dependencies"], *extras.values()) for text in texts}
+    assert required - tested - {"adagauss", "timm"} == set(), "timm is tested where it is installed"

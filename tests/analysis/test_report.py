@@ -50,7 +50,9 @@ class Checking(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.add(tag)
         for key, value in attrs:
-            if key.startswith("on") or (key in ("href", "src") and not str(value).startswith(("#", "data:image/png"))):
+            if key.startswith("on") or (
+                key in ("href", "src") and not str(value).startswith(("#", "data:image/svg+xml;base64,"))
+            ):
                 self.acting.append(f"{tag} {key}={value}")
             if key == "id":
                 self.ids.append(str(value))

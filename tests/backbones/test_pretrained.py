@@ -323,13 +323,13 @@ def test_an_unknown_timm_model(timm: Any) -> None:
         build("timm:test_vit.nothing")
 
 
-def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
+def test_timm_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[dict[str, Any]] = []
     settings = SimpleNamespace(input_size=(3, 24, 24), mean=(0.5,) * 3, std=(0.2,) * 3, fixed_input_size=True)
 
     def create_model(name: str, **options: Any) -> nn.Module:
-        asked.append(options)
-        if options["pretrained"] and len(asked) > 2:
+        requests.append(options)
+        if options["pretrained"] and len(requests) > 2:
             raise OSError("no route to host")
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
@@ -340,7 +340,7 @@ def test_timm_is_asked_for_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None
     network = build("timm:net")
     assert (network.trunk.width, network.input_size) == (3, 24)
     build("timm:net", weights="random", input_size=16)
-    assert asked == [
+    assert requests == [
         {"pretrained": True, "num_classes": 0},
         {"pretrained": False, "num_classes": 0, "img_size": 16},
     ]

@@ -63,7 +63,7 @@ def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
 @pytest.fixture
 def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figure is laid out and written, which takes longer than a short run: for tests of something else."""
-    monkeypatch.setattr("adagauss.analysis.figures.save_figure", lambda figure, path: None)
+    monkeypatch.setattr("adagauss.analysis.plotting.save_figure", lambda figure, path: None)
 
 
 def prepare(folder: Path, *words: str | Path) -> None:

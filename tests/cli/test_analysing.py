@@ -22,7 +22,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_list_names_every_study_within_eighty_columns(adagauss: Command) -> None:
-    outcome = adagauss("analyse", "--list")
+    outcome = adagauss("list", "figures")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert [line.split()[0] for line in lines[1:] if not line.endswith(":")] == list(studies())
@@ -59,4 +59,4 @@ def test_wrong_words_are_told(adagauss: Command, tmp_path: Path, words: list[str
 
 
 def test_no_run_is_told(adagauss: Command) -> None:
-    assert "give run folders" in adagauss("analyse").said
+    assert "Missing argument 'RUN...'" in adagauss("analyse").said

@@ -21,7 +21,7 @@ QUICK = ["--epochs", "2", "--set", "drift.recipe.epochs=5", "--set", "drift.samp
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    prepare(folder, "run", "--dataset", "digits", "--sizes", "2,2", "--classes", "4", "--out", "digits", *QUICK)
+    prepare(folder, "run", "--dataset", "digits", "--tasks", "2,2", "-s", "stream.classes=4", "--out", "digits", *QUICK)
     return folder / "digits"
 
 
@@ -117,7 +117,7 @@ def test_rescore_takes_the_parts_of_another_method(adagauss: Command, run_folder
 def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
     assert "finetune" in adagauss("list", "methods").out
     assert "drift.network" in adagauss("list", "methods", "adagauss").out
-    assert "50 + 10" in adagauss("list", "protocols").out
+    assert "50+10" in adagauss("list", "protocols").out
     assert "timm:NAME" in adagauss("list", "backbones").out
     assert "digits" in adagauss("list", "datasets").out
 
@@ -134,7 +134,8 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["run", "--tasks", "11"], "only 10 classes"),
         (["run", "--device", "cuda:7"], "device=cpu"),
         (["run", "--class-order", "icral"], "did you mean 'icarl'"),
-        (["run", "--class-order", "icarl", "--class-order-seed", "5"], "give one"),
+        (["run", "--tasks", "five"], "--tasks takes numbers"),
+        (["run", "--protocol", "cifar100-10", "--set", "stream.classes=4"], "give only one"),
         (["run", "--train-blocks", "last:99"], "use all, or fewer"),
         (["predict", "nowhere", "x.png"], "there is no model nowhere"),
         (["info", "."], "not a run folder"),

@@ -12,7 +12,7 @@ from adagauss.experiments.logs import LOG
 from adagauss.utils.files import read_yaml
 from tests.cli.conftest import Command
 
-SHORT = ("--dataset", "digits", "--classes", "4", "--tasks", "2", "--epochs", "1")
+SHORT = ("--dataset", "digits", "--set", "stream.classes=4", "--tasks", "2", "--epochs", "1")
 
 
 def test_a_search_prints_the_best_settings_as_options(
@@ -43,9 +43,8 @@ def test_a_search_prints_the_best_settings_as_options(
         ),
         (["tune", "fecam", "--range", "classifier.pooled_shrinkage=0..1.0", "--held-out", "0"], "between 0 and 1"),
         (["compare", "--engine", "dusk"], "did you mean 'dask'"),
-        (["compare", "--ray", "local", "--slurm", "gpu"], "give one of them"),
         (["compare", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
-        (["run", "--log", "tensorbord"], "did you mean 'tensorboard'"),
+        (["run", "--logger", "tensorbord"], "did you mean 'tensorboard'"),
     ],
 )
 def test_impossible_options_are_error_messages(

@@ -81,7 +81,7 @@ def test_a_class_of_one_image_is_told_of(adagauss: Command, photographs: Photogr
     assert "another class" in outcome.out
     said = " ".join(adagauss("info", tmp_path / "one.safetensors").out.split())
     assert "1 class, taught in 1 task " in said
-    assert "that image's feature (owl)" in said
+    assert "that image's feature is stored (owl)" in said
     for words in (["evaluate"], ["predict"]):
         assert (
             "knows one class and always predicts it"
@@ -233,7 +233,7 @@ def test_bad_images_are_named_or_skipped(adagauss: Command, birds: Path) -> None
     [
         (["a.jpg", "--unknown"], ["a.jpg", "--unknown=0.05"]),
         (["--unknown", "a.jpg"], ["--unknown=0.05", "a.jpg"]),
-        (["--unknown", "0.2", "a.jpg"], ["--unknown=0.2", "a.jpg"]),
+        (["--unknown", "0.2", "a.jpg"], ["--unknown", "0.2", "a.jpg"]),
         (["--unknown", "--json"], ["--unknown=0.05", "--json"]),
         (["--unknown=0.3", "a.jpg"], ["--unknown=0.3", "a.jpg"]),
         (["--unknown", "--unknown"], ["--unknown=0.05", "--unknown=0.05"]),

@@ -24,11 +24,11 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
 @pytest.mark.parametrize(
     ("target", "words", "sentence"),
     [
-        ("adagauss.experiments.runner.run", ["run", "--out", "out"], "`adagauss run --out out --resume` goes on"),
-        ("adagauss.experiments.runner.run", ["demo", "--out", "out"], "kept in out: the same command goes on"),
-        ("adagauss.experiments.grid.run_grid", ["compare", "--out", "out"], "kept in out: the same command goes on"),
+        ("adagauss.experiments.runner.run", ["run", "--out", "out"], "`adagauss run --out out --resume` continues"),
+        ("adagauss.experiments.runner.run", ["demo", "--out", "out"], "stored in out: the same command resumes"),
+        ("adagauss.experiments.grid.run_grid", ["compare", "--out", "out"], "stored in out: the same command resumes"),
         ("adagauss.data.download.fetch", ["list", "datasets", "--fetch", "mnist"], "starts the download again"),
-        ("adagauss.deploy.serve.main", ["serve", "m.safetensors"], "what was taught is kept in m.safetensors"),
+        ("adagauss.deploy.serve.main", ["serve", "m.safetensors"], "the model is saved in m.safetensors"),
         ("adagauss.methods.methods", ["list", "methods"], "nothing was changed"),
     ],
 )
@@ -54,9 +54,9 @@ def test_commands_say_what_is_kept(
         ("partial_fit", ["teach", "birds.safetensors", "seen"], "birds.safetensors is unchanged"),
         ("partial_fit", ["teach", "new.safetensors", "seen", *SMALL], "new.safetensors was not created"),
         ("forget", ["forget", "birds.safetensors", "owl"], "birds.safetensors is unchanged"),
-        ("merge", ["merge", "birds.safetensors", "birds.safetensors", "--into", "b"], "b was not created"),
-        ("classify", ["predict", "birds.safetensors", "seen"], "answers printed so far are right"),
-        ("classify", ["evaluate", "birds.safetensors", "seen"], "an evaluation changes nothing"),
+        ("merge", ["teach", "b", "birds.safetensors", "copy.safetensors"], "b was not created"),
+        ("classify", ["predict", "birds.safetensors", "seen"], "predictions printed so far are complete"),
+        ("classify", ["evaluate", "birds.safetensors", "seen"], "evaluate changes nothing"),
         ("export", ["export", "birds.safetensors", "b.onnx"], "b.onnx was not written"),
     ],
 )
@@ -64,6 +64,7 @@ def test_a_model_is_whole_after_it(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch, method: str, words: list[str], sentence: str
 ) -> None:
     before = birds.read_bytes()
+    Path("copy.safetensors").write_bytes(before)
     monkeypatch.setattr(IncrementalClassifier, method, _interrupt)
     outcome = adagauss(*words)
     assert outcome.code == 130
@@ -92,7 +93,7 @@ def test_a_run_that_is_really_stopped_goes_on_as_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
-    words = ["run", "-m", "finetune", "--sizes", "2,2", "--classes", "4", "--epochs", "20", "--out", "out"]
+    words = ["run", "-m", "finetune", "--tasks", "2,2", "--set", "stream.classes=4", "--epochs", "20", "--out", "out"]
     environment = {**os.environ, "COLUMNS": "200"}
     with interruptible([*program, *words], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         while running.poll() is None and not (tmp_path / "out" / "config.yaml").exists():
@@ -101,7 +102,7 @@ def test_a_run_that_is_really_stopped_goes_on_as_it_says(
         running.send_signal(signal.SIGINT)
         stdout, said = running.communicate()
     assert running.returncode == 130, said
-    assert "adagauss: stopped; finished tasks are kept: `adagauss run --out out --resume`" in said
+    assert "adagauss: stopped; finished tasks are stored: `adagauss run --out out --resume`" in said
     assert "A_last" not in stdout
     resumed = adagauss("run", "--out", "out", "--resume", "--quiet")
     assert resumed.code == 0, resumed.err

@@ -1,4 +1,4 @@
-"""Methods whose extractor stands still after the first task."""
+"""Methods whose extractor is frozen after the first task."""
 
 from __future__ import annotations
 

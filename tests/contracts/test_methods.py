@@ -192,7 +192,7 @@ TAKING_NO_ROOTS = [
     name
     for name in WITHOUT_BOTTLENECK
     if not any(Requirement.NON_NEGATIVE in part.requires for _, part in make_method(name).parts())
-    and make_method(name).representation.first is not None  # a bottleneck that nothing trains is no use
+    and make_method(name).representation.first is not None  # an untrained bottleneck is useless
 ]
 
 

@@ -39,11 +39,11 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> dict[str, f
     if one.keys() != other.keys():
         return {"names": float("inf")}
     found = {name: difference(tensor, other[name]) for name, tensor in one.items()}
-    judged = (".blend.", "evidence.nll")
+    loose = (".blend.", "evidence.nll")
     return {
         name: value
         for name, value in found.items()
-        if value > (NEARLY_SINGULAR if any(one in name for one in judged) else TOLERANCE)
+        if value > (NEARLY_SINGULAR if any(one in name for one in loose) else TOLERANCE)
     }
 
 

@@ -62,7 +62,7 @@ def test_two_threads_that_learn_at_once_get_what_each_would_get_alone(name: str)
     for thread in threads:
         thread.join()
     for seed in (0, 1):
-        assert same(together[seed], alone[seed]), f"seed {seed} learned something else beside another thread"
+        assert same(together[seed], alone[seed]), f"seed {seed} learned something else in parallel with another thread"
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -67,7 +67,7 @@ STAND_INS = {
 
 @register_backbone("toy", summary="the network of the demo, narrower, for tests", non_negative=True)
 def toy_network(spec: BackboneSpec) -> Backbone:
-    """Most of the time that contracts take is spent in convolutions, and none of them asks for width."""
+    """Contracts spend most of their time in convolutions, and need no wide ones."""
     return ConvNet(spec.channels, width=12)
 
 
@@ -84,7 +84,7 @@ def quick_method(name: str, preset: str | None = None, **settings: object) -> Me
 
 
 def toy_images(labels: Sequence[str] = NAMES, test: bool = False) -> LabelledImages:
-    """Some digits, named in words."""
+    """Some digits with string labels."""
     part = digits().test if test else digits().train
     rows = torch.cat([torch.nonzero(part.targets == digit).flatten()[:IMAGES] for digit in range(len(labels))])
     pixels = part.images.batch(rows)

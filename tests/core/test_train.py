@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from adagauss.backbones import Backbone, Extractor, IncrementalHead, Network
+from adagauss.backbones import Backbone, BackboneConfig, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
@@ -234,7 +234,7 @@ class TinyTrunk(Backbone):
 
 def tiny_task(snapshots: KeptInMemory | None = None) -> CurrentTask:
     torch.manual_seed(0)
-    network = Network(Extractor(TinyTrunk(), 3, (0.5,), (0.5,), False), IncrementalHead(3))
+    network = Network(Extractor(TinyTrunk(), BackboneConfig(features=3), (0.5,), (0.5,)), IncrementalHead(3))
     pixels = torch.randint(0, 256, (24, 1, 4, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     data = LabelledImages(ArrayImages(pixels), torch.arange(24) % 2, ("a", "b"))
     return CurrentTask(0, data, network, None, Augmentation.none(), runtime(snapshots))

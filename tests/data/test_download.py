@@ -44,7 +44,7 @@ def register(monkeypatch: pytest.MonkeyPatch, files: list[Path], folder: str = "
         for file in files
     )
     toy = replace(dataset_info("cifar100"), name="toy", source=Source(folder, downloads, unpack))
-    monkeypatch.setitem(dataset._DATASETS._things, "toy", toy)
+    monkeypatch.setitem(dataset._DATASETS._entries, "toy", (toy, "tests", "toy"))
 
 
 class LocalRetriever:
@@ -201,7 +201,7 @@ def test_pooch_is_given_address_checksum_and_place(tmp_path: Path, monkeypatch: 
     lines = io.StringIO()
     ticks = iter(range(0, 1000, 10))
     fetching.retrieve(download, tmp_path / "a.zip", LineReporter(Console(file=lines), lambda: float(next(ticks))))
-    assert lines.getvalue() == "a.zip: 4.0/10.0 MB\n", "what pooch counts a second time is not shown"
+    assert lines.getvalue() == "a.zip, MB: 4/10\n", "what pooch counts a second time is not shown"
     (call,) = calls
     assert (call["url"], call["known_hash"]) == (download.url, "md5:00")
     assert Path(call["path"]) / call["fname"] == tmp_path / "a.zip"

@@ -37,7 +37,7 @@ class Counting(Reporter):
         self.done = 0.0
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
         self.totals.append(total)
 
         def advance(note: str = "", step: float = 1.0) -> None:

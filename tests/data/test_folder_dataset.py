@@ -160,7 +160,7 @@ def test_reading_tells_the_reporter_how_far_it_is(tmp_path: Path, write_image: A
 
     class FolderGuardReporter(Reporter):
         @contextmanager
-        def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+        def progress(self, title: str, total: float) -> Iterator[Advance]:
             shown.append(total)
             yield ignore
 

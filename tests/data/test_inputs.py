@@ -338,7 +338,9 @@ def test_the_resize_mode_decides_what_is_seen_of_a_wide_picture(tmp_path: Path, 
     }
     red = {}
     for mode in get_args(ResizeMode):
-        (image,) = read_images(ways[kind](), ImageSpec(shape=(3, 16, 16), resize_mode=mode)).images.batch(torch.tensor([0]))
+        (image,) = read_images(ways[kind](), ImageSpec(shape=(3, 16, 16), resize_mode=mode)).images.batch(
+            torch.tensor([0])
+        )
         red[mode] = bool(((image[0] > 200) & (image[1] < 60)).any())
         assert (image == 128).all(0).sum() == (12 * 16 if mode == "pad" else 0)
     assert red == {"crop": False, "stretch": True, "pad": True}

@@ -223,11 +223,13 @@ def test_the_command_runs_in_processes_and_shows_their_result(
 
     monkeypatch.setattr(launching, "usable_cores", lambda: 2)
     monkeypatch.setattr(launching, "launch", noted)
-    short = ("run", "-d", "digits", "--classes", "2", "--tasks", "1", *SMALL, "--out", tmp_path / "run")
-    outcome = adagauss(*short, "--devices", "2", "--batch-norm", "local")
+    short = ("run", "-d", "digits", "--set", "stream.classes=2", "--tasks", "1", *SMALL, "--out", tmp_path / "run")
+    outcome = adagauss(*short, "--devices", "2", "--set", "runtime.batch_norm=local")
     assert outcome.code == 0, outcome.err
     assert seen == [Layout(2, 1, "local")]
     assert "Run folder:" in outcome.out
-    assert adagauss(*short, "--devices", "2", "--batch-norm", "half").said.endswith("global or local; got 'half'")
+    assert adagauss(*short, "--devices", "2", "--set", "runtime.batch_norm=half").said.endswith(
+        "global or local; got 'half'"
+    )
     outcome = adagauss(*short, "--devices", "3")
     assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)

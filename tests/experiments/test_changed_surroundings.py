@@ -130,7 +130,7 @@ class Removing(Reporter):
         self.folder, self.when, self.remake = folder, when, remake
         self.removed, self.started_since = False, 0
 
-    def progress(self, title: str, total: float, unit: str = "") -> object:  # type: ignore[override]
+    def progress(self, title: str, total: float) -> object:  # type: ignore[override]
         self.started_since += self.removed
         if self.when in title and not self.removed:
             shutil.rmtree(self.folder)
@@ -138,7 +138,7 @@ class Removing(Reporter):
                 self.folder.mkdir()
                 (self.folder / "lock").touch()
             self.removed = True
-        return super().progress(title, total, unit)
+        return super().progress(title, total)
 
 
 @pytest.mark.parametrize("remake", [False, True])

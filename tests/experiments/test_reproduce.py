@@ -108,7 +108,7 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("it was finished")
 
     monkeypatch.setattr("adagauss.experiments.grid.run", never)
-    monkeypatch.setattr("adagauss.experiments.reproduce._rescore", never)
+    monkeypatch.setattr("adagauss.experiments.reproduce.rescore", never)
     reproduce(find_items(["ablation"]), config)
     assert "spectrum: Eigenvalues with and without anti-collapse; 2 of 2 runs are finished" in list_lines(
         find_items(NAMES), config

@@ -54,7 +54,8 @@ def test_a_saved_learner_is_the_old_or_the_new_one(how: str, tmp_path: Path) -> 
         if error is None:
             assert same(state(found), state(new))
         else:
-            assert len(found.classes) in ((2,) if how == FULL else (2, 3))
+            # After the rename, only forcing the folder to disk can fail, and the error then says that the file is new.
+            assert len(found.classes) in ((2, 3) if how == KILL or "was replaced" in str(error) else (2,))
             assert same(state(found), state(old if len(found.classes) == 2 else new))
         if how == FULL:
             assert leftovers(tmp_path) == [], f"call {number} left something behind"

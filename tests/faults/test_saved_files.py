@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adagauss.errors import CheckpointError
-from adagauss.utils.checkpoint import load_tensors, require_finite, require_shapes, save_tensors
+from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
 from tests.faults.budget import budget, some
 
 TENSORS = {
@@ -207,13 +207,3 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         tensors: dict[str, Tensor] = {"sound": torch.ones(3), "mean": torch.tensor([0.0, bad, 1.0])}
         with pytest.raises(CheckpointError, match="1 of 3 numbers of mean"):
             require_finite(tensors, tmp_path)
-
-
-def test_shapes_are_checked(tmp_path: Path) -> None:
-    tensors = {"mean": torch.zeros(4, 3)}
-    require_shapes(tensors, {"mean": (None, 3)}, tmp_path)
-    for wanted in ((3, 4), (4, 3, 1), (4,), ()):
-        with pytest.raises(CheckpointError, match=r"mean has shape \(4, 3\)"):
-            require_shapes(tensors, {"mean": wanted}, tmp_path)
-    with pytest.raises(CheckpointError, match="lacks variance"):
-        require_shapes(tensors, {"variance": (3,)}, tmp_path)

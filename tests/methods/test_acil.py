@@ -36,12 +36,12 @@ def some_tasks(sizes: list[int], seed: int = 0) -> list[tuple[Tensor, Tensor]]:
     return result
 
 
-def begun(part: Analytic) -> AnalyticScorer:
+def empty_scorer(part: Analytic) -> AnalyticScorer:
     return part.start(FEATURES, torch.Generator().manual_seed(7))
 
 
 def taught(part: Analytic, tasks: list[tuple[Tensor, Tensor]], sizes: list[int]) -> AnalyticScorer:
-    scorer = begun(part)
+    scorer = empty_scorer(part)
     for features, targets in tasks[: len(sizes)]:
         before = scorer.main.cross.shape[1]
         scorer = part.after(scorer, features, targets + before)
@@ -102,7 +102,7 @@ def recursive_update(inverse: Tensor, weight: Tensor, inputs: Tensor, targets: T
 def test_the_recursion_of_the_paper_equals_accumulate_and_solve_at_every_step() -> None:
     sizes = [3, 1, 2]
     part = Analytic(expansion_size=EXPANDED, gamma=GAMMA)
-    scorer = begun(part)
+    scorer = empty_scorer(part)
     inverse, weight = recursive_start(EXPANDED, GAMMA)
     before = 0
     for (features, targets), size in zip(some_tasks(sizes), sizes, strict=True):

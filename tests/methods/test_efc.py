@@ -25,7 +25,7 @@ from adagauss.methods.efc import (
     EFC,
     FeatureMatrix,
     MeasuredMatrix,
-    PrototypeRehearsal,
+    PrototypeCrossEntropy,
     Rebalanced,
     feature_matrix,
     metric_weights,
@@ -163,7 +163,7 @@ def test_penalty_is_the_drift_in_the_metric_and_nothing_in_the_first_task(first:
 def test_prototypes_train_every_head_and_leave_the_backbone_alone(first: Learner) -> None:
     now = second_task(first)
     now.network.requires_grad_(True)
-    term = PrototypeRehearsal().start(now, first.memory, None)
+    term = PrototypeCrossEntropy().start(now, first.memory, None)
     term.begin_epoch()
     step = step_of(now, first.memory)
     only_prototypes = term(step)
@@ -182,7 +182,7 @@ def test_rehearsal_mixes_old_and_new_as_their_numbers_of_classes(
     first: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = second_task(first)
-    term = PrototypeRehearsal().start(now, first.memory, None)
+    term = PrototypeCrossEntropy().start(now, first.memory, None)
     drawn: list[list[int]] = []
     draw = Sampler.draw
 
@@ -210,15 +210,17 @@ def test_covariances_are_factored_once_a_task_and_no_image_is_kept(monkeypatch: 
         return factors(self, *settings)
 
     started: list[weakref.ref[LiveTerm]] = []
-    start = PrototypeRehearsal.start
+    start = PrototypeCrossEntropy.start
 
-    def starting(self: PrototypeRehearsal, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
+    def starting(
+        self: PrototypeCrossEntropy, now: CurrentTask, memory: ClassGaussians, before: State | None
+    ) -> LiveTerm:
         live = start(self, now, memory, before)
         started.append(weakref.ref(live))
         return live
 
     monkeypatch.setattr(ClassGaussians, "factors", counting)
-    monkeypatch.setattr(PrototypeRehearsal, "start", starting)
+    monkeypatch.setattr(PrototypeCrossEntropy, "start", starting)
     taught.learn(some([2, 3]))
     assert len(calls) == 1
     # The term at work holds the last batch; it dies with the task, and hands nothing on.

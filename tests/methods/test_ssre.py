@@ -77,13 +77,13 @@ def test_folded_network_is_the_network_with_parallel_convolutions(backbone: str)
     extractor, images = trained_like(backbone), torch.rand(6, 1, 8, 8)
     plain = extractor(images).detach()
     now = task_with(extractor)
-    beside = ParallelConvolutions().start(now)
-    assert len(list(beside.parameters())) == len(adaptable(extractor))
+    adapters = ParallelConvolutions().start(now)
+    assert len(list(adapters.parameters())) == len(adaptable(extractor))
     torch.testing.assert_close(extractor(images), plain)  # they begin at zero
-    for parameter in beside.parameters():
+    for parameter in adapters.parameters():
         nn.init.normal_(parameter, std=0.1)
     unfolded, size = extractor(images).detach(), sum(value.numel() for value in extractor.state_dict().values())
-    beside.settle(now)
+    adapters.settle(now)
     torch.testing.assert_close(extractor(images), unfolded, rtol=1e-5, atol=1e-5)
     assert float((unfolded - plain).norm() / plain.norm()) > 0.01
     assert sum(value.numel() for value in extractor.state_dict().values()) == size
@@ -101,14 +101,14 @@ def test_the_stem_and_the_shortcuts_of_a_residual_network_get_no_parallel_convol
 def test_only_parallel_convolutions_and_head_receive_gradients(backbone: str) -> None:
     extractor = trained_like(backbone)
     now = task_with(extractor)
-    beside = ParallelConvolutions().start(now)
-    assert len(list(beside.parameters())) == len(adaptable(extractor))
+    adapters = ParallelConvolutions().start(now)
+    assert len(list(adapters.parameters())) == len(adaptable(extractor))
     now.network.train()
     before = {name: value.clone() for name, value in extractor.state_dict().items()}
     loss = F.cross_entropy(now.network.head.seen(extractor(torch.rand(6, 1, 8, 8))), torch.arange(6) % 4)
     torch.autograd.backward(loss)
     assert all(parameter.grad is None for parameter in extractor.parameters())
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in beside.parameters())
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in adapters.parameters())
     assert all(parameter.grad is not None for parameter in now.network.head.parameters())
     assert all(torch.equal(value, before[name]) for name, value in extractor.state_dict().items())
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.analysis.measure import distances
-from adagauss.backbones import Backbone, Extractor, IncrementalHead, Network
+from adagauss.backbones import Backbone, BackboneConfig, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.linalg import Affine, sample_covariance
 from adagauss.core.task import CurrentTask
@@ -179,7 +179,8 @@ def test_extractors_run_once_a_view_however_many_epochs(views: int, epochs: int)
     pixels = torch.randint(0, 256, (30, 1, 4, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     data = LabelledImages(ArrayImages(pixels), torch.zeros(30, dtype=torch.long), ("new",))
     trunks = [CountingBackbone(), CountingBackbone()]
-    old, new = (Network(Extractor(trunk, SIZE, (0.5,), (0.5,), False), IncrementalHead(SIZE)) for trunk in trunks)
+    config = BackboneConfig(features=SIZE)
+    old, new = (Network(Extractor(trunk, config, (0.5,), (0.5,)), IncrementalHead(SIZE)) for trunk in trunks)
     now = CurrentTask(1, data, new, old, Augmentation(crop_padding=1), Runtime(RuntimeConfig(device="cpu")))
     adapter("linear", views=views, samples=10, recipe=Recipe(epochs=epochs, batch_size=8)).update(memory(), now, None)
     assert [trunk.images for trunk in trunks] == [30 * max(1, views)] * 2
@@ -198,7 +199,8 @@ def test_epochs_take_views_in_turn_so_that_enough_views_are_new_in_every_epoch(v
 def test_views_show_the_same_pictures_to_both_networks_and_differ_among_themselves() -> None:
     pixels = torch.randint(0, 256, (30, 1, 4, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     data = LabelledImages(ArrayImages(pixels), torch.zeros(30, dtype=torch.long), ("new",))
-    network = Network(Extractor(CountingBackbone(), None, (0.5,), (0.5,), False), IncrementalHead(16))
+    config = BackboneConfig(features=None)
+    network = Network(Extractor(CountingBackbone(), config, (0.5,), (0.5,)), IncrementalHead(16))
     now = CurrentTask(1, data, network, network, Augmentation(crop_padding=1), Runtime(RuntimeConfig(device="cpu")))
     old, new, targets = now.pairs(2)
     assert torch.equal(old, new)

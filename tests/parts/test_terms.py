@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adagauss.core.linalg import relative_rank, sample_covariance, spectrum
-from adagauss.parts.terms import anti_collapse, feature_norm, logit_distillation, squared_error
+from adagauss.parts.terms import anti_collapse, feature_norm, logit_distillation
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 SIZE = 4
@@ -161,10 +161,3 @@ def test_logit_distillation_is_least_at_the_teacher() -> None:
     torch.autograd.backward(logit_distillation(student, previous))
     assert student.grad is not None
     torch.testing.assert_close(student.grad, torch.zeros_like(student))
-
-
-def test_squared_error_reductions() -> None:
-    one, two = draw(6), draw(6, seed=1)
-    squares = (one - two).numpy() ** 2
-    assert float(squared_error(one, two)) == pytest.approx(squares.mean())
-    assert float(squared_error(one, two, "sum")) == pytest.approx(squares.sum())

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from adagauss.utils.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, TableRow, reporter_for
+from adagauss.utils.progress import BETWEEN_LINES, BarReporter, LineReporter, Reporter, reporter_for
 
 
 class Clock:
@@ -134,38 +134,3 @@ def test_a_library_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         advance(step=0.1)
     reporter.message("hello")
     assert capsys.readouterr() == ("", "")
-
-
-def jobs(*states: str) -> list[TableRow]:
-    return [TableRow(f"run {number}", state, "note") for number, state in enumerate(states)]
-
-
-def test_lines_tell_only_what_changed_in_a_table(out: io.StringIO, lines: LineReporter, clock: Clock) -> None:
-    with lines.table() as show:
-        for states in (("running", "waiting"), ("running", "waiting"), ("done", "running")):
-            show(f"{len(states)} runs", jobs(*states))
-        assert out.getvalue().splitlines() == [
-            "run 0: running note",
-            "run 1: waiting note",
-            "2 runs",
-            "run 0: done note",
-            "run 1: running note",
-        ]
-        clock.now += 120
-        show("2 runs", jobs("done", "running"))
-    assert out.getvalue().splitlines()[-1] == "2 runs"
-
-
-def test_a_terminal_shows_as_many_rows_of_a_table_as_it_has_lines(out: io.StringIO) -> None:
-    reporter = BarReporter(Console(file=out, force_terminal=True, width=80, height=12))
-    with reporter.table() as show:
-        show("30 runs", [TableRow(f"run\x1b[31m {number}", "running", "x" * 500) for number in range(30)])
-    text = out.getvalue()
-    assert "30 runs" in text
-    assert "run\\x1b[31m 5" in text
-    assert "run\\x1b[31m 6" not in text
-
-
-def test_a_library_shows_no_table() -> None:
-    with Reporter().table() as show:
-        show("2 runs", jobs("running"))

@@ -10,45 +10,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from adagauss.analysis.plotting import (
-    DASHES,
-    GREY,
-    MOST_NUMBERS,
-    Line,
-    Panel,
-    Row,
-    colour,
-    draw_bars,
-    draw_curves,
-    draw_matrix,
-    legend,
-    lines_of,
-    marker,
-    new_figure,
-    panels,
-    save_figure,
-    set_title,
-    shown,
-    style,
-)
+from adagauss.analysis import plotting as plot
+from adagauss.analysis.plotting import Line, Panel, Row, colour, draw_curves, lines_of, panels
 from adagauss.analysis.studies import (
     DISTILLATIONS,
     NO_DISTILLATION,
     Drawing,
     Groups,
     NotDrawableError,
-    planned_protocol,
     register_study,
     select,
 )
 from adagauss.core.learn import Learner
-from adagauss.experiments.paper import in_figures, published, published_minutes
+from adagauss.experiments.paper import in_figures
 from adagauss.experiments.run import Numbers, Results, Run, RunFolder
-from adagauss.methods import Method, method_info
+from adagauss.methods import Method
 from adagauss.parts.terms import AntiCollapse, CrossEntropy
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BY_TASK = "task that the classes were learned in"
@@ -71,7 +50,7 @@ def accuracy_curve(results: Results, title: str = "") -> Figure:
     figure, axes = panels(1, [line.label for line in lines], max(3.8, 1.4 + 0.2 * len(lines)), 6.0)
     panel = Panel("accuracy", "accuracy on all seen classes, %", scale=100, limits=(0, 102), xlabel="tasks learned")
     draw_curves([panel], lines, "A_last, %", axes)
-    set_title(axes[0], title or next(iter(results.values()))[0].protocol.title)
+    plot.set_title(axes[0], title or next(iter(results.values()))[0].protocol.title)
     return figure
 
 
@@ -81,11 +60,11 @@ def matrix_figure(run: Run) -> Figure:
     for index, accuracies in enumerate(run.matrix):
         values[index, : len(accuracies)] = 100 * np.array(accuracies)
     side = min(8.0, 0.6 * run.done)
-    figure = new_figure(max(4.0, 1.8 + side), max(3.0, 1.2 + side))
+    figure = plot.new_figure(max(4.0, 1.8 + side), max(3.0, 1.2 + side))
     axes = figure.add_subplot()
-    image = draw_matrix(axes, values)
+    image = plot.draw_matrix(axes, values)
     axes.set(xlabel="accuracy on task", ylabel="after task")
-    set_title(axes, run.title)
+    plot.set_title(axes, run.title)
     figure.colorbar(image, label="%", shrink=0.8)
     return figure
 
@@ -99,15 +78,15 @@ def confusion_figure(
     """
     values = np.array(counts, dtype=np.float64)
     size = len(values)
-    side = min(13.0, max(3.2, 0.42 * size if size <= MOST_NUMBERS else 3.0 + 0.1 * size))
-    figure = new_figure(side + 2.6, side + 1.8)
+    side = min(13.0, max(3.2, 0.42 * size if size <= plot.MOST_NUMBERS else 3.0 + 0.1 * size))
+    figure = plot.new_figure(side + 2.6, side + 1.8)
     axes = figure.add_subplot()
-    image = draw_matrix(axes, _percent(values), root=True, names=names if size <= MOST_NAMES else ())
+    image = plot.draw_matrix(axes, _percent(values), root=True, names=names if size <= MOST_NAMES else ())
     for edge in list(accumulate(tasks))[:-1]:
         axes.axhline(edge - 0.5, color="white", linewidth=0.8)
         axes.axvline(edge - 0.5, color="white", linewidth=0.8)
     axes.set(xlabel="predicted class", ylabel="true class")
-    set_title(axes, title)
+    plot.set_title(axes, title)
     figure.colorbar(image, label="% of the true class", shrink=0.7, ticks=[0, 1, 5, 10, 25, 50, 100])
     return figure
 
@@ -133,7 +112,7 @@ def write_figures(folder: RunFolder) -> list[Path]:
             figures["gaussians"] = gaussians_figure(memory, *folder.real(run.done - 1), run.title)
     paths = {folder.path / "figures" / f"{name}.png": figure for name, figure in figures.items()}
     for path, figure in paths.items():
-        save_figure(figure, path)
+        plot.save_figure(figure, path)
     return list(paths)
 
 
@@ -201,10 +180,9 @@ def confusion(groups: Groups) -> Drawing:
             rows.append({"group": label, "of": "tasks", **tasks})
         if label in drawn:
             axes = grid[drawn.index(label)]
-            style(axes, grid=False)
-            image = draw_matrix(axes, values, root=True)
+            image = plot.draw_matrix(axes, values, root=True)
             axes.set(xlabel="predicted task", ylabel="true task")
-            set_title(axes, label)
+            plot.set_title(axes, label, 38)
     bar = figure.colorbar(image, ax=grid, shrink=0.8, fraction=0.04, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100])
     bar.set_label("% of the true task", fontsize=9)
     return Drawing(figure, rows, others(groups, MOST_MATRICES))
@@ -233,17 +211,16 @@ def pareto(groups: Groups) -> Drawing:
     means = np.array([points[label].mean(0) for label in order])
     for place, one in enumerate(axes):
         for index, (label, mean) in enumerate(zip(order, means, strict=True)):
-            text = f"{shown(label)}  {mean[2]:.1f}"
-            one.plot(mean[place], mean[2], marker(index), color=colour(index), markersize=6, label=text, ls="")
+            text = f"{plot.shown(label)}  {mean[2]:.1f}"
+            one.plot(mean[place], mean[2], plot.marker(index), color=colour(index), markersize=6, label=text, ls="")
         line = means[:, [place, 2]][front(means[:, [place, 2]])]
         one.plot(*line.T, color="#999999", linewidth=1, zorder=0, drawstyle="steps-post")
         one.set_ylabel("A_last, %")
         one.margins(0.1)
-    rows += _paper_points(axes[0], groups)
     axes[0].set(xlabel=f"{MINUTES}, all tasks (log scale)", xscale="log")
     axes[1].set_xlabel(f"{BYTES} (log scale above 1 kB)")
     axes[1].set_xscale("symlog", linthresh=1e3)
-    legend(axes[1], "A_last, %")
+    plot.legend(axes[1], "A_last, %")
     return Drawing(figure, rows, "grey line: Pareto front; the bytes do not include the network")
 
 
@@ -264,23 +241,6 @@ def front(points: Numbers) -> list[int]:
         if not kept or points[row, 1] > points[kept[-1], 1]:
             kept.append(row)
     return kept
-
-
-def _paper_points(axes: Axes, groups: Groups) -> list[Row]:
-    """Minutes and accuracies that the paper states for this protocol."""
-    rows: list[Row] = []
-    for method in dict.fromkeys(runs[0].method for runs in groups.values()):
-        protocol = planned_protocol(next(iter(groups.values()))[0])
-        title = method_info(method).title
-        numbers = published(title, method, protocol.dataset, protocol.tasks, protocol.scale)
-        minutes = published_minutes(title, method, protocol.dataset, len(protocol.tasks))
-        if numbers and minutes:
-            label = "" if rows else "paper, its hardware"
-            axes.plot(minutes, numbers.a_last, "o", mfc="none", mec="black", markersize=8, ls="", label=label or None)
-            point = (minutes, numbers.a_last)
-            axes.annotate(title, point, xytext=(5, 4), textcoords="offset points", fontsize=7)
-            rows.append({"group": f"paper: {title}", "A_last, %": numbers.a_last, MINUTES: minutes})
-    return rows
 
 
 # Studies that compare settings.
@@ -336,7 +296,7 @@ def distillation(groups: Groups) -> Drawing:
     figure, axes = panels(2, height=3.6)
     for one, quantity in zip(axes, ("A_last", "A_inc"), strict=True):
         values = {variant: [_scores(run)[quantity] for run in runs] for variant, runs in variants.items()}
-        draw_bars(one, values, f"{quantity}, %")
+        plot.draw_bars(one, values, f"{quantity}, %")
     gains = {name: in_figures("Fig. distillation comparison")[key] for name, key in DATASETS.items()}
     paper: list[Row] = [
         {"group": "paper", "quantity": f"projected - logit, {name}", "value": gain} for name, gain in gains.items()
@@ -361,10 +321,10 @@ def beta(groups: Groups) -> Drawing:
     rows: list[Row] = [{**row, "β": betas[str(row["group"])]} for row in _score_rows(groups)]
     for quantity, dashes in (("A_last", "-"), ("A_inc", "--")):
         means = [np.mean([_scores(run)[quantity] for run in runs]) for runs in groups.values()]
-        axes[0].plot(list(map(betas.__getitem__, groups)), means, dashes, color=GREY, label=quantity, zorder=1)
+        axes[0].plot(list(map(betas.__getitem__, groups)), means, dashes, color=plot.GREY, label=quantity, zorder=1)
         for index, (label, runs) in enumerate(groups.items()):
             points = [_scores(run)[quantity] for run in runs]
-            axes[0].plot([betas[label]] * len(runs), points, marker(index), color=colour(index), markersize=5)
+            axes[0].plot([betas[label]] * len(runs), points, plot.marker(index), color=colour(index), markersize=5)
     axes[0].set(xscale="log", xlabel="β", ylabel="accuracy, %")
     axes[0].legend(fontsize=7)
     lines = [
@@ -373,7 +333,7 @@ def beta(groups: Groups) -> Drawing:
             runs,
             [losses(run) for run in runs],
             index,
-            DASHES[index % len(DASHES)],
+            plot.DASHES[index % len(plot.DASHES)],
             {"group": label, "β": betas[label]},
         )
         for index, (label, runs) in enumerate(groups.items())

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from adagauss.analysis.rescore import Checkpoint, TrackedMemory, Update, checkpoints, task_mean, track_memory, update_of
+from adagauss.analysis.tables import spaced
 from adagauss.backbones import Extractor, Network
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
@@ -223,12 +224,6 @@ def in_plane(bank: ClassGaussians, chosen: Sequence[int], plane: tuple[Tensor, T
     """Means and covariances of some classes in a plane."""
     some, (directions, centre) = bank.select([bank.labels[place] for place in chosen]), plane
     return ((some.means - centre) @ directions).cpu(), (directions.T @ some.covariances @ directions).cpu()
-
-
-def drawn_classes(count: int) -> list[int]:
-    """Positions of the classes in pictures, spread over all tasks."""
-    most = min(DRAWN, count)
-    return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)})
 
 
 # Memory.
@@ -475,7 +470,7 @@ def _compared(
             tables["real.accuracy"][index, BANKS.index(name)] = accuracy
     if index + 1 < run.done or own.covariance == "none" or not comparable:
         return {}
-    chosen = drawn_classes(len(real))
+    chosen = spaced(len(real), DRAWN)
     plane = plane_of(real, chosen)
     pictures = [in_plane(bank, chosen, plane) for bank in (real, own, memories[UNMOVED])]
     return {
@@ -551,7 +546,7 @@ def measure_frozen(run: Run, stream: TaskStream, reporter: Reporter) -> Tables:
     real, _ = statistics(network.extractor, stream, run.done - 1, method.memory, runtime)
     test = _TestFeatures(network, stream, run.done - 1, runtime)
     accuracy = test.accuracy(method.classifier.of_memory(real, FrozenContext(network, runtime)))
-    chosen = drawn_classes(len(real))
+    chosen = spaced(len(real), DRAWN)
     means, covariances = in_plane(real, chosen, plane_of(real, chosen))
     return {
         "frozen.accuracy": torch.tensor([accuracy], dtype=torch.float64),

@@ -99,9 +99,9 @@ def marker(index: int) -> str:
     return MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
 
 
-def set_title(axes: Axes, text: str) -> None:
-    """Set a title that is broken into lines instead of cut."""
-    axes.set_title(shown(text, 200), fontsize=9, wrap=True)
+def set_title(axes: Axes, text: str, letters: int = 80) -> None:
+    """Set a title that is broken into lines of so many letters instead of cut."""
+    axes.set_title(textwrap.fill(shown(text, 200), letters), fontsize=9)
 
 
 def panels(
@@ -116,14 +116,13 @@ def panels(
     return figure, row
 
 
-def style(axes: Axes, *, grid: bool = True) -> None:
+def style(axes: Axes) -> None:
     """Small labels, which fit next to a small panel, and a light grid behind the data."""
     axes.tick_params(which="both", labelsize=8)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_fontsize(9)
     axes.set_axisbelow(True)
-    if grid:
-        axes.grid(alpha=0.3, linewidth=0.6)
+    axes.grid(alpha=0.3, linewidth=0.6)
 
 
 def legend(axes: Axes, title: str = "") -> None:
@@ -209,7 +208,8 @@ def draw_curves(
         one.set(xlabel=panel.xlabel or panel.axis, ylabel=panel.ylabel)
         if panel.log:
             one.set_yscale("log")
-        one.set_ylim(*panel.limits)
+        if panel.limits != (None, None):
+            one.set_ylim(*panel.limits)
     legend(grid[-1], title)
     return figure, grid, rows
 
@@ -279,6 +279,7 @@ def draw_matrix(
     """
     from matplotlib.colors import PowerNorm
 
+    axes.grid(visible=False)
     image = axes.imshow(values, norm=PowerNorm(0.5 if root else 1.0, 0, 100), cmap="viridis", interpolation="nearest")
     size, dark = len(values), 35 if root else 60
     for row, column in np.argwhere(values >= 0.5) if size <= MOST_NUMBERS else ():

@@ -6,11 +6,10 @@ through `clipped` and is escaped, so names of classes, files and settings cannot
 
 from __future__ import annotations
 
+import base64
 import json
-import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,13 +22,10 @@ from markupsafe import Markup
 
 from adagauss import __version__
 from adagauss.analysis.accuracy_figures import accuracy_curve, confusion_figure
-from adagauss.analysis.plotting import COLOURS, svg_of
-from adagauss.analysis.statistics_figures import gaussians_figure
-from adagauss.analysis.studies import analyse, differing, find_study, labels, planned_protocol, settings_of, studies
-from adagauss.analysis.tables import Spread
+from adagauss.analysis.plotting import svg_of
+from adagauss.analysis.studies import analyse, differing, find_study, labels, planned_protocol, studies
+from adagauss.analysis.tables import Spread, spaced
 from adagauss.core.config import flatten, plain
-from adagauss.core.learn import Learner
-from adagauss.core.learner_state import single_image_classes, stored_items
 from adagauss.data.dataset import Dataset
 from adagauss.data.images import Label
 from adagauss.data.stream import StreamConfig
@@ -46,7 +42,7 @@ from adagauss.utils.files import as_yaml, write_atomically
 from adagauss.utils.progress import Reporter, clipped
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 LONGEST = 400
 """Columns of one text; longer ones are cut."""
@@ -64,14 +60,6 @@ SWEEPS = ("beta", "distillation", "ranks-by-distillation", "shrink", "strength")
 """Studies of runs that differ in one setting, which usual reports do not show."""
 CHOSEN = (USER, "epochs", "shared recipe")
 """Origins of settings that neither the method nor its data or protocol imply."""
-STAGES = {
-    "representation": "training the network",
-    "drift": "drift compensation",
-    "memory": "statistics of new classes",
-    "classifier": "fitting the classifier",
-    "evidence": "calibration",
-    "evaluation": "inference on test images",
-}
 
 
 class ClassResult(NamedTuple):
@@ -129,20 +117,6 @@ class Group:
         title = method_info(run.method).title
         return published(title, run.method, run.config.stream.dataset, run.sizes, run.config.scale)
 
-    def seconds(self, stage: str) -> float:
-        """Wall time of a stage over all tasks, mean over seeds."""
-        return statistics.fmean(run.cost.seconds.get(stage, 0.0) for run in self.runs)
-
-    @property
-    def training(self) -> Spread:
-        """Seconds of all stages but inference."""
-        return Spread.of([run.cost.training_seconds for run in self.runs], percent=False)
-
-    @property
-    def speed(self) -> float:
-        """Images per second of inference."""
-        return statistics.fmean(run.cost.images_per_second for run in self.runs)
-
     @cached_property
     def classes(self) -> list[ClassResult]:
         """Each class, the one with the lowest accuracy first; runs may have learned them in different orders."""
@@ -165,28 +139,6 @@ class Group:
             ranked = sorted(total.items(), key=lambda item: (-item[1], str(item[0])))[:CONFUSED]
             results.append(ClassResult(label, ", ".join(map(str, sorted(set(tasks)))), counts[0], accuracies, ranked))
         return sorted(results, key=lambda one: (one.accuracy, str(one.label)))
-
-    @cached_property
-    def learner(self) -> Learner | None:
-        """The learner of the first run after its last finished task."""
-        return self.first.learner()
-
-    @property
-    def stored(self) -> dict[str, Any] | None:
-        """What the learner stores; None if its file is missing or damaged."""
-        if self.learner is None:
-            return None
-        tensors = self.learner.network.state_dict().values()
-        return {
-            "network": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
-            "items": stored_items(self.learner.state),
-            "single": single_image_classes(self.learner.state),
-        }
-
-    @property
-    def is_joint(self) -> bool:
-        """Whether the method is an upper bound that trains on all tasks together."""
-        return method_info(self.first.method).joint
 
     @property
     def commands(self) -> list[str]:
@@ -228,24 +180,9 @@ class Section:
         return len({tuple(group.seeds) for group in self.groups if group.first.finished}) <= 1
 
     @property
-    def has_equal_machines(self) -> bool:
-        return len({(run.environment.get("processor"), run.environment.get("threads")) for run in self.runs}) == 1
-
-    @property
-    def stages(self) -> dict[str, str]:
-        """Stages of the runs with their titles."""
-        present = dict.fromkeys(stage for run in self.runs for stage in run.cost.seconds)
-        known = [stage for stage in STAGES if stage in present]
-        return {stage: STAGES.get(stage, stage) for stage in [*known, *present]}
-
-    @property
-    def differences(self) -> Iterator[tuple[list[Group], list[list[str]]]]:
-        """Of several configurations of one method: the settings that differ."""
-        for method in dict.fromkeys(group.first.method for group in self.groups):
-            own = [group for group in self.groups if group.first.method == method]
-            settings = [settings_of(group.first.config) for group in own]
-            if keys := differing(settings):
-                yield own, [[key, *(as_yaml(one[key]) if key in one else "–" for one in settings)] for key in keys]
+    def stages(self) -> list[str]:
+        """Timed stages of the runs."""
+        return list(dict.fromkeys(stage for run in self.runs for stage in run.cost.seconds))
 
     @property
     def environments(self) -> list[tuple[list[Run], dict[str, str]]]:
@@ -302,9 +239,9 @@ def write_report(
         raise ConfigError(f"none of the runs can be shown: {skipped[0].reason}")
     parts = []
     with reporter.progress("drawing", len(sections)) as advance:
-        for place, section in enumerate(sections):
+        for section in sections:
             dataset = data(section.runs[0].config.stream) if data and names else None
-            parts.append(_part(section, f"p{place}", names, dataset, reporter))
+            parts.append(_part(section, names, dataset, reporter))
             advance(section.title)
     page = _template().render(
         parts=parts,
@@ -320,17 +257,20 @@ def write_report(
     return Report(Path(out), sections, skipped)
 
 
-def _part(
-    section: Section, key: str, names: Sequence[str], dataset: Dataset | None, reporter: Reporter
-) -> dict[str, Any]:
-    """A section with its figures; ``key`` prefixes the names of its elements."""
-    with themed():
-        curve = accuracy_curve({group.label: group.runs for group in section.groups}, section.title)
-        drawn = inlined_figure(curve, f"{key}-curve", "accuracy on all seen classes after each task")
-    groups = list(enumerate(section.groups[:MOST_FIGURES])) if names else []
-    figures = [(group.label, list(_figures(group, f"{key}g{place}"))) for place, group in groups]
-    found = _studies(section, key, names, dataset, reporter) if names else None
-    return {"key": key, "section": section, "curve": drawn, "studies": found, "figures": figures}
+def _part(section: Section, names: Sequence[str], dataset: Dataset | None, reporter: Reporter) -> dict[str, Any]:
+    """A section with its figures."""
+    curve = accuracy_curve({group.label: group.runs for group in section.groups}, section.title)
+    figures = []
+    for group in section.groups[: MOST_FIGURES if names else 0]:
+        run = group.first
+        figure = confusion_figure(run.confusion, run.labels, run.sizes, f"{run.method}, seed {run.seed}")
+        figures.append((group.label, inlined(svg_of(figure), f"confusion matrix: {group.label}")))
+    return {
+        "section": section,
+        "curve": inlined(svg_of(curve), "accuracy on all seen classes after each task"),
+        "figures": figures,
+        "studies": _studies(section, names, dataset, reporter) if names else None,
+    }
 
 
 def _template() -> Any:
@@ -344,9 +284,9 @@ def _template() -> Any:
         finalize=lambda value: value if isinstance(value, Markup) else clipped(value, LONGEST),
     )
     environment.filters["name"] = name
-    environment.filters["bytes"] = readable_size
+    environment.filters["average"] = average
     environment.filters["yaml"] = as_yaml
-    environment.filters["spaced"] = spaced
+    environment.filters["spaced"] = lambda count: spaced(count, MOST_TASKS)
     environment.filters["commands"] = lambda lines: Markup("\n").join(clipped(line, LONGEST_COMMAND) for line in lines)
     return environment.get_template("report.html.jinja")
 
@@ -362,26 +302,9 @@ def name(label: object, width: int = 110) -> Markup:
     return Markup('<bdi title="{}">{}</bdi>').format(full, cut)
 
 
-def spaced(count: int, most: int = MOST_TASKS) -> list[int]:
-    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
-
-    >>> spaced(3), spaced(10, 4)
-    ([0, 1, 2], [0, 3, 6, 9])
-    """
-    if count <= most:
-        return list(range(count))
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
-
-
-def readable_size(count: int) -> str:
-    """Bytes in a readable unit.
-
-    >>> readable_size(900), readable_size(2_560), readable_size(3 * 2**20)
-    ('900 B', '2.5 KiB', '3.0 MiB')
-    """
-    if count < 1024:
-        return f"{count} B"
-    return f"{count / 1024:.1f} KiB" if count < 2**20 else f"{count / 2**20:.1f} MiB"
+def average(values: Iterable[float]) -> Spread:
+    """Mean and deviation over seeds, not in percent."""
+    return Spread.of(list(values), percent=False)
 
 
 # Groups of runs.
@@ -456,63 +379,23 @@ def studies_by_option(names: str) -> list[str]:
     return [] if names == "none" else [find_study(one.strip()).name for one in names.split(",")]
 
 
-# Figures in the colours of the page.
-
-INK = "#010203"
-"""Placeholder for the colour of text in figures. Black in a figure stays black."""
-PIXELS_PER_POINT = 1.25
-SMALLEST = 0.72
-"""A figure is not made smaller than this share of its size; it scrolls then."""
+# Figures.
 
 
-@contextmanager
-def themed() -> Iterator[None]:
-    """Figures drawn within take the colours of the page."""
-    import matplotlib
-    from cycler import cycler
-
-    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "legend.edgecolor")
-    clear = ("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor")
-    theme: dict[Any, Any] = dict.fromkeys((*inked, "xtick.color", "ytick.color", "grid.color"), INK)
-    theme |= {**dict.fromkeys(clear, "none"), "axes.prop_cycle": cycler(color=COLOURS)}
-    with matplotlib.rc_context(theme):
-        yield
+def inlined(svg: bytes, label: str) -> Markup:
+    """An SVG as an image of the page."""
+    data = base64.b64encode(svg).decode()
+    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(data, clipped(label, 120))
 
 
-def inlined_figure(figure: Figure, key: str, label: str) -> Markup:
-    """A figure drawn within `themed` as SVG; ``key`` distinguishes its parts from those of other figures."""
-    with themed():
-        return inlined_svg(svg_of(figure).decode(), key, label)
-
-
-def inlined_svg(svg: str, key: str, label: str) -> Markup:
-    """An SVG of matplotlib, which escapes its texts, as part of a page: with prefixed names, in the page's colours."""
-    svg = re.sub(r"<metadata>.*?</metadata>|<style .*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r' id="[A-Za-z.0-9]+_\d+"', "", svg)  # groups are numbered, and nothing refers to them
-    svg = re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{key}-", svg)
-    for index, colour in enumerate(COLOURS):
-        svg = svg.replace(colour, f"var(--s{index})")
-    svg = svg.replace(INK, "currentColor")
-    head, _, content = svg.partition(">")
-    box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', head)
-    width = float(box[1] if box else 600) * PIXELS_PER_POINT
-    size = f"width:{width:.0f}px;min-width:{SMALLEST * width:.0f}px"
-    opened = Markup('<svg {} role="img" aria-label="{}" style="{}">').format(
-        Markup(box[0] if box else ""), clipped(label, 120), size
-    )
-    return opened + Markup(content)
-
-
-def _studies(
-    section: Section, key: str, names: Sequence[str], dataset: Dataset | None, reporter: Reporter
-) -> dict[str, Any]:
+def _studies(section: Section, names: Sequence[str], dataset: Dataset | None, reporter: Reporter) -> dict[str, Any]:
     """The studies that these runs allow, and the reasons why others are missing."""
     groups = {group.label: [run for run in group.runs if run.has_learner] for group in section.groups}
     groups = {label: runs for label, runs in groups.items() if runs}
     found: dict[str, Any] = {"error": "", "drawn": [], "missing": []}
     if not groups:
         return {**found, "error": "The learners of these runs were not stored, so there are no studies."}
-    with TemporaryDirectory() as place, themed():
+    with TemporaryDirectory() as place:
         try:
             drawn = analyse(groups, Path(place), names=names, dataset=dataset, reporter=reporter)
         except AdagaussError as error:
@@ -521,28 +404,5 @@ def _studies(
             if one.missing is not None:
                 found["missing"].append((one.title, one.missing))
                 continue
-            svg = one.files["svg"].read_text(encoding="utf-8")
-            found["drawn"].append((find_study(one.name), one.note, inlined_svg(svg, f"{key}-{one.name}", one.title)))
+            found["drawn"].append((find_study(one.name), one.note, inlined(one.files["svg"].read_bytes(), one.title)))
     return found
-
-
-def _figures(group: Group, key: str) -> Iterator[tuple[str, Markup]]:
-    """The confusion matrix of a method, and memorised and real Gaussians if the run stored both; with captions."""
-    run = group.first
-    title = f"{run.method}, seed {run.seed}"
-    with themed():
-        matrix = confusion_figure(run.confusion, run.labels, run.sizes, title)
-        figure = inlined_figure(matrix, f"{key}c", f"confusion matrix: {group.label}")
-    yield "Rows are true classes, columns predictions, ordered by task.", figure
-    has_real = (run.folder.task(run.done - 1) / "real.safetensors").exists()
-    if not has_real or group.learner is None or group.learner.memory.covariance == "none":
-        return
-    if not len(group.learner.memory):
-        return
-    try:
-        real = run.folder.real(run.done - 1)
-    except AdagaussError:  # a damaged file costs only the figure
-        return
-    with themed():
-        figure = inlined_figure(gaussians_figure(group.learner.memory, *real, title), f"{key}m", f"Gaussians: {title}")
-    yield "Memorised and real Gaussians of classes, in the plane of their real means.", figure

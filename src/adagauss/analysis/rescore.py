@@ -136,6 +136,7 @@ def rescore(
     classifiers: Mapping[str, Classifier],
     reporter: Reporter | None = None,
     memory: Memory | None = None,
+    oracle: bool = True,
 ) -> RescoredRun:
     """Score every drift with every classifier on the networks of a finished run.
 
@@ -146,6 +147,7 @@ def rescore(
         classifiers: classifiers by name.
         reporter: shows progress.
         memory: the memory part for all of them; None takes the memory part of the run.
+        oracle: whether real statistics are scored too.
 
     Raises:
         ConfigError: if the parts do not fit together, or the networks do not depend on a drift.
@@ -171,7 +173,9 @@ def rescore(
             features = features_of(test.images)
             for name, drift in drifts.items():
                 memories[name] = track_memory(memories.get(name), update_of(drift, now), memory, method, now)
-            memories[ORACLE] = TrackedMemory(real_statistics(features_of(train.images), train.targets, labels))
+            if oracle:
+                real = real_statistics(features_of(train.images), train.targets, labels)
+                memories[ORACLE] = TrackedMemory(real)
             sizes = [len(classes) for classes in stream.task_classes[: index + 1]]
             for key in product(memories, classifiers):
                 # Every classifier is kept through all tasks: some carry sums over earlier tasks.

@@ -9,27 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adagauss.analysis import plotting as plot
 from adagauss.analysis.accuracy_figures import BY_TASK, MOST_MATRICES, by_variant, others
 from adagauss.analysis.measure import BANKS, DISTANCES, EFC_UPDATE, OWN, TRACKED, UNMOVED, Quantity, in_plane, plane_of
-from adagauss.analysis.plotting import (
-    COLOURS,
-    Line,
-    Panel,
-    Row,
-    annotate_line,
-    colour,
-    draw_bars,
-    draw_curves,
-    draw_ellipse,
-    legend,
-    lines_of,
-    mean_and_deviation,
-    new_figure,
-    panels,
-    set_title,
-    shown,
-    style,
-)
+from adagauss.analysis.plotting import Line, Panel, Row, colour, draw_curves, lines_of, panels
 from adagauss.analysis.studies import Drawing, Groups, register_study, select
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
@@ -55,6 +38,7 @@ RANK_PANELS = (
     Panel(RELATIVE, "mean rank, λ > 0.001·λ₁ (scale-free)", "task", BY_TASK, limits=(0, None)),
     Panel(EFFECTIVE, "mean effective rank, exp(entropy of λ)", "task", BY_TASK, limits=(0, None)),
 )
+ACCURACY = "accuracy"
 PAPER_SHRINK = "paper, L_AC, γ = 0: A_inc {:.1f} (CIFAR-100)"
 FROZEN, NOT_ADAPTED, ADAPTED = "frozen after task 1", "trained, not adapted", "trained, adapted"
 
@@ -62,6 +46,25 @@ FROZEN, NOT_ADAPTED, ADAPTED = "frozen after task 1", "trained, not adapted", "t
 def with_covariances(groups: Groups) -> Groups:
     """The groups whose runs store covariances."""
     return select(groups, lambda run: "memory.spectra" in run.tables, "runs that store covariances")
+
+
+def memory_lines(
+    groups: Groups, memories: Sequence[str], values: Callable[[Run, str], Mapping[str, Numbers]]
+) -> list[Line]:
+    """One line per group and memory: the colour shows the memory, the dashes the group."""
+    alone = len(groups) == 1
+    return [
+        Line(
+            memory if alone else f"{memory}, {label}",
+            runs,
+            [values(run, memory) for run in runs],
+            place,
+            plot.DASHES[number % len(plot.DASHES)],
+            {"group": label, "memory": memory},
+        )
+        for number, (label, runs) in enumerate(groups.items())
+        for place, memory in enumerate(memories)
+    ]
 
 
 # Memory.
@@ -102,7 +105,7 @@ def ranks_by_distillation(groups: Groups) -> Drawing:
     for one in axes:
         one.set_ylim(0, 1.12 * size)
     paper = in_figures("Fig. rank per task")["value"]
-    annotate_line(axes[0], f"paper, projected KD + L_AC: full rank ({paper} of {paper})", size)
+    plot.annotate_line(axes[0], f"paper, projected KD + L_AC: full rank ({paper} of {paper})", size)
     rows.append({"group": "paper", "quantity": "rank, projected KD + L_AC, of 64", "value": float(paper)})
     return Drawing(figure, rows)
 
@@ -129,7 +132,7 @@ def spectrum(groups: Groups) -> Drawing:
     paper = in_figures("Fig. eigenvalue spectrum")
     for which in ("without_l_ac", "with_l_ac"):
         text = f"paper's smallest, {which.replace('_l_ac', ' L_AC')}: 1/{paper[which]:,.0f}"
-        annotate_line(axes[1], text, 1 / paper[which])
+        plot.annotate_line(axes[1], text, 1 / paper[which])
         rows.append({"group": "paper", "quantity": f"largest / smallest, {which}", "value": float(paper[which])})
     return Drawing(figure, rows)
 
@@ -162,25 +165,25 @@ def shift(groups: Groups) -> Drawing:
                 known: Row = {"group": label, "seed": run.seed, "class": str(run.labels[place]), "task": task + 1}
                 moved, relative = table[task, place].tolist()
                 rows.append({**known, "shift": moved, "shift / √tr Σ": relative})
-        means[label] = mean_and_deviation(list(padded.reshape(len(runs), -1)))[0].reshape(tasks, classes)
+        means[label] = plot.mean_and_deviation(list(padded.reshape(len(runs), -1)))[0].reshape(tasks, classes)
     drawn = list(groups)[:MOST_MATRICES]
     height = min(9.0, max(3.4, 1.2 + 0.14 * min(max(means[label].shape[1] for label in drawn), MOST_NAMES)))
     figure, grid = panels(len(drawn), height=height, width=3.4)
     largest = max(float(np.nanmax(means[label])) for label in drawn)
     for axes, label in zip(grid, drawn, strict=True):
         tasks, classes = means[label].shape
-        style(axes, grid=False)
+        axes.grid(visible=False)
         axes.set_facecolor("#e6e6e6")
         extent = (1.5, tasks + 0.5, classes - 0.5, -0.5)
         image = axes.imshow(means[label][1:].T, aspect="auto", vmin=0, vmax=largest, extent=extent)
         axes.set_xticks(range(2, tasks + 1, -(-(tasks - 1) // 10)))
         if classes <= MOST_NAMES:
-            names = [shown(name, 20) for name in groups[label][0].labels]
+            names = [plot.shown(name, 20) for name in groups[label][0].labels]
             axes.set_yticks(range(len(names)), names, fontsize=6.5)
         else:
             axes.set_ylabel("class, in the order learned")
         axes.set_xlabel("after task")
-        set_title(axes, label)
+        plot.set_title(axes, label, 38)
     figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02, label="‖μ after − μ before‖₂, mean over seeds")
     notes = ["grey: not learned yet, or learned in this task", others(groups, MOST_MATRICES)]
     return Drawing(figure, rows, "; ".join(filter(None, notes)))
@@ -256,18 +259,7 @@ def distances(groups: Groups) -> Drawing:
     """Mean over old classes after each task from the second, on the same networks for all three memories."""
     groups = select(groups, has_distances, "runs of two tasks or more with statistics per class")
     alone = len(groups) == 1
-    lines = [
-        Line(
-            memory if alone else f"{label}, {memory}",
-            runs,
-            [distances_of_old_classes(run, memory) for run in runs],
-            place if alone else number,
-            {OWN: "-", EFC_UPDATE: "--"}.get(memory, ":"),
-            {"group": label, "memory": memory},
-        )
-        for number, (label, runs) in enumerate(groups.items())
-        for place, memory in enumerate(TRACKED)
-    ]
+    lines = memory_lines(groups, TRACKED, distances_of_old_classes)
     names = {"mean": "‖μ − μ*‖₂", "covariance": "‖Σ − Σ*‖_F", "kl": "KL(N‖N*) + KL(N*‖N)"}
     mean = "mean over old classes"
     chosen = [Panel(key, f"{text},\n{mean}", start=2, log=key == "kl") for key, text in names.items()]
@@ -298,7 +290,7 @@ def distances_of_old_classes(run: Run, memory: str) -> dict[str, Numbers]:
 def against_efc(runs: Sequence[Run], quantity: str) -> float:
     """Relative change of a distance from EFC's update to the run's own, mean over tasks and runs."""
     own, efc = (
-        np.nanmean(mean_and_deviation([distances_of_old_classes(run, memory)[quantity] for run in runs])[0])
+        np.nanmean(plot.mean_and_deviation([distances_of_old_classes(run, memory)[quantity] for run in runs])[0])
         for memory in (OWN, EFC_UPDATE)
     )
     return float(own / efc - 1)
@@ -317,27 +309,9 @@ def oracle(groups: Groups) -> Drawing:
         lambda run: bool((run.table("real.accuracy") >= 0).any()),
         "runs whose classifier follows from the memory, such as bayes",
     )
-    drawn = list(groups)[:MOST_MATRICES]
-    figure, axes = panels(len(drawn), BANKS)
-    panel = Panel("accuracy", "accuracy on all seen classes, %", scale=100)
-    rows: list[Row] = []
-    for place, (label, runs) in enumerate(groups.items()):
-        lines = [
-            Line(
-                bank,
-                runs,
-                [{"accuracy": run.table("real.accuracy")[:, index]} for run in runs],
-                index,
-                columns={"group": label, "memory": bank},
-            )
-            for index, bank in enumerate(BANKS)
-        ]
-        where = axes[place : place + 1] or panels(1)[1]
-        rows += draw_curves([panel], lines, "memory", where)[2]
-        set_title(where[0], label)
-    for one in axes[: len(drawn) - 1]:
-        one.legend_ = None
-    return Drawing(figure, rows, others(groups, MOST_MATRICES))
+    lines = memory_lines(groups, BANKS, lambda run, bank: {ACCURACY: run.table("real.accuracy")[:, BANKS.index(bank)]})
+    figure, _, rows = draw_curves([Panel(ACCURACY, "accuracy on all seen classes, %", scale=100)], lines, "memory")
+    return Drawing(figure, rows)
 
 
 @register_study(
@@ -364,7 +338,7 @@ def shrink(groups: Groups) -> Drawing:
         one.set_xticks(range(len(amounts)), amounts)
     paper = in_figures("Fig. shrink sweep")["value"]
     if next(iter(groups.values()))[0].config.stream.dataset == "cifar100":
-        axes[0].plot(0, paper, "*", color=COLOURS[6], markersize=9)
+        axes[0].plot(0, paper, "*", color=plot.COLOURS[6], markersize=9)
     note = "in addition to the shrinkage of the run's own classifier; the axis of γ is not linear"
     rows.append({"group": "paper", "γ": "0", "quantity": "A_inc, L_AC, CIFAR-100", "value": paper})
     return Drawing(figure, rows, f"{note}; {PAPER_SHRINK.format(paper)}")
@@ -388,10 +362,10 @@ def motivation(groups: Groups) -> Drawing:
         "runs of two tasks or more that store covariances",
     )
     label, runs = next(iter(groups.items()))
-    figure = new_figure(14.5, 3.4)
+    figure = plot.new_figure(14.5, 3.4)
     axes = list(figure.subplots(1, 5, width_ratios=(1.3, 1.3, 1.3, 1, 1)))
     for one in axes:
-        style(one)
+        plot.style(one)
     _latent_spaces(axes[:3], runs[0])
     accuracy = {FROZEN: [100 * float(run.table("frozen.accuracy")[0]) for run in runs]}
     divergence = {FROZEN: [0.0] * len(runs)}
@@ -403,7 +377,7 @@ def motivation(groups: Groups) -> Drawing:
         (axes[3], "A_last, %", "A_last, %", accuracy),
         (axes[4], "symmetric KL", "symmetric KL, mean of old classes", divergence),
     ):
-        draw_bars(one, dict(zip(("frozen", "not adapted", "adapted"), values.values(), strict=True)), text)
+        plot.draw_bars(one, dict(zip(("frozen", "not adapted", "adapted"), values.values(), strict=True)), text)
         for case, numbers in values.items():
             for run, value in zip(runs, numbers, strict=True):
                 rows.append({"group": label, "seed": run.seed, "case": case, "quantity": quantity, "value": value})
@@ -422,14 +396,14 @@ def _latent_spaces(axes: Sequence[Axes], run: Run) -> None:
     for one, (case, (memorised, truth)) in zip(axes, pairs.items(), strict=True):
         for index, place in enumerate(run.table("real.plane_classes").astype(int)):
             for (means, covariances), dashes, dot in ((truth, "--", "x"), (memorised, "-", "o")):
-                draw_ellipse(one, means[index], covariances[index], colour(index), dashes)
+                plot.draw_ellipse(one, means[index], covariances[index], colour(index), dashes)
                 one.plot(*means[index], dot, color=colour(index), markersize=3)
-            text = f"{shown(run.labels[place], 14)} (task {run.task_of_class[place] + 1})"
+            text = f"{plot.shown(run.labels[place], 14)} (task {run.task_of_class[place] + 1})"
             one.plot([], [], "s", color=colour(index), label=text)
         one.set_title(case, fontsize=9)
         one.autoscale_view()
         one.set_aspect("equal", adjustable="datalim")
-    legend(axes[-1], "class")
+    plot.legend(axes[-1], "class")
 
 
 def gaussians_figure(
@@ -444,17 +418,17 @@ def gaussians_figure(
     for bank, dashes, text in ((theirs, "--", "real (2σ)"), (mine, "-", "memorised (2σ)")):
         means, covariances = in_plane(bank, chosen, plane)
         for index in chosen:
-            draw_ellipse(axes, means[index].numpy(), covariances[index].numpy(), f"C{index}", dashes)
+            plot.draw_ellipse(axes, means[index].numpy(), covariances[index].numpy(), colour(index), dashes)
         axes.plot([], [], f"k{dashes}", label=text)
     order = {label: index for index, label in enumerate(real.labels)}
     for index, label in enumerate(names):
         points = (sample[targets == order[label]].double() - plane[1]) @ plane[0]
-        axes.scatter(points[:, 0], points[:, 1], s=6, alpha=0.35, color=f"C{index}", linewidths=0)
-        axes.plot([], [], "s", color=f"C{index}", label=shown(label))
+        axes.scatter(points[:, 0], points[:, 1], s=6, alpha=0.35, color=colour(index), linewidths=0)
+        axes.plot([], [], "s", color=colour(index), label=plot.shown(label))
     if len(sample):
         axes.plot([], [], "k.", alpha=0.4, label="test images")
     axes.set(xlabel="first direction between classes", ylabel="second direction")
-    set_title(axes, title)
-    legend(axes)
+    plot.set_title(axes, title)
+    plot.legend(axes)
     axes.set_aspect("equal", adjustable="datalim")
     return figure

@@ -226,9 +226,9 @@ def labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
     found: dict[str, str] = {}
     for method in dict.fromkeys(config.method_name for config in configs.values()):
         settings = {key: settings_of(config) for key, config in configs.items() if config.method_name == method}
-        names = _short_names(differing(list(settings.values())), list(settings.values()))
+        keys = differing(list(settings.values()))
         for digest, values in settings.items():
-            words = [word for key, name in names.items() if (word := _word(key, values.get(key, UNSET), name))]
+            words = list(dict.fromkeys(filter(None, (_word(key, values.get(key, UNSET)) for key in keys))))
             more = [f"and {len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
             label = f"{method}: {', '.join([*words[:MOST_NAMED], *more])}" if words else method
             found[digest] = label if label not in found.values() else f"{label} ({digest})"
@@ -254,25 +254,10 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return kinds + [key for key in others if not any(key.startswith(f"{part}.") for part in parts)]
 
 
-def _short_names(keys: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Names of keys; of settings with the same last word that change together, only one.
-
-    >>> _short_names(["first.epochs", "later.epochs"], [{"first.epochs": 1, "later.epochs": 1}, {}])
-    {'first.epochs': 'epochs'}
-    """
-    named: dict[str, str] = {}
-    for key in keys:
-        last = key.rpartition(".")[2]
-        similar = (other for other in named if other.rpartition(".")[2] == last != KIND)
-        twin = next((one for one in similar if all(each.get(one) == each.get(key) for each in settings)), None)
-        named[twin or key] = last if twin else ".".join(key.split(".")[-2:])
-    return named
-
-
-def _word(key: str, value: Any, name: str) -> str:
+def _word(key: str, value: Any) -> str:
     """A setting in few words.
 
-    >>> _word("representation.terms.anti_collapse.beta", 10.0, "beta"), _word("drift.kind", "affine", "drift")
+    >>> _word("representation.terms.anti_collapse.beta", 10.0), _word("drift.kind", "affine")
     ('β = 10', 'drift affine')
     """
     if key == f"{TERMS}distillation.{KIND}":
@@ -285,7 +270,7 @@ def _word(key: str, value: Any, name: str) -> str:
     if key.endswith(f".{KIND}"):
         return f"{key.removesuffix(f'.{KIND}').split('.')[-1].replace('_', ' ')} {text}"
     symbols = {f"{TERMS}anti_collapse.beta": "β", f"{TERMS}distillation.weight": "λ"}
-    return f"{symbols.get(key, name)} = {text}"
+    return f"{symbols.get(key) or key.rpartition('.')[2]} = {text}"
 
 
 # Where a figure comes from.

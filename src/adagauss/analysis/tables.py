@@ -29,6 +29,17 @@ class Spread:
         return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
 
 
+def spaced(count: int, most: int) -> list[int]:
+    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
+
+    >>> spaced(3, 5), spaced(10, 4)
+    ([0, 1, 2], [0, 3, 6, 9])
+    """
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
 def markdown(rows: Rows, caption: str = "") -> str:
     """Write rows as a Markdown table."""
     header, cells = _cells(rows)

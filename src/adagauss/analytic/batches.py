@@ -33,7 +33,7 @@ from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import MISFIT, LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
-from adagauss.data.decode import Pixels, ResizeMode, decode_image, image_size
+from adagauss.data.decode import Pixels, decode_image
 from adagauss.data.files import map_collecting_errors, some_named
 from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import (
@@ -333,7 +333,7 @@ SAMPLE, SAMPLED_SHARDS = 1000, 20
 """Images, and shards, that a new model prepares its features from."""
 
 
-def sample_images(shards: Sequence[Shard], mode: ResizeMode) -> tuple[list[Image.Image], list[Label]]:
+def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Label]]:
     """The first images and labels of evenly spaced shards, at most `SAMPLE`; unreadable ones are skipped."""
     chosen = [shards[index] for index in evenly_spaced(len(shards), SAMPLED_SHARDS).tolist()]
     pictures: list[Image.Image] = []
@@ -343,7 +343,7 @@ def sample_images(shards: Sequence[Shard], mode: ResizeMode) -> tuple[list[Image
         try:
             for example in islice(shard.examples({}), -(-SAMPLE // len(chosen))):
                 try:
-                    pictures.append(_picture(example, mode))
+                    pictures.append(_picture(example))
                     labels.append(example.label)
                 except Exception as error:  # image decoders raise nearly any exception on damaged files
                     problems.append(f"{shard.name}: {example.name} ({error})")
@@ -354,11 +354,10 @@ def sample_images(shards: Sequence[Shard], mode: ResizeMode) -> tuple[list[Image
     return pictures, labels
 
 
-def _picture(example: Example, mode: ResizeMode) -> Image.Image:
+def _picture(example: Example) -> Image.Image:
     if not isinstance(example.image, bytes):
         return as_picture(example.image)
-    side = min(PHOTO_SIZE, *image_size(BytesIO(example.image)))
-    return Image.fromarray(decode_image(BytesIO(example.image), side, mode=mode).transpose(1, 2, 0))
+    return Image.fromarray(decode_image(BytesIO(example.image), PHOTO_SIZE, mode=None).transpose(1, 2, 0))
 
 
 @contextmanager

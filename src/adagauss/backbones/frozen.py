@@ -67,10 +67,7 @@ class FrozenFeatures(Backbone):
         return []
 
     def train(self, mode: bool = True) -> FrozenFeatures:
-        super().train(mode)
-        if self.network is not None:
-            self.network.eval()
-        return self
+        return super().train(False)  # the network stays in evaluation mode
 
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         self.dictionary.prepare(images, generator)
@@ -79,23 +76,18 @@ class FrozenFeatures(Backbone):
         return self.some(images, (True,) * len(self.groups))
 
     def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
-        kinds = (self._patches, self._pretrained)
-        parts = [
-            kind(images) if wanted else images.new_zeros(images.shape[0], width)
-            for kind, wanted, width in zip(kinds, read, self.groups, strict=False)
-        ]
+        parts = [images.new_zeros(images.shape[0], width) for width in self.groups]
+        if read[0]:
+            parts[0] = self.dictionary(resized(images, self.dictionary.input_size))
+        if self.network is not None and read[1]:
+            parts[1] = self._pretrained(self.network, images)
         return torch.cat(parts, dim=1)
 
-    def _patches(self, images: Tensor) -> Tensor:
-        features: Tensor = self.dictionary(resized(images, self.dictionary.input_size))
-        return features
-
-    def _pretrained(self, images: Tensor) -> Tensor:
-        assert self.network is not None
-        mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
+    def _pretrained(self, network: Backbone, images: Tensor) -> Tensor:
+        mean, std = network.mean or (0.0,), network.std or (1.0,)
         shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
         pixels = (resized(images, self.size) - shift) / scale
-        features: Tensor = self.network(pixels.expand(-1, self.channels, -1, -1))
+        features: Tensor = network(pixels.expand(-1, self.channels, -1, -1))
         return features
 
 

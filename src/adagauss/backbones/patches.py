@@ -116,7 +116,7 @@ def windows(pixels: Tensor, size: int, stride: int = 1) -> Tensor:
 def draw_patches(images: Images, size: int, count: int, generator: torch.Generator) -> Tensor:
     """About ``count`` patches at random places: the same number from each image, one at least from those drawn."""
     if len(images) == 0:
-        raise DataError("there are no images to draw patches from: give one image at least")
+        raise DataError("patches need at least one image")
     _, height, width = images.shape
     check_patch_fits(size, height, width)
     order = torch.randperm(len(images), generator=generator)[:count]

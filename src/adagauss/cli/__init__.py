@@ -10,12 +10,13 @@ import typer
 
 from adagauss import __version__
 from adagauss.cli import experiments, models, output
+from adagauss.cli.options import Commands, examples
 from adagauss.errors import AdagaussError
 from adagauss.utils.process import is_out_of_memory, keep_freed_memory, limit_openmp_spin
-from adagauss.utils.progress import escape_control_chars
 
 app = typer.Typer(
     name="adagauss",
+    cls=Commands,
     help="Exemplar-free class-incremental learning: teach a classifier new classes without keeping old data.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -25,23 +26,19 @@ app = typer.Typer(
 _debug = False
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"adagauss {__version__}")
         raise typer.Exit
 
 
-EXAMPLES = """**Examples:**
-
-`adagauss teach birds.safetensors photos`
-
-`adagauss predict birds.safetensors unsorted --top 3`
-
-`adagauss demo`
-"""
-
-
-@app.callback(epilog=EXAMPLES)
+@app.callback(
+    epilog=examples(
+        "adagauss teach birds.safetensors photos",
+        "adagauss predict birds.safetensors unsorted --top 3",
+        "adagauss demo",
+    )
+)
 def options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -52,43 +49,30 @@ def options(
     """Options that come before a command."""
     global _debug
     _debug = debug
-    if context.invoked_subcommand in _model_commands():
-        limit_openmp_spin()
+    if context.invoked_subcommand in MODEL_COMMANDS:
+        limit_openmp_spin()  # networks of models are frozen by default: threads need not spin
 
 
-MODELS = "Models: teach your own photographs"
-RESEARCH = "Research: methods on streams of tasks"
-COMMANDS = {
-    MODELS: (models,),
-    RESEARCH: (experiments,),
-}
-for panel, modules in COMMANDS.items():
-    for module in modules:
-        module.register(app, panel)
-
-
-def _model_commands() -> set[str]:
-    """Names of the commands for models: their networks are frozen by default, so OpenMP threads need not spin."""
-    ours = [one for one in app.registered_commands if one.rich_help_panel == MODELS]
-    return {one.name or one.callback.__name__ for one in ours if one.callback}
+MODEL_COMMANDS = models.register(app, "Models: teach your own photographs")
+experiments.register(app, "Research: methods on streams of tasks")
 
 
 def main() -> None:
-    """Run a command; a user error is shown as one sentence, with exit code 2."""
+    """Run a command; a user error is shown as one message, with exit code 2."""
     keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):
         # Escape characters that the encoding of the terminal lacks.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = warn
+            warnings.showwarning = show_warning
             app()
     except output.Stopped as stopped:
-        _stopped(str(stopped))
+        _stop(str(stopped))
     except SystemExit as ended:
         if ended.code != output.EXIT_CODE:
             raise
-        _stopped(output.NOTHING_CHANGED)
+        _stop(output.NOTHING_CHANGED)
     except AdagaussError as error:
         _fail(str(error), 2)
     except OSError as error:
@@ -101,7 +85,7 @@ def main() -> None:
         _fail(f"unexpected error ({type(error).__name__}: {error}); 'adagauss --debug ...' shows where", 1)
 
 
-def warn(
+def show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -110,21 +94,17 @@ def warn(
     line: str | None = None,
 ) -> None:
     """Show a warning as one line, without its line of code."""
-    typer.secho(f"adagauss: {_harmless(str(message))}", fg="yellow", err=True)
+    output.warn(str(message))
 
 
-def _fail(sentence: str, code: int) -> NoReturn:
+def _fail(message: str, code: int) -> NoReturn:
     if _debug:
         raise
-    typer.secho(f"adagauss: {_harmless(sentence)}", fg="red", err=True)
+    output.warn(message, "red")
     sys.exit(code)
 
 
-def _stopped(kept: str) -> NoReturn:
-    typer.secho(f"\nadagauss: stopped; {_harmless(kept)}", fg="yellow", err=True)
+def _stop(stored: str) -> NoReturn:
+    output.say("", error=True)
+    output.warn(f"stopped; {stored}")
     sys.exit(output.EXIT_CODE)
-
-
-def _harmless(sentence: str) -> str:
-    """Escape control characters of quoted names; line ends stay."""
-    return "\n".join(map(escape_control_chars, sentence.split("\n")))

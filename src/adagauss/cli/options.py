@@ -1,13 +1,16 @@
-"""Options that several commands share."""
+"""Options that several commands share, settings given with ``--set``, and old names of commands and options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from adagauss.cli.output import warn
 from adagauss.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,14 +21,17 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
 ReadableModel = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model, or a run folder.")]
-DataRoot = Annotated[
-    Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.", show_default=True)
-]
+RunFolders = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; seeds are averaged.")]
+DataRoot = Annotated[Path, typer.Option("--data-root", envvar="ADAGAUSS_DATA", help="Folder that holds the datasets.")]
 DatasetName = Annotated[
     str,
     typer.Option(
         "--dataset", "-d", help="Dataset by name (see `adagauss list datasets`), or a folder with one folder per class."
     ),
+]
+Tasks = Annotated[
+    str,
+    typer.Option("--tasks", "-t", help="Number of tasks; or classes of each task (4,3,3) or of the first task (50+5)."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -33,6 +39,19 @@ Settings = Annotated[
         "--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.pooled_shrinkage=0.5. Repeatable."
     ),
 ]
+RunSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Change one setting of the method, stream or runtime, e.g. classifier.pooled_shrinkage=0.5, "
+        "stream.classes=20, runtime.precision=bf16-mixed. Repeatable.",
+    ),
+]
+Preset = Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", "-e", min=1, help="Epochs per task.")]
+Seeds = Annotated[str, typer.Option("--seeds", help="Seeds separated by commas.")]
 ProtocolName = Annotated[
     str | None,
     typer.Option("--protocol", "-P", help="Protocol by name, e.g. cifar100-10; it sets dataset, tasks and settings."),
@@ -42,22 +61,155 @@ ProtocolScale = Annotated[
     typer.Option("--scale", help="paper; cpu: a small network and few epochs; few: also 2 classes per task."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary first; results only.")]
-HiddenQuiet = Annotated[bool, typer.Option("--quiet", "-q", hidden=True, help="No progress bars.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, hidden=True, help="Threads that decode image files.")]
 SkipBadImages = Annotated[
     bool, typer.Option("--skip-bad", help="Skip image files that cannot be decoded, instead of stopping.")
 ]
-
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Runs at a time; without another engine, processes of one thread each."),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME[=ADDRESS]",
+        help="Where runs are computed: local, dask, ray or slurm, e.g. dask=tcp://host:8786, slurm=PARTITION.",
+    ),
+]
 Loggers = Annotated[
     list[str] | None,
     typer.Option(
         "--logger",
-        "--log",
         metavar="LOGGER",
         help="tensorboard, mlflow or wandb, in addition to the log.csv of each run. Repeatable.",
     ),
 ]
+
+
+def examples(*commands: str) -> str:
+    """The epilog of a help text."""
+    return "**Examples:**\n\n" + "\n\n".join(f"`{command}`" for command in commands)
+
+
+# ---------------------------------------------------------------------------------------------------- old names
+
+
+def _merge(words: list[str]) -> list[str]:
+    """``MODEL OTHER --into OUT`` as ``OUT MODEL OTHER``."""
+    place = words.index("--into") if "--into" in words[:-1] else None
+    return ["teach", *words] if place is None else ["teach", words[place + 1], *words[:place], *words[place + 2 :]]
+
+
+def _datasets(words: list[str]) -> list[str]:
+    """``fetch NAME`` as ``--fetch NAME``."""
+    return ["list", "datasets", *("--fetch" if word == "fetch" else word for word in words)]
+
+
+OLD_COMMANDS: Mapping[str, Callable[[list[str]], list[str]]] = {
+    "backbones": lambda words: ["list", "backbones", *words],
+    "datasets": _datasets,
+    "gather": lambda words: ["teach", *words],
+    "merge": _merge,
+    "methods": lambda words: ["list", "methods", *words],
+    "protocols": lambda words: ["list", "protocols", *words],
+    "replay": lambda words: ["rescore", *words],
+}
+OLD_OPTIONS: Mapping[str, str] = {
+    "--batch-norm": "--set runtime.batch_norm={}",
+    "--class-order-seed": "--set stream.class_order=seeded --set stream.class_order_seed={}",
+    "--classes": "--set stream.classes={}",
+    "--compile": "--set runtime.compile=true",
+    "--dask": "--engine dask={}",
+    "--first": "--set stream.first={}",
+    "--join": "--merge",
+    "--log": "--logger {}",
+    "--precision": "--set runtime.precision={}",
+    "--ray": "--engine ray={}",
+    "--sizes": "--tasks {}",
+    "--slurm": "--engine slurm={}",
+    "--train-blocks": "--set backbone.train_blocks={}",
+    "compare --image-size": "--set stream.image_size={}",
+    "compare --skip-bad": "--set stream.skip_bad_images=true",
+    "rescore --like": "--parts-from {}",
+    "rescore -l": "--parts-from {}",
+    "teach --epochs": "--set representation.first.epochs={0} --set representation.later.epochs={0}",
+    "teach --like": "--features-from {}",
+    "tune --image-size": "--set stream.image_size={}",
+    "tune --skip-bad": "--set stream.skip_bad_images=true",
+}
+"""Old options, of all commands or of one; the value replaces the braces."""
+REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
+    "--no-cache": (0, "decoded images are not stored"),
+    "--no-prune": (0, "trials below the median stop early"),
+    "--prune": (0, "trials below the median stop early"),
+    "--show-config": (0, "config.yaml in the run folder holds all settings"),
+    "analyse --list": (0, "`adagauss list figures` lists them"),
+    "--workers": (1, "two threads decode images"),
+    "demo --seeds": (1, "the demonstration uses seeds 0, 1 and 2"),
+    "export --quiet": (0, "there is no other output"),
+    "export -q": (0, "there is no other output"),
+    "info --all": (0, "all classes are listed if the output goes to a file or a pipe"),
+    "forget --quiet": (0, "there is no other output"),
+    "forget -q": (0, "there is no other output"),
+    "rename --quiet": (0, "there is no other output"),
+    "rename -q": (0, "there is no other output"),
+    "report --measure": (0, "`adagauss analyse` measures runs"),
+    "report --data-root": (1, "`adagauss analyse` measures runs"),
+}
+"""Removed options: the number of their values, and what applies instead."""
+
+
+class Commands(TyperGroup):
+    """Commands that can also be called by their old names, with a note."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, current_words(args))
+
+
+def current_words(words: Sequence[str]) -> list[str]:
+    """Replace old names of commands and options, with a note on each.
+
+    >>> current_words(["rename", "m.safetensors", "a", "b", "--join"])
+    ['rename', 'm.safetensors', 'a', 'b', '--merge']
+    """
+    command, *rest = words
+    if command in OLD_COMMANDS:
+        command, *rest = OLD_COMMANDS[command](rest)
+        warn(f"`adagauss {words[0]}` is deprecated: use `adagauss {shlex.join([command, *rest])}`")
+    found = [command]
+    while rest:
+        if rest[0] == "--":
+            return [*found, *rest]
+        option, sign, value = rest.pop(0).partition("=")
+        names = (f"{command} {option}", option)
+        if removed := next((REMOVED_OPTIONS[name] for name in names if name in REMOVED_OPTIONS), None):
+            count, instead = removed
+            if count and not sign:
+                del rest[:1]
+            warn(f"{option} was removed: {instead}")
+        elif template := next((OLD_OPTIONS[name] for name in names if name in OLD_OPTIONS), None):
+            if "{" in template and not sign and rest:
+                value = rest.pop(0)
+            new = [word.format(value) for word in template.split()]
+            warn(f"{option} is deprecated: use {shlex.join(new)}")
+            found += new
+        else:
+            found.append(option + sign + value)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- given options
+
+
+def given_options(context: typer.Context) -> set[str]:
+    """Parameters that were given on the command line."""
+    return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
+
+
+def option_name(context: typer.Context, parameter: str) -> str:
+    """The option of a parameter, e.g. ``--skip-bad``."""
+    return next(one.opts[0] for one in context.command.params if one.name == parameter)
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -80,8 +232,65 @@ def parse_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
     return settings
 
 
+def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
+    """``"0,1,2"`` as numbers."""
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{option} takes numbers separated by commas, e.g. {example}; got {text!r}") from None
+
+
+def run_settings(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Divide settings into those of ``stream``, of ``runtime`` and, under ``method``, all others."""
+    found: dict[str, dict[str, Any]] = {"stream": {}, "runtime": {}, "method": {}}
+    for key, value in given.items():
+        section, _, name = key.partition(".")
+        if section in ("stream", "runtime") and name:
+            found[section][name] = value
+        else:
+            found["method"][key] = value
+    return found
+
+
+def chosen_stream(context: typer.Context, settings: Mapping[str, Any]) -> tuple[Protocol | None, StreamConfig]:
+    """The protocol that was named, if any, and the tasks: its own, or those that options and settings choose."""
+    from adagauss.data.stream import StreamConfig
+    from adagauss.experiments.protocols import protocol
+
+    given = context.params
+    names = [name for name in ("dataset", "tasks", "class_order", "image_size", "skip_bad_images") if name in given]
+    if given["protocol"]:
+        if both := [option_name(context, name) for name in names if name in given_options(context)]:
+            raise ConfigError(f"{both[0]} and --protocol both choose the tasks: give only one of them")
+        if settings:
+            raise ConfigError(
+                f"--set stream.{next(iter(settings))} and --protocol both choose the tasks: give only one"
+            )
+        chosen = protocol(given["protocol"], given["scale"])
+        return chosen, chosen.stream
+    options: dict[str, Any] = {name: given[name] for name in names if given[name] is not None}
+    options |= {"dataset": dataset_name(given["dataset"]), **task_settings(options.pop("tasks"))}
+    if "," in options.get("class_order", ""):
+        options["class_order"] = [word.strip() for word in options["class_order"].split(",")]
+    return None, StreamConfig.of({**options, **settings}, where="stream.")
+
+
+def task_settings(text: str) -> dict[str, Any]:
+    """The settings of the stream that ``--tasks`` describes.
+
+    >>> task_settings("5"), task_settings("4,3,3"), task_settings("50+5")
+    ({'tasks': 5}, {'sizes': [4, 3, 3]}, {'first': 50, 'tasks': 6})
+    """
+    first, plus, rest = text.partition("+")
+    if plus:
+        (first_number,), (rest_number,) = (parse_numbers(part, "--tasks", "5, 4,3,3 or 50+5") for part in (first, rest))
+        return {"first": first_number, "tasks": rest_number + 1}
+    numbers = parse_numbers(text, "--tasks", "5, 4,3,3 or 50+5")
+    return {"sizes": numbers} if len(numbers) > 1 else {"tasks": numbers[0]}
+
+
 def dataset_name(given: str) -> str:
-    """The name of a dataset; a path of a folder stands for ``folder:PATH``, unless a dataset is called so."""
+    """The name of a dataset; a path of a folder stands for ``folder:PATH``, unless a dataset has this name."""
     from adagauss.data.dataset import datasets
 
     if given in datasets() or given.partition(":")[0] in datasets():
@@ -89,14 +298,6 @@ def dataset_name(given: str) -> str:
     path = Path(given).expanduser()
     looks_like_path = path.name != given or path.is_dir()
     return f"folder:{path}" if looks_like_path else given
-
-
-def parse_numbers(text: str, option: str, example: str = "0,1,2") -> list[int]:
-    """``"0,1,2"`` as numbers."""
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"{option} takes numbers separated by commas, e.g. {example}; got {text!r}") from None
 
 
 def make_reporter(quiet: bool) -> Reporter:
@@ -108,40 +309,8 @@ def make_reporter(quiet: bool) -> Reporter:
     return Reporter() if quiet else reporter_for(Console(stderr=True))
 
 
-def read_options(root: Path, stream: StreamConfig, workers: int, reporter: Reporter) -> ReadOptions:
+def read_options(root: Path, stream: StreamConfig, reporter: Reporter) -> ReadOptions:
     """Options of the dataset readers: the data root, and how the stream reads image files."""
     from adagauss.data.dataset import ReadOptions
 
-    return ReadOptions(
-        root=root,
-        workers=workers,
-        skip_bad_images=stream.skip_bad_images,
-        size=stream.image_size,
-        reporter=reporter,
-    )
-
-
-def refuse_with_protocol(context: typer.Context, names: Sequence[str]) -> None:
-    """Refuse options that choose the tasks together with a protocol, which would silently override them."""
-    if context.params.get("protocol") and (given := set(names) & given_options(context)):
-        option = "--" + sorted(given)[0].replace("_", "-")
-        raise ConfigError(f"{option} and --protocol both choose the tasks: give only one of them")
-
-
-def chosen_stream(context: typer.Context) -> tuple[Protocol | None, StreamConfig]:
-    """The protocol that was named, if any, and the tasks: its own, or those that the options choose."""
-    from adagauss.data.stream import StreamConfig
-    from adagauss.experiments.protocols import protocol
-
-    names = ("dataset", "tasks", "classes", "image_size", "skip_bad_images")
-    refuse_with_protocol(context, names)
-    given = context.params
-    if given["protocol"]:
-        chosen = protocol(given["protocol"], given.get("scale"))
-        return chosen, chosen.stream
-    return None, StreamConfig.of({**{name: given[name] for name in names}, "dataset": dataset_name(given["dataset"])})
-
-
-def given_options(context: typer.Context) -> set[str]:
-    """Options that were given on the command line."""
-    return {name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")}
+    return ReadOptions(root=root, skip_bad_images=stream.skip_bad_images, size=stream.image_size, reporter=reporter)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from adagauss.analysis.tables import spaced
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
@@ -41,15 +42,40 @@ def stoppable(stored: str | Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def drawing(stored: str) -> Iterator[None]:
-    """Report an error while figures are drawn as a warning, with what is stored; the command still succeeds."""
+    """Draw figures after the results are saved: an error becomes a warning, and the command succeeds."""
     try:
         with stoppable(f"only figures are missing: {stored}"):
             yield
     except Stopped:
         raise
-    except Exception as error:  # such as a full disk, a missing font or a damaged file
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        typer.secho(escape_control_chars(f"adagauss: no figures ({reason}); {stored}"), fg="yellow", err=True)
+    except Exception as error:  # a full disk, a font, a damaged file: none of them is a failure of the run
+        warn(f"no figures ({getattr(error, 'strerror', None) or str(error) or type(error).__name__}); {stored}")
+
+
+def say(*lines: str, error: bool = False, colour: str | None = None) -> None:
+    """Print lines with control characters escaped; line ends within them stay."""
+    for line in lines:
+        typer.secho("\n".join(map(escape_control_chars, line.split("\n"))), err=error, fg=colour)
+
+
+def warn(text: str, colour: str = "yellow") -> None:
+    """Print a warning, or an error in red, on the error stream."""
+    say(f"adagauss: {text}", error=True, colour=colour)
+
+
+def labelled(label: str, text: str, indent: int | None = None, *, error: bool = False) -> None:
+    """Print a text after its label, folded to the width of the terminal; words are not broken."""
+    import textwrap
+
+    folded = textwrap.fill(
+        escape_control_chars(text),
+        width(),
+        initial_indent=label,
+        subsequent_indent=" " * (len(label) if indent is None else indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    say(folded, error=error)
 
 
 UNFOLDED = 10_000
@@ -91,17 +117,12 @@ def show(*tables: Table) -> None:
         console.print(one)
 
 
-def lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
+def column_lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
     """Plain lines in columns, without a frame; the widest columns are truncated to fit the terminal."""
-    cells = [[escape_control_chars(cell) for cell in row] for row in [heads, *rows]]
+    cells = [[clipped(cell, LONGEST) for cell in row] for row in [heads, *rows]]
     widths = [max(columns(row[place]) for row in cells) for place in range(len(heads))]
-    spare = width() - sum(widths) - 2 * (len(widths) - 1)
-    while spare < 0 and max(widths) > 8:
-        widest = widths.index(max(widths))
-        second = max([8, *(size for place, size in enumerate(widths) if place != widest)])
-        cut = min(-spare, max(1, widths[widest] - second))
-        widths[widest] -= cut
-        spare += cut
+    while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > 8:
+        widths[widths.index(max(widths))] -= 1
     return ["  ".join(_padded(row, widths, right)).rstrip() for row in cells]
 
 
@@ -110,20 +131,6 @@ def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> 
         text = clipped(cell, room)
         fill = " " * (room - columns(text))
         yield fill + text if place in right else text + fill
-
-
-def folded(start: str, text: str, indent: int | None = None) -> str:
-    """Wrap a text after its start, with further lines indented; words are not broken."""
-    import textwrap
-
-    return textwrap.fill(
-        text,
-        width(),
-        initial_indent=start,
-        subsequent_indent=" " * (len(start) if indent is None else indent),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -208,17 +215,6 @@ def show_results(results: Results, of: Run) -> None:
     curves = [accuracy_table(results)] if len(results) > 1 else []
     show(*curves, run_table(of), summary_table(results))
     typer.echo(MEANING)
-
-
-def spaced(count: int, most: int) -> list[int]:
-    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
-
-    >>> spaced(3, 5), spaced(10, 4)
-    ([0, 1, 2], [0, 3, 6, 9])
-    """
-    if count <= most:
-        return list(range(count))
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
 
 
 def _percent(share: float) -> str:

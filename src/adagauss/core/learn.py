@@ -140,7 +140,7 @@ def learn_task(
         states["evidence"] = method.evidence.update(before.states.get("evidence"), now, holdout_fit, fitted, memory)
 
     with report.clock("representation"):
-        left = of_terms if trained.parts is None else method.representation.finish(trained.parts, now, memory)
+        left = method.representation.finish(trained.terms, now, memory) if trained.history else of_terms
         states.update({f"representation/{name}": state for name, state in left.items()})
 
     kept = {name: state for name, state in states.items() if state is not None}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import multiprocessing
 import os
+import signal
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -17,6 +22,8 @@ from adagauss.utils.files import IrregularFileError, open_regular
 
 Pixels = npt.NDArray[np.uint8]
 ResizeMode = Literal["crop", "stretch", "pad"]
+LONGEST = 8
+"""Longer side of images that keep their proportions, in units of the requested size."""
 PADDING = 128
 """Grey level of the borders with ``pad``."""
 
@@ -30,6 +37,15 @@ BAND = 2**20
 LARGEST_TILE = 4096
 """Side in pixels that a tile of a TIFF may have, even where the image is smaller."""
 MAX_PIXELS_VARIABLE = "ADAGAUSS_MAX_PIXELS"
+MAX_SCANS = 100
+"""Limit for the scans of a JPEG. Each one takes time for all pixels; encoders write about ten."""
+MAX_SCANNED_PIXELS = 2**30
+"""Limit for scans × pixels of a JPEG with more than `USUAL_SCANS`."""
+USUAL_SCANS = 16
+CHEAP_FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
+CHEAP_PIXELS = 2**24
+"""Scans × pixels that decode in less than a second."""
+_START_OF_SCAN = b"\xff\xda"
 # EXIF orientation, and the transposition that turns the picture upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -47,9 +63,11 @@ def decode_image(
     size: int,
     channels: int = 3,
     max_pixels: int | None = None,
-    mode: ResizeMode = "crop",
+    mode: ResizeMode | None = "crop",
 ) -> Pixels:
     """Decode an image to ``(channels, size, size)``: upright, and resized by `fitted`.
+
+    With ``mode=None`` it keeps its proportions, and its shorter side becomes ``size`` pixels, or stays smaller.
 
     Transparent parts become white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
     that a photograph is the same image however it was stored. Only the first of several frames is read. ``path``
@@ -58,12 +76,23 @@ def decode_image(
     with _opened(path, max_pixels) as image:
         # Large JPEGs are read at a reduced scale, never below twice the wanted size, so that the antialiased resize
         # below still determines the result.
+        _check_scans(image)
         image.draft(None, (2 * size, 2 * size))
-        return fitted(upright(image, channels), size, size, mode)
+        picture = _upright(image, channels)
+        if mode is not None:
+            return fitted(picture, size, size, mode)
+        scale = max(1.0, min(picture.size) / size, max(picture.size) / (LONGEST * size))
+        height, width = (max(1, round(side / scale)) for side in (picture.height, picture.width))
+        return fitted(picture, height, width, "stretch")
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     """Convert an opened image to mode L or RGB, rotated by its EXIF orientation, transparent parts white."""
+    _check_scans(image)
+    return _upright(image, channels)
+
+
+def _upright(image: Image.Image, channels: int) -> Image.Image:
     image.load()
     turn = _TURNS.get(_orientation(image))
     picture = _in_mode(image, "L" if channels == 1 else "RGB")
@@ -194,3 +223,99 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
         part = flat[start : start + BAND].astype(np.float64)
         shallow[start : start + BAND] = np.rint(part / 257).clip(0, 255)
     return Image.fromarray(shallow.reshape(deep.shape))
+
+
+def _check_scans(image: Image.Image) -> None:
+    scans = _scans(image)
+    if scans > MAX_SCANS or (scans > USUAL_SCANS and scans * image.width * image.height > MAX_SCANNED_PIXELS):
+        raise DataError(f"it has {scans} scans, too many for its size: save it again as a usual JPEG")
+
+
+def _scans(image: Image.Image) -> int:
+    """Return the number of scans of a JPEG that is not loaded yet, else 1."""
+    file = getattr(image, "fp", None)
+    if file is None or image.format not in ("JPEG", "MPO"):
+        return 1
+    position, found, last = file.tell(), 0, b""
+    file.seek(0)
+    while chunk := file.read(2**20):
+        found += (last + chunk).count(_START_OF_SCAN)  # cannot occur in the coded data of a scan
+        last = chunk[-1:]
+    file.seek(position)
+    return found
+
+
+def is_cheap(content: bytes | bytearray) -> bool:
+    """Whether decoding this file takes less than a second, as its header and its scans show."""
+    with _opened(io.BytesIO(content), None) as image:
+        return image.format in CHEAP_FORMATS and image.width * image.height * _scans(image) <= CHEAP_PIXELS
+
+
+class DecodingProcess:
+    """Decodes images in a child process, which the system ends after some seconds of CPU time for one image."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    def decode(self, content: bytes | bytearray, size: int, channels: int, mode: ResizeMode | None = "crop") -> Pixels:
+        """Decode an image as `decode_image` does.
+
+        Raises:
+            DataError: it cannot be decoded, or not within the time.
+        """
+        connection = self._started()
+        try:
+            connection.send((size, channels, mode))
+            connection.send_bytes(content)
+            answer = connection.recv_bytes() if connection.poll(10 * self._seconds) else b""
+        except (EOFError, OSError):
+            answer = b""
+        if not answer:
+            self.close()
+            raise DataError(f"decoding takes more than {self._seconds:g} s: resize it, or save it in another format")
+        if answer[:1] == b"!":
+            raise DataError(answer[1:].decode("utf-8"))
+        height, width = struct.unpack_from("<II", answer, 1)
+        return np.frombuffer(answer, np.uint8, offset=9).reshape(channels, height, width).copy()
+
+    def close(self) -> None:
+        """End the process, if it was started."""
+        if self._process is not None and self._connection is not None:
+            self._connection.close()
+            self._process.kill()
+            self._process.join()
+        self._process = self._connection = None
+
+    def _started(self) -> Connection:
+        if self._connection is None or self._process is None or not self._process.is_alive():
+            self.close()
+            context = multiprocessing.get_context("spawn")
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_decode_images, args=(theirs, self._seconds), daemon=True)
+            self._process.start()
+            theirs.close()
+        return self._connection
+
+
+def _decode_images(connection: Connection, seconds: float) -> None:
+    """Decode the images of a connection until it is closed: the child process of `DecodingProcess`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    timer = getattr(signal, "setitimer", None)  # missing on Windows, where only the parent's timeout applies
+    while True:
+        try:
+            size, channels, mode = connection.recv()
+            content = connection.recv_bytes()
+        except EOFError:
+            return
+        if timer is not None:
+            timer(signal.ITIMER_PROF, seconds)
+        try:
+            pixels = decode_image(io.BytesIO(content), size, channels, mode=mode)
+            answer = b"=" + struct.pack("<II", *pixels.shape[1:]) + pixels.tobytes()
+        except Exception as error:  # Pillow's decoders raise many exception types for damaged files
+            answer = b"!" + (str(error) or type(error).__name__).encode("utf-8", "replace")
+        if timer is not None:
+            timer(signal.ITIMER_PROF, 0)
+        connection.send_bytes(answer)

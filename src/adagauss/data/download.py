@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from adagauss.data.dataset import Download, datasets
 from adagauss.errors import AdagaussError, DataError, unknown_name
-from adagauss.utils.progress import BYTES, Advance, Reporter, ignore
+from adagauss.utils.progress import Advance, Reporter, ignore
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +138,8 @@ class _DownloadBar:
     def update(self, amount: int) -> None:
         """Count bytes that arrived."""
         if self._advance is None:  # the total is known only now
-            self._advance = self._opened.enter_context(self._reporter.progress(self._name, self.total, BYTES))
-        self._advance(step=amount)
+            self._advance = self._opened.enter_context(self._reporter.progress(f"{self._name}, MB", self.total / 1e6))
+        self._advance(step=amount / 1e6)
 
     def reset(self) -> None:
         """Stop counting: pooch counts all bytes a second time at the end."""

@@ -151,6 +151,30 @@ def detect_input_kind(images: ImagesLike) -> tuple[ImagesLike, bool]:
     return images, isinstance(first, str | os.PathLike | Image.Image)
 
 
+def median_proportion(images: ImagesLike) -> float | None:
+    """The median ratio of longer to shorter side of images that would become squares; None if they keep their size.
+
+    Headers of some files are read. Of a generator, the sizes are unknown.
+
+    >>> median_proportion([Image.new("RGB", (30, 20)), Image.new("RGB", (20, 40)), Image.new("RGB", (20, 50))])
+    2.0
+    """
+    sizes: list[tuple[int, int]] = []
+    if isinstance(images, str | os.PathLike):
+        path = resolve_path(Path(images))
+        images = image_files(path) if path.is_dir() else [path]
+    if isinstance(images, np.ndarray | Tensor) or not isinstance(images, Sequence):
+        return None
+    for index in evenly_spaced(len(images), MEASURED_FILES).tolist():
+        item = images[index]
+        try:
+            sizes.append(image_size(Path(item)) if isinstance(item, str | os.PathLike) else item.size)
+        except Exception:  # image headers may be damaged in any way
+            continue
+    found = sorted(max(size) / max(1, min(size)) for size in sizes)
+    return found[len(found) // 2] if found else None
+
+
 def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[list[float], list[float]]:
     """Compute mean and standard deviation of each channel, of values in 0..1: exact, from counts of the 256 levels."""
     channels = images.shape[0]

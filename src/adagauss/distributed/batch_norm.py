@@ -89,7 +89,7 @@ class _Normalised(torch.autograd.Function):
         """Gradients of this process's inputs, weight and bias."""
         inputs, weight, mean, variance = ctx.saved_tensors
         width, shape = inputs.shape[1], (1, -1) + (1,) * (inputs.ndim - 2)
-        # Unit weights where the norm has none of its own, so that the sums are there.
+        # Unit weights for norms without weights, so that the sums are computed.
         scale = mean.new_ones(width) if weight is None else weight
         if inputs.numel():
             wanted, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(

@@ -36,7 +36,7 @@ BETWEEN_LOOKS = 1.0
 """Seconds between checks whether the parent process is alive."""
 LOST = ("gloo", "connection", "timed out", "timeout", "nccl", "socket")
 """Words in torch's errors about a lost process."""
-KEPT = "all have stopped; what was saved until then is kept"
+STOPPED = "all have stopped; saved files are complete"
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def explained() -> Iterator[None]:
     except RuntimeError as error:
         if not any(word in str(error).lower() for word in LOST):
             raise
-        raise ProcessError(f"another process ended or does not respond, so {KEPT}") from error
+        raise ProcessError(f"another process ended or does not respond, so {STOPPED}") from error
 
 
 def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
@@ -210,7 +210,7 @@ def _explain(folder: Path, rank: int, number: int, signal: str | None, error: Ex
         raise getattr(errors, kind, AdagaussError)(message) from None
     if signal is not None:
         why = "; the system may have run out of memory" if signal == "SIGKILL" else ""
-        raise ProcessError(f"process {rank} of {number} was terminated by {signal}{why}: {KEPT}") from None
+        raise ProcessError(f"process {rank} of {number} was terminated by {signal}{why}: {STOPPED}") from None
     if isinstance(error, ProcessRaisedException):
         raise RuntimeError(f"process {rank} of {number}: {str(error).strip().splitlines()[-1]}") from error
     raise ProcessError(

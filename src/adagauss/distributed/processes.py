@@ -219,7 +219,7 @@ class SharedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The part of this process's rows, times the number of processes, by which DDP divides."""
+        """The gradient of this process's rows, times the number of processes, because DDP divides by it."""
         start = sum(ctx.counts[: ctx.rank])
         own = gradients[0][start : start + ctx.counts[ctx.rank]]
         return own * len(ctx.counts), None, None

@@ -12,7 +12,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 HEARTBEAT_TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others before it gives up: one of them may write a large file meanwhile."""
+"""How long a process waits for the others before it fails: another may be writing a large file."""
 
 
 class QuietDDP(DDPStrategy):

@@ -25,9 +25,11 @@ def summarise(results: Sequence[Run]) -> dict[str, Spread]:
 
 
 def comparison_rows(results: Results, as_published: bool = False) -> list[dict[str, str]]:
-    """One row per method, the best first: metrics, the paper's numbers if comparable, and cost.
+    """Tabulate one row per method, the best first: metrics, the paper's numbers if comparable, and cost.
 
-    ``as_published`` says that the runs follow a protocol of the paper without changes.
+    Args:
+        results: runs by method.
+        as_published: whether the runs follow a protocol of the paper without changes.
     """
     rows = []
     for name in sorted(results, key=lambda name: _rank(results[name])):

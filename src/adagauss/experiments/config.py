@@ -32,7 +32,7 @@ class RunConfig(Config):
     diagnostics: Diagnostics = "last"
     """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them.
 
-    Only statistics are kept, except with ``features``: after the last task, with features of some test images.
+    Only statistics are stored; ``features`` stores features of some test images too, after the last task.
     """
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)

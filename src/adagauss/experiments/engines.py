@@ -78,7 +78,7 @@ def _connecting(option: str, address: str) -> Iterator[None]:
 
 
 class WorkerProcesses(Executor):
-    """Worker processes of this machine, each in a pool of its own: a crash of one does not affect the others."""
+    """Worker processes of this machine, each in its own pool: a crash of one does not affect the others."""
 
     def __init__(self, count: int) -> None:
         if count < 1:

@@ -24,7 +24,7 @@ from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
 COMMAND, COMMIT = "command", "commit"
-"""Stored with the environment of a run, and not compared when it is resumed: the digest of the source says more."""
+"""Stored with the environment of a run, and not compared when it is resumed: the digest of the source is more exact."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
 DEFAULTS = {"processes": "1", "batch norm": "global"}
 """The values of runs that did not store them."""
@@ -121,7 +121,7 @@ def source_digest() -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of the library's source if it runs from a repository of its own; ``-dirty`` if files were changed."""
+    """The commit of the library's source if it runs from its own repository; ``-dirty`` if files were changed."""
     root = Path(adagauss.__file__).parent
 
     def git(*words: str) -> str:

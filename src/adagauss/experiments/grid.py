@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
@@ -32,7 +31,7 @@ from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.utils.process import is_out_of_memory
-from adagauss.utils.progress import Reporter, TableRow
+from adagauss.utils.progress import Advance, Reporter, ignore
 from adagauss.utils.runtime import RuntimeConfig
 
 TRACEBACK = "error.txt"
@@ -40,8 +39,8 @@ TRACEBACK = "error.txt"
 ATTEMPTS = 2
 """Attempts of a run whose worker dies; the second one resumes."""
 REFRESH_SECONDS = 1.0
-WAITING, RUNNING, DONE, FAILED = "waiting", "running", "done", "failed"
-DISPLAY_ORDER = (RUNNING, FAILED, DONE, WAITING)
+MOST_SHOWN = 3
+"""Largest number of running runs in the note next to the progress."""
 REMEDY = (
     "it was killed, or the memory is full, or its machine is gone; make fewer runs at once (--jobs): the same command "
     "continues from here"
@@ -54,7 +53,7 @@ Reader = Callable[[StreamConfig], Dataset]
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A configuration and the folder of its run; a run that is there already is continued, or only read."""
+    """A configuration and the folder of its run; an existing run is continued, or only read if it is finished."""
 
     name: str
     config: RunConfig
@@ -217,7 +216,7 @@ def _one_by_one(
             while spec is not None:
                 outcome = attempt(spec, partial(read, spec.config.stream), reporter)
                 yield spec, outcome
-                note = f"{spec.name} {outcome if outcome.result else FAILED}"
+                note = f"{spec.name} {outcome if outcome.result else 'failed'}"
                 spec = then(spec, outcome)
             advance(note)
 
@@ -238,24 +237,21 @@ class _Scheduler:
     """Runs to continue, each with its number of attempts."""
     pending: dict[Future[Outcome], tuple[RunSpec, int]] = field(default_factory=dict)
     outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
-    rows: dict[str, TableRow] = field(default_factory=dict)
+    failed: int = 0
+    advance: Advance = ignore
     contexts: dict[tuple[object, ...], WorkerContext] = field(default_factory=dict)
     """By dataset; every dataset is read here once."""
 
     def run(self, most: int | None) -> list[tuple[RunSpec, Outcome]]:
-        with self.reporter.table() as show:
+        with self.reporter.progress(self.title, self.total or 0) as self.advance:
             while self._submit(most):
                 ended, _ = wait(self.pending, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
                 for future in ended:
                     self._end(future)
-                for spec, _ in self.pending.values():
-                    if (folder := RunFolder(spec.folder)).exists():
-                        self.rows[spec.name] = TableRow(spec.name, RUNNING, f"{folder.finished_tasks()} tasks done")
-                rows = sorted(self.rows.values(), key=lambda row: DISPLAY_ORDER.index(row.state))
-                counts = Counter(row.state for row in rows)
-                counts[WAITING] += max(0, (self.total or 0) - len(rows))
-                states = (RUNNING, DONE, FAILED, WAITING)
-                show(f"{self.title}: " + ", ".join(f"{counts[one]} {one}" for one in states if counts[one]), rows)
+                folders = {spec.name: RunFolder(spec.folder) for spec, _ in self.pending.values()}
+                running = [f"{name} ({one.finished_tasks()} tasks)" for name, one in folders.items() if one.exists()]
+                failures = [f"{self.failed} failed"] if self.failed else []
+                self.advance("; ".join([*failures, *running[:MOST_SHOWN]]), step=0)
         return self.outcomes
 
     def _submit(self, most: int | None) -> bool:
@@ -268,11 +264,10 @@ class _Scheduler:
             try:
                 # Workers may have another current folder.
                 future = self.executor.submit(work, replace(spec, folder=spec.folder.absolute()), context)
-            except Exception as error:  # engines raise errors of their own if they are gone
+            except Exception as error:  # engines raise their own errors if they are gone
                 future = Future()
                 future.set_exception(error)
             self.pending[future] = spec, attempts + 1
-            self.rows[spec.name] = TableRow(spec.name, WAITING)
         return bool(self.pending)
 
     def _context(self, stream: StreamConfig) -> WorkerContext:
@@ -301,7 +296,9 @@ class _Scheduler:
             outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
         for message in outcome.messages:
             self.reporter.message(f"{spec.name}: {message}")
-        self.rows[spec.name] = TableRow(spec.name, DONE if outcome.result else FAILED, str(outcome))
+        self.failed += not outcome.result
+        self.reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
+        self.advance()
         self.outcomes.append((spec, outcome))
         if (following := self.then(spec, outcome)) is not None:
             self.again.append((following, 0))

@@ -115,7 +115,7 @@ class Wandb:
             self._run.config.update(settings, allow_val_change=True)
 
     def log(self, values: dict[str, float], step: int) -> None:
-        # Stages have steps of their own, so that the axis of each is its epochs or tasks.
+        # Each stage has its own steps, so that its axis shows its epochs or tasks.
         axes = {key.partition("/")[0] for key in values}
         for axis in axes - self._axes:
             self._run.define_metric(f"{axis}/*", step_metric=f"{axis}/step")
@@ -220,7 +220,7 @@ class RunLog:
         for name in list(self._names):
             try:
                 self._open[name].close(kind is None)
-            except Exception as reason:  # trackers raise errors of their own
+            except Exception as reason:  # trackers raise their own errors
                 self._give_up(name, reason)
 
     def begin(self, index: int) -> None:
@@ -230,7 +230,7 @@ class RunLog:
     def epoch(self, stage: str, epoch: int, losses: Mapping[str, float]) -> None:
         """Log the mean of each loss in an epoch, from 0, of a stage such as ``task 2: training``."""
         place, _, what = stage.partition(": ")
-        # Training without a holdout split is a stage of its own.
+        # Training without a holdout split is a separate stage.
         variant = re.sub(r"^(after )?task \d+", "", place)
         self._add(what + variant, self._task, epoch + 1, losses)
 
@@ -270,7 +270,7 @@ class RunLog:
                     state["sent"] += 1
             except AdagaussError:
                 raise
-            except Exception as error:  # trackers raise errors of their own
+            except Exception as error:  # trackers raise their own errors
                 self._give_up(name, error)
             if state != before:
                 self._folder.write_json(SENT, self._sent)

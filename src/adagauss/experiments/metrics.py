@@ -32,7 +32,7 @@ class Evaluation:
             if numbers.shape != self.true.shape or numbers.dtype != torch.int64:
                 raise ValueError("it does not have one prediction per test image")
             if int(numbers.min()) < 0 or int(numbers.max()) >= classes:
-                raise ValueError("it has predictions of classes that there are not")
+                raise ValueError("it has predictions of unknown classes")
 
     @property
     def task_of_class(self) -> Tensor:

@@ -237,12 +237,6 @@ def published(title: str, method: str, dataset: str, sizes: Sequence[int], scale
     return Published(row["a_last"], row["a_inc"]) if row else None
 
 
-def published_minutes(title: str, method: str, dataset: str, tasks: int) -> float | None:
-    """Minutes of training that the paper states for a method, on its hardware."""
-    row = paper_row(("time_complexity",), dataset, tasks, {"method": TITLES.get(method, title)})
-    return float(row["training_min"]) if row else None
-
-
 def paper_row(tables: Sequence[str], dataset: str, tasks: int, facts: Mapping[str, Any]) -> dict[str, Any] | None:
     """A row of the paper's tables by what it states, such as its method; of several tables the first that has it.
 

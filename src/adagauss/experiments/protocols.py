@@ -237,10 +237,3 @@ def protocol(name: str, scale: str | None = None) -> Protocol:
             raise ConfigError(f"{name} starts from pretrained weights and has no scale few; use --scale cpu")
         return chosen.with_few_classes()
     return chosen
-
-
-def all_scales() -> list[Protocol]:
-    """Every protocol at every scale that it has."""
-    named = PROTOCOLS.values()
-    full = [one for chosen in named for one in (chosen, chosen.at_cpu_scale())]
-    return [*full, *(one.with_few_classes() for one in named if not one.needs_weights)]

@@ -22,30 +22,37 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import torch
 from jinja2 import Environment, PackageLoader
 
-from adagauss.analysis.rescore import Curve, TrackedMemory, checkpoints, task_mean, track_memory, update_of
+from adagauss.analysis.rescore import Curve, rescore
 from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
-from adagauss.core.linalg import by_rows
-from adagauss.core.state import Scorer
-from adagauss.core.task import extract_features
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
 from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
-from adagauss.experiments.paper import BEYOND, SCALES, Benchmark, Claim, Item, Row, Scale, TableValue, Value, paper_row
+from adagauss.experiments.paper import (
+    BEYOND,
+    SCALES,
+    Benchmark,
+    Claim,
+    Item,
+    Row,
+    Scale,
+    Settings,
+    TableValue,
+    Value,
+    paper_row,
+)
 from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
-from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
 from adagauss.utils.progress import Reporter
-from adagauss.utils.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import RuntimeConfig
 
 ACCURACY = {"a_last": "A_last", "a_inc": "A_inc"}
 TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}
@@ -53,7 +60,7 @@ RESCORED = ("memory", "drift", "classifier")
 """Parts that a row may change without training."""
 MISSING = "–"
 ROUNDING = 1e-6
-"""A number that reaches a bound satisfies the claim, whatever the last digit of the file."""
+"""Tolerance of claims on bounds, for the rounding of the CSV file."""
 
 BySeed = Mapping[int, float]
 
@@ -283,61 +290,33 @@ def read_rescored(path: Path, config: ReproductionConfig) -> Rescored | Problem:
 def rescore_missing(
     planned: Sequence[PlannedRow], config: ReproductionConfig, read: Reader, reporter: Reporter
 ) -> None:
-    """Score changed parts that are not scored yet, for each run in one pass over its networks."""
-    pending: dict[Path, tuple[RunSpec, dict[Path, Mapping[str, Any]]]] = {}
-    for one in planned:
-        spec, changes = one.run, one.row.rescore
-        if changes is None or isinstance(spec, Problem) or isinstance(finished_run(spec, config), Problem):
-            continue
-        try:
-            file = rescored_file(config, spec, changes)
-        except AdagaussError:  # the results show the reason
-            continue
-        if isinstance(read_rescored(file, config), Problem):
-            pending.setdefault(spec.folder, (spec, {}))[1][file] = changes
-    with reporter.progress("rescoring finished runs", len(pending)) as advance:
-        for spec, files in pending.values():
-            _rescore(spec, files, config, read(spec.config.stream), reporter)
-            advance(spec.name)
+    """Score changed parts of finished runs that are not scored yet."""
+    rescored = [one for one in planned if one.row.rescore is not None]
+    with reporter.progress("rescoring finished runs", len(rescored)) as advance:
+        for one in rescored:
+            if isinstance(one.run, RunSpec) and isinstance(run := finished_run(one.run, config), Run):
+                _rescore(one.run, run, one.row.rescore or {}, config, read, reporter)
+            advance(one.row.label)
 
 
 def _rescore(
-    spec: RunSpec,
-    files: Mapping[Path, Mapping[str, Any]],
-    config: ReproductionConfig,
-    dataset: Dataset,
-    reporter: Reporter,
+    spec: RunSpec, run: Run, changes: Settings, config: ReproductionConfig, read: Reader, reporter: Reporter
 ) -> None:
-    """Update one memory per changed method through the tasks of a run; all share the features of a task."""
-    run = Run.open(spec.folder)
-    stored = run.config
-    methods = {file: changed_method(stored.method, changes) for file, changes in files.items()}
-    runtime = Runtime(stored.runtime, stored.seed, reporter)
-    stream = make_stream(stored, dataset)
-    memories: dict[Path, TrackedMemory] = {}
-    scorers: dict[Path, Scorer] = {}
-    curves: dict[Path, list[float]] = {file: [] for file in files}
-    with reporter.progress(f"{len(files)} variants of {spec.name}", run.done) as advance:
-        for task, _, now in checkpoints(run, stream, runtime):
-            test = dataset.test.of_classes(stream.seen(task))
-            features = extract_features(now.network.extractor, test.images, runtime)
-            sizes = [len(classes) for classes in stream.task_classes[: task + 1]]
-            for file in list(curves):
-                method = methods[file]
-                try:
-                    update = update_of(method.drift, now)
-                    memories[file] = track_memory(memories.get(file), update, method.memory, method, now)
-                    scorers[file] = method.classifier.fit(memories[file].bank, now, scorers.get(file))
-                except AdagaussError as error:
-                    save_json(config.failure(file.stem), {"reason": f"task {task + 1}: {error}"})
-                    del curves[file]
-                    continue
-                with torch.inference_mode():
-                    curves[file].append(task_mean(by_rows(scorers[file], features), test.targets, sizes))
-            advance("")
-    for file, accuracies in curves.items():
-        Rescored(run=spec.name, changes=dict(files[file]), accuracy=tuple(accuracies)).write(file)
-        config.failure(file.stem).unlink(missing_ok=True)
+    try:
+        file = rescored_file(config, spec, changes)
+    except AdagaussError:  # the results show the reason
+        return
+    if isinstance(read_rescored(file, config), Rescored):
+        return
+    method = changed_method(run.config.method, changes)
+    drifts, classifiers = {"row": method.drift}, {"row": method.classifier}
+    try:
+        scored = rescore(run, read(spec.config.stream), drifts, classifiers, reporter, method.memory, oracle=False)
+    except AdagaussError as error:
+        save_json(config.failure(file.stem), {"reason": str(error)})
+        return
+    Rescored(run=spec.name, changes=dict(changes), accuracy=scored.rows[0].accuracy).write(file)
+    config.failure(file.stem).unlink(missing_ok=True)
 
 
 # Results of an item.
@@ -750,8 +729,8 @@ def _summary(sections: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
         for text, verdicts in section["verdicts"].items()
         for found, one in verdicts
     ]
-    words = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
-    counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in words)}."
+    frequencies = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
+    counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in frequencies)}."
     return (counts, markdown(rows).rstrip()) if rows else ("", "")
 
 

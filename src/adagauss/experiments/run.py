@@ -94,7 +94,7 @@ class ProtocolFacts(Stored):
 
 
 class TaskFacts(Stored):
-    """The time one task took, and what is stored after it."""
+    """The time one task took, and the sizes of what is stored after it."""
 
     seconds: dict[str, float]
     """Wall time of each stage."""
@@ -164,7 +164,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing here; the system releases the lock whenever this process ends."""
+        """Lock the folder against other processes; the system releases the lock when this process ends."""
         lock = FileLock(self.path / "lock", blocking=False)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -261,7 +261,7 @@ class RunFolder:
         return count
 
     def learned_tasks(self) -> int:
-        """Number of finished tasks after which the run can go on: the learner after the last of them is there."""
+        """Number of finished tasks after which the run can be continued: the learner after the last of them exists."""
         count = self.finished_tasks()
         while count and not self.checkpoint(count - 1).exists():
             count -= 1
@@ -327,14 +327,14 @@ class FolderGuardReporter(Reporter):
         self._folder = folder
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
-        with self._reporter.progress(title, total, unit) as advance:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
+        with self._reporter.progress(title, total) as advance:
 
-            def watched(note: str = "", step: float = 1.0) -> None:
+            def checked(note: str = "", step: float = 1.0) -> None:
                 self._folder.require_present()
                 advance(note, step)
 
-            yield watched
+            yield checked
 
     def message(self, text: str) -> None:
         self._reporter.message(text)

@@ -30,7 +30,7 @@ JOURNAL = "study.journal"
 NAME = "adagauss"
 QUESTION, REASON = "question", "reason"
 FREE_TRIALS = 5
-"""Trials before any is stopped early: a median of fewer says little."""
+"""Trials before any is stopped early: a median of fewer is unreliable."""
 MOST_FAULTS = 8
 """Trials that may fail because of a machine before the search stops."""
 COMPLETE, PRUNED, UNFINISHED, FAILED = "complete", "stopped early", "unfinished", "failed"

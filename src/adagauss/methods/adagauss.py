@@ -23,7 +23,7 @@ Variants, which change only these lines:
     train Linear(S, C) with cross-entropy on draws of N(μ_c, Σ_c), classes balanced     classifier
     predict its largest output                                                          classifier
 
-``adagauss+``: the drift and classifier that were best in our runs (docs/reproduction.md)
+``adagauss+``: the drift and classifier that were best in our runs (results/methods.md)
     the affine adapter, with Σ_c ← PᵀΣ_c P + R, R the covariance of the residuals       drift
     Bayes with covariances shrunk half-way to their mean Σ̄ over classes, (Σ_c + Σ̄)/2    classifier
 """
@@ -51,7 +51,7 @@ PAPER: dict[str, Any] = {
 REFERENCE: dict[str, Any] = {
     "representation.later.learning_rate": 0.01,  # the text: 0.1 in every task
     # The text: 45 and 90 of 100 epochs. The code counts epochs, however many there are: a short adapter keeps its rate.
-    # In fractions, ten epochs end before ψ has learned to keep variance (docs/reproduction.md).
+    # In fractions, ten epochs end before ψ has learned to keep variance (results/methods.md).
     "drift.recipe.milestones": (30, 60, 90),
     "representation.terms.distillation.reduction": "mean",  # the text: sums
     "drift.reduction": "mean",

@@ -88,7 +88,7 @@ class FeatureMatrix(Term):
 
 
 class MeasuredMatrix(SharedState):
-    """E as it was measured at the end of a task, over all outputs there were then."""
+    """E at the end of a task, over all outputs of that time."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
     contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
@@ -119,7 +119,7 @@ class _InMetric(LiveTerm):
         return MeasuredMatrix(feature_matrix(now.features(0), *now.network.head.class_parameters()).float())
 
 
-class PrototypeRehearsal(Term):
+class PrototypeCrossEntropy(Term):
     """Cross-entropy over all classes, on as many samples as the batch has, old and new in proportion to their classes.
 
     Old classes are draws of N(μ_c, Σ_c + εI), given only to the outputs: no gradient reaches the backbone. New classes
@@ -134,10 +134,10 @@ class PrototypeRehearsal(Term):
     """ε."""
 
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
-        return _Rehearsal(Sampler(memory, self.jitter)) if len(memory) else LiveTerm()
+        return _LivePrototypes(Sampler(memory, self.jitter)) if len(memory) else LiveTerm()
 
 
-class _Rehearsal(LiveTerm):
+class _LivePrototypes(LiveTerm):
     """Draws of the old classes and images of the previous batch."""
 
     def __init__(self, sampler: Sampler) -> None:
@@ -311,7 +311,7 @@ def efc() -> Method:
             terms={
                 "cross_entropy": CrossEntropy(over="current"),
                 "feature_matrix": FeatureMatrix(importance=10.0, damping=0.1),
-                "pr_ace": PrototypeRehearsal(),
+                "pr_ace": PrototypeCrossEntropy(),
             },
         ),
         memory=GaussianMemory(covariance="full", augmented=True),

@@ -2,7 +2,7 @@
 
 first task: train as PASS does, with rotations as classes; fold batch norm into convolutions   reparameterisation
 for task t = 2 … T:
-    add a 1×1 convolution beside each 3×3 one, fix all else of F                               reparameterisation
+    add a 1×1 convolution parallel to each 3×3 one, fix all else of F                          reparameterisation
     s(x) = max over old classes of cos(F_t(x), μ_c)
     train with mean of (1 − s)·CE over all classes (logits / 0.1)                              cross-entropy
         + 10 · CE of μ_c for random old classes c                                              prototypes
@@ -60,7 +60,7 @@ class ParallelConvolutions(Reparameterisation):
             raise ConfigError("parallel_convolutions need 3x3 convolutions, and this backbone has none: use resnet18")
         if not extractor.freeze_norm and any(isinstance(module, Norm) for module in extractor.modules()):
             raise ConfigError("parallel_convolutions need fixed convolutions: set backbone.batch_norm=frozen")
-        return _FoldNorms() if now.first else _Beside(now, convolutions)
+        return _FoldNorms() if now.first else _Parallel(now, convolutions)
 
 
 class _FoldNorms(LiveReparameterisation):
@@ -71,13 +71,13 @@ class _FoldNorms(LiveReparameterisation):
         fold_norms(now.network.extractor, to_float(pixels))
 
 
-class _Beside(LiveReparameterisation):
+class _Parallel(LiveReparameterisation):
     """A later task: only the parallel convolutions learn."""
 
     def __init__(self, now: CurrentTask, convolutions: list[nn.Conv2d]) -> None:
         super().__init__()
         now.network.extractor.requires_grad_(False)
-        self.beside = nn.ModuleList(now.runtime.place(parallel(convolution)) for convolution in convolutions)
+        self.adapters = nn.ModuleList(now.runtime.place(parallel(convolution)) for convolution in convolutions)
         # A tuple, so that torch does not register the network's convolutions as submodules.
         self._convolutions = tuple(convolutions)
         self._hooks = [
@@ -92,7 +92,7 @@ class _Beside(LiveReparameterisation):
             fold_parallel(convolution, adapter)
 
     def _adapters(self) -> list[nn.Conv2d]:
-        return [one for one in self.beside if isinstance(one, nn.Conv2d)]
+        return [one for one in self.adapters if isinstance(one, nn.Conv2d)]
 
 
 def adaptable(extractor: Extractor) -> list[nn.Conv2d]:
@@ -167,8 +167,8 @@ def _followed_by(extractor: Extractor, images: Tensor) -> list[tuple[nn.Conv2d, 
 
 def _add(adapter: nn.Conv2d) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], Tensor]:
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        beside: Tensor = adapter(inputs[0])
-        return output + beside
+        added: Tensor = adapter(inputs[0])
+        return output + added
 
     return hook
 

@@ -30,7 +30,7 @@ class Classifier(Part):
     changes_network: ClassVar[bool] = False
     """Whether fitting changes the network, so that it cannot be repeated on the network of a finished run."""
     cheap: ClassVar[bool] = True
-    """Whether it may be fitted a second time per task, without some images, to learn how truthful its scores are."""
+    """Whether it may be fitted a second time per task, without some images, for calibration."""
 
     def empty_state(self) -> Scorer:
         """A scorer that knows no class yet, with this classifier's settings."""
@@ -50,9 +50,9 @@ class Classifier(Part):
         before: State | None,
         holdout_fit: HoldoutFitter = lambda: None,
     ) -> Fitted:
-        """As `fit`, with the answers to images that were left out if the classifier has them for nothing.
+        """As `fit`, with the scores of held-out images where the classifier computes them anyway.
 
-        ``attempt`` makes a scorer without some images by `fit`, for a classifier that is to be judged by these.
+        ``holdout_fit`` fits a scorer without some images, for a classifier that needs their scores.
         """
         return Fitted(self.fit(memory, now, before))
 
@@ -191,7 +191,7 @@ class NearestMean(MemoryClassifier):
 class NearestMeanScorer(Scorer):
     """−‖x − μ_c‖² = −‖x − m‖² + 2(x − m)·(μ_c − m) − ‖μ_c − m‖², m the mean of the means.
 
-    Relative to m, points and means are no larger than their distances, so the product form loses no precision, and one
+    Relative to m, points and means are not larger than their distances, so the product form is precise, and one
     matrix product serves any number of points.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from adagauss.core.linalg import affine_ridge, sample_covariance
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
 from adagauss.core.train import Objective, Recipe, batch_bounds, mlp, train
-from adagauss.parts.terms import Reduction, anti_collapse, squared_error
+from adagauss.parts.terms import Reduction, anti_collapse
 
 
 class Moved(NamedTuple):
@@ -62,7 +63,7 @@ class NoDrift(Drift):
 class ViewBatches:
     """Each epoch passes once over one of the cached views, which take turns.
 
-    With as many views as epochs, every epoch sees the images augmented anew. An epoch passes over its view several
+    With as many views as epochs, every epoch has new augmentations. An epoch passes over its view several
     times if all epochs together would have fewer than ``min_steps`` batches: a small task is not easier to learn.
     """
 
@@ -99,7 +100,7 @@ class MapObjective(Objective):
 
     def forward(self, old: Tensor, new: Tensor) -> dict[str, Tensor]:
         mapped = self.network(old)
-        losses = {"adapter": squared_error(mapped, new, self.reduction)}
+        losses = {"adapter": F.mse_loss(mapped, new, reduction=self.reduction)}
         if self.alpha:
             losses["anti_collapse"] = self.alpha * anti_collapse(mapped, self.beta)
         return losses

@@ -192,19 +192,6 @@ class Term(Part):
         return {}
 
 
-class LiveParts(nn.Module):
-    """The terms and the reparameterisation while a task is learned."""
-
-    def __init__(self, terms: Mapping[str, LiveTerm], reparameterisation: LiveReparameterisation) -> None:
-        super().__init__()
-        self.terms = nn.ModuleDict(terms)
-        self.reparameterisation = reparameterisation
-
-    def live(self) -> dict[str, LiveTerm]:
-        """The terms by name."""
-        return {name: term for name, term in self.terms.items() if isinstance(term, LiveTerm)}
-
-
 class TaskObjective(Objective):
     """L = Σ weight · term over one task: L_CE + α·L_AC + λ·L_PKD for AdaGauss.
 
@@ -215,11 +202,19 @@ class TaskObjective(Objective):
     divided: ClassVar[bool] = True
 
     def __init__(
-        self, now: CurrentTask, memory: ClassGaussians, parts: LiveParts, part: Representation, recipe: Recipe
+        self,
+        now: CurrentTask,
+        memory: ClassGaussians,
+        terms: Mapping[str, LiveTerm],
+        reparameterisation: LiveReparameterisation,
+        part: Representation,
+        recipe: Recipe,
     ) -> None:
         super().__init__()
         self.network = now.network
-        self.parts = parts
+        self.terms = dict(terms)
+        self.parts = nn.ModuleDict({"terms": nn.ModuleDict(terms), "reparameterisation": reparameterisation})
+        """Their parameters are trained with the network."""
         self.part = part
         self.warm_epochs = recipe.warm_epochs
         # In a tuple and a closure, so that torch registers neither the memory nor a compiled network as a submodule.
@@ -235,7 +230,7 @@ class TaskObjective(Objective):
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         self._warm = epoch < self.warm_epochs
         self._generator = generator
-        for term in self.parts.live().values():
+        for term in self.terms.values():
             term.begin_epoch()
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -244,7 +239,7 @@ class TaskObjective(Objective):
         images, targets, division = self._enlarged(images, targets)
         step = Step(images, targets, now, memory, self._generator, self._extract, self._warm, originals, division)
         losses = {}
-        for name, term in self.parts.live().items():
+        for name, term in self.terms.items():
             weight = self.part.terms[name].weight
             value = term(step) if weight else None
             if value is not None:
@@ -289,11 +284,11 @@ def _as_terms(value: Any) -> Any:
 
 
 class Trained(NamedTuple):
-    """A trained task; its live parts are used until the rest of the task is done."""
+    """A trained task; its terms measure the task when the rest of it is done."""
 
     history: History
-    parts: LiveParts | None
-    """None if nothing was trained."""
+    terms: Mapping[str, LiveTerm]
+    """Empty if nothing was trained."""
 
 
 class Representation(Part):
@@ -334,7 +329,7 @@ class Representation(Part):
         if self.first is None and self.later is not None:
             raise ConfigError("later tasks are trained only after the first: set representation.later=null as well")
         if self.first is not None and not self.terms:
-            raise ConfigError("there is no loss to train with: add at least representation.terms.cross_entropy")
+            raise ConfigError("training needs a loss: add at least representation.terms.cross_entropy")
         return self
 
     @property
@@ -378,7 +373,7 @@ class Representation(Part):
         """Train ``now.network`` in place on the task; ``before`` holds the subparts' states of the last task."""
         recipe = self.first if now.first else self.later
         if recipe is None:
-            return Trained([], None)
+            return Trained([], {})
         if len(now.data) < 2:
             raise DataError(f"{now.name} has a single image: give at least two to train on")
         network = now.network
@@ -392,22 +387,22 @@ class Representation(Part):
             now.runtime.place(network)
             reparameterisation = self.reparameterisation.start(now)
             terms = {name: term.start(now, memory, before.get(f"terms/{name}")) for name, term in self.terms.items()}
-            parts = now.runtime.place(LiveParts(terms, reparameterisation))
-        objective = TaskObjective(now, memory, parts, self, recipe)
+            objective = TaskObjective(now, memory, terms, reparameterisation, self, recipe)
+            now.runtime.place(objective.parts)
         batch_size = max(1, recipe.batch_size // self.label_augmentation.copies(now.first))
         batches = ImageBatches(now.data, now.augmentation, now.runtime, batch_size, recipe.drop_last)
         history = train(objective, batches, recipe, now.runtime, f"{now.name}: training")
-        parts.reparameterisation.settle(now)
+        reparameterisation.settle(now)
         if not self.keep_auxiliary:
             network.head.drop_auxiliary()
-        return Trained(history, parts)
+        return Trained(history, terms)
 
-    def finish(self, parts: LiveParts, now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
+    def finish(self, terms: Mapping[str, LiveTerm], now: CurrentTask, memory: ClassGaussians) -> dict[str, State]:
         """Let the terms measure the finished task; returns their states for the next task by name."""
-        states = {f"terms/{name}": term.finish(now, memory) for name, term in parts.live().items()}
+        states = {f"terms/{name}": term.finish(now, memory) for name, term in terms.items()}
         return {name: state for name, state in states.items() if state is not None}
 
-    def parameter_groups(self, network: Network, beside: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+    def parameter_groups(self, network: Network, parts: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
         """The trunk at its own learning rate; head, bottleneck and helper modules at the full rate."""
         new = {
             id(parameter)
@@ -415,7 +410,7 @@ class Representation(Part):
             if self.full_rate == "bottleneck" or name == "bias"
         }
         slow: list[nn.Parameter] = []
-        full = [*network.head.parameters(), *beside.parameters()]
+        full = [*network.head.parameters(), *parts.parameters()]
         for parameter in network.extractor.parameters():
             (full if id(parameter) in new else slow).append(parameter)
         groups = [

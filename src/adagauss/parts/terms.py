@@ -40,11 +40,6 @@ def anti_collapse(features: Tensor, beta: float = 1.0) -> Tensor:
     return -diagonal.clamp(max=beta).mean().to(torch.promote_types(features.dtype, torch.float32))
 
 
-def squared_error(prediction: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """Mean over batch and dimensions (the published code), or the sum over both (the paper's text)."""
-    return F.mse_loss(prediction, target, reduction=reduction)
-
-
 def feature_norm(features: Tensor, previous: Tensor) -> Tensor:
     """‖F_t(X) − F_{t−1}(X)‖_F, neither squared nor averaged (PASS, IL2A), with zero gradient at zero."""
     squared = (features - previous).square().sum()
@@ -131,7 +126,7 @@ class _Projected(LiveTerm):
         self.reduction: Reduction = part.reduction
 
     def forward(self, step: Step) -> Tensor:
-        return squared_error(self.projector(step.features), step.previous_features, self.reduction)
+        return F.mse_loss(self.projector(step.features), step.previous_features, reduction=self.reduction)
 
 
 class FeatureDistillation(Term):
@@ -145,7 +140,7 @@ class FeatureDistillation(Term):
     def loss(self, step: Step) -> Tensor | None:
         if step.now.previous is None:
             return None
-        return squared_error(step.features, step.previous_features, self.reduction)
+        return F.mse_loss(step.features, step.previous_features, reduction=self.reduction)
 
 
 class NormDistillation(Term):
@@ -229,7 +224,8 @@ class _Replay(LiveTerm):
         points = step.memory.means[drawn].float()
         known = self._before[0]
         if self.part.noise and known is not None:
-            points = around(points, self.part.noise * known.radius.float(), step.generator)
+            noise = torch.randn(points.shape, generator=step.generator).to(points)
+            points = points + self.part.noise * known.radius.float() * noise
         logits = step.now.network.head.seen(points, auxiliary=True)
         return F.cross_entropy(logits / self.part.temperature, drawn)
 
@@ -244,11 +240,6 @@ def radius(features: Tensor, targets: Tensor) -> Tensor:
     """r with r² = mean over classes of tr(Σ_c)/S: one standard deviation for all classes and directions."""
     variances = ClassGaussians.from_features(features, targets.tolist(), "diagonal").packed
     return variances.mean().sqrt()
-
-
-def around(means: Tensor, deviation: Tensor, generator: torch.Generator) -> Tensor:
-    """μ + deviation·ε, ε ~ N(0, I)."""
-    return means + deviation * torch.randn(means.shape, generator=generator).to(means)
 
 
 def draw_classes(step: Step) -> Tensor:

@@ -120,18 +120,6 @@ def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
             )
 
 
-def require_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int | None, ...]], path: Path) -> None:
-    """Refuse content in which a tensor of ``shapes`` is missing or has another shape; None stands for any length."""
-    for name, wanted in shapes.items():
-        if name not in tensors:
-            raise CheckpointError(f"{path} lacks {name}: it was saved by another release, or edited by hand")
-        found = tuple(tensors[name].shape)
-        fits = len(found) == len(wanted) and all(size in (None, is_) for size, is_ in zip(wanted, found, strict=True))
-        if not fits:
-            expected = tuple("any" if size is None else size for size in wanted)
-            raise CheckpointError(f"{path}: {name} has shape {found} where {expected} is expected")
-
-
 def save_json(path: Path, data: Any) -> None:
     """Store JSON-ready data atomically, in a form that people can read."""
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode("utf-8"))

@@ -1,26 +1,28 @@
-"""Safe files: read regular files only, replace files atomically, and read untrusted YAML within limits.
+"""Safe files: open regular files only, replace files atomically, lock models, and read untrusted YAML within limits.
 
 Reading a pipe may block forever, and a device may have no end. A file is replaced completely or not at all, even if the
-machine stops. A few lines of YAML can take gigabytes of memory or hours without limits.
+machine stops. Without limits, a few lines of YAML can take gigabytes of memory or hours.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import logging
 import os
 import re
 import secrets
 import socket
 import stat
+import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -75,8 +77,6 @@ def read_text(path: Path) -> str:
         return file.read().decode("utf-8")
 
 
-logger = logging.getLogger(__name__)
-
 STALE_SECONDS = 3600.0
 TEMPORARY = re.compile(r"\.adagauss-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{16}\.tmp")
 """Names of temporary files. They name the writing process, so that leftovers of killed processes can be removed."""
@@ -92,20 +92,24 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, mode: int = 0o666) -> None:
-    """Replace a file with the output of ``write``, with permissions ``mode`` less the umask.
+    """Replace a file with the output of ``write``.
 
     The file is written next to the target under a temporary name, forced to disk, and renamed; then the folder is
     forced to disk, since it holds the new name. Several threads or processes may replace one target: the last one wins.
+    A symbolic link is followed. The new file has the mode and owner of the old one; the first one has the permissions
+    ``mode`` less the umask.
     """
-    temporary = path.with_name(_temporary_name())
+    target = real_path(path)
+    temporary = target.with_name(_temporary_name())
     try:
-        _make_folder(path.parent)
-        _sweep(path.parent)
+        _make_folder(target.parent)
+        _sweep(target.parent)
         with _create(temporary, mode) as file:
+            _copy_mode_and_owner(target, file.fileno())
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(target)
     except BaseException as error:  # an interrupt must not leave a gigabyte behind either
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -115,17 +119,23 @@ def replace_atomically(path: Path, write: Callable[[BufferedWriter], None], *, m
             f"{path} could not be written ({error.strerror or error}); the old file is unchanged. "
             "Free some space or choose another folder, then try again."
         ) from error
-    _sync_folder(path.parent)
+    _sync_replaced(target)
 
 
 def move_atomically(source: Path, target: Path) -> None:
-    """Replace a file with a complete one on the same file system that is already forced to disk."""
+    """Replace a file with a complete one on the same file system that is already forced to disk.
+
+    A symbolic link is followed. The new file gets the mode and owner of the old one.
+    """
+    real = real_path(target)
     try:
-        source.replace(target)
+        with open_regular(source) as file:
+            _copy_mode_and_owner(real, file.fileno())
+        source.replace(real)
     except OSError as error:
         raise CheckpointError(f"{target} could not be replaced ({error.strerror}); it is unchanged") from error
-    _sync_folder(target.parent)
-    if source.parent != target.parent:
+    _sync_replaced(real)
+    if source.parent != real.parent:
         _sync_folder(source.parent)
 
 
@@ -136,8 +146,32 @@ def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
     _sync_folder(folder)
 
 
+def real_path(path: Path) -> Path:
+    """The absolute path of a file behind all symbolic links."""
+    return Path(os.path.realpath(path))
+
+
 def _create(path: Path, mode: int) -> BufferedWriter:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb")
+
+
+def _copy_mode_and_owner(target: Path, descriptor: int) -> None:
+    """Give an open file the mode and, as far as the user may, the owner and group of the file that it replaces."""
+    try:
+        old = target.stat()
+    except FileNotFoundError:
+        return
+    new = os.fstat(descriptor)
+    mode = stat.S_IMODE(old.st_mode)
+    if new.st_gid != old.st_gid or new.st_uid != old.st_uid:
+        try:
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+        except OSError:
+            try:
+                os.fchown(descriptor, -1, old.st_gid)
+            except OSError:  # the permissions of the old group are not for the new one
+                mode &= ~stat.S_IRWXG
+    os.fchmod(descriptor, mode)
 
 
 def _make_folder(folder: Path) -> None:
@@ -147,15 +181,25 @@ def _make_folder(folder: Path) -> None:
         _sync_folder(place.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_replaced(target: Path) -> None:
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:  # some file systems cannot do this; the file itself is complete either way
-        logger.debug("%s was not forced to disk: %s", folder, error)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"{target} was replaced, but its folder could not be forced to disk ({error.strerror}): the new file may "
+            "be lost if the machine stops. Check the disk, then repeat the command"
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do this
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _host() -> str:
@@ -188,6 +232,70 @@ def _alive(pid: int) -> bool:
     except OSError:  # a process of another user
         return True
     return True
+
+
+LOCK_SECONDS = 300.0
+"""How long a change of a model waits for another one to end."""
+
+
+@contextmanager
+def lock_model(
+    path: Path, seconds: float | None = None, waiting: Callable[[str], object] = lambda holder: None
+) -> Iterator[None]:
+    """Hold the lock of a model file: from before it is read until its replacement is complete.
+
+    Everything that changes a model takes this lock: commands, and a server for its whole life. Readers do not need it,
+    since files are replaced atomically. The lock is a file next to the model, `.MODEL.lock`, which the operating system
+    unlocks when the process ends, however it ends. Inside, it describes the process that holds it.
+
+    Args:
+        path: the model file, which need not exist yet; a symbolic link is followed.
+        seconds: how long to wait; None means `LOCK_SECONDS`.
+        waiting: called once with a description of the holder if the lock is not free.
+
+    Raises:
+        CheckpointError: another process still holds the lock; the message names it.
+    """
+    target = real_path(path)
+    file = target.with_name(f".{target.name}.lock")
+    seconds = LOCK_SECONDS if seconds is None else seconds
+    lock = FileLock(file)
+    try:
+        _make_folder(target.parent)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waiting(_holder(file))
+            lock.acquire(timeout=seconds, poll_interval=0.1)
+    except Timeout:
+        raise CheckpointError(
+            f"{path} is being changed by {_holder(file)}; waited {seconds:g} s. Wait until it has ended, or stop it, "
+            "then try again"
+        ) from None
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be locked for a change ({file}: {error.strerror or error}): its folder must be writable"
+        ) from error
+    try:
+        # No further words of the command: one may be a token.
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+        _describe_holder(file, f"process {os.getpid()} on {socket.gethostname()} ({command[:100]})")
+        yield
+    finally:
+        _describe_holder(file, "")
+        lock.release()
+
+
+def _describe_holder(file: Path, text: str) -> None:
+    with suppress(OSError):  # only a message lacks it
+        file.write_text(text, encoding="utf-8", errors="replace")
+
+
+def _holder(file: Path) -> str:
+    """Describe the process that holds a lock; it may not have written this yet."""
+    with suppress(OSError, UnicodeError):
+        return file.read_text(encoding="utf-8") or "another process"
+    return "another process"
 
 
 MAX_BYTES = 2**18

@@ -1,4 +1,4 @@
-"""Settings of the whole process that programs, not libraries, make before torch is imported: memory and threads."""
+"""Settings of the whole process, for programs and not for libraries: memory and threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ SPIN_COUNT = "3000"
 def keep_freed_memory() -> bool:
     """Let glibc keep freed memory, and torch use huge pages; returns whether this was possible.
 
-    A training step on a CPU allocates and frees every activation. By default glibc maps each large block and unmaps it
-    again, and the kernel clears its pages each time: a third of a step of EfficientNet-Lite0 at 128 pixels
-    (docs/performance.md). An allocator that the user chose or configured in the environment is not changed.
+    By default glibc maps and unmaps each large block, and the kernel clears its pages each time: a third of a training
+    step of EfficientNet-Lite0 on a CPU. An allocator that the user chose in the environment is not changed.
     """
     if any(name in os.environ for name in MALLOC_VARIABLES) or not _on_glibc():
         return False
@@ -38,10 +37,9 @@ def _on_glibc() -> bool:
 def limit_openmp_spin() -> bool:
     """Let waiting threads of GNU's OpenMP, which torch uses on Linux, sleep soon; returns whether this was set.
 
-    A spinning thread occupies a core that the thread it waits for may need, if other programs use the rest: teaching
-    150 photographs then took 71 s instead of 13 (docs/performance.md). On an idle machine sleeping costs nothing for
-    large products, as in frozen networks, but a third of the time of training a small one, so it is for programs that
-    mostly do the former. It has an effect only before torch is imported. A value set by the user is not changed.
+    A spinning thread occupies a core that the thread it waits for may need if other programs are running: teaching 150
+    photographs then took 71 s instead of 13 s. Sleeping slows down the training of small networks by a third, so this
+    is for frozen networks. Call it before torch is imported. A value set by the user is not changed.
     """
     if any(name in os.environ for name in SPIN_VARIABLES):
         return False

@@ -6,7 +6,7 @@ import importlib.util
 import math
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -14,18 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table
 
 
 NOTE_WIDTH = 100
 """Narrower terminals show no losses next to the bars."""
-WORTH_A_LINE = 2.0
-"""Seconds that work must last before a line in a pipe reports it."""
+MIN_SECONDS = 2.0
+"""Work in a pipe is reported if it takes longer."""
 BETWEEN_LINES = 5.0
-BETWEEN_TABLES = 60.0
-ROW_NAME, ROW_NOTE = 40, 200
-"""Columns of a terminal that the names and notes of a table take at most."""
-BYTES = "bytes"
 
 
 class Advance(Protocol):
@@ -34,37 +29,17 @@ class Advance(Protocol):
     def __call__(self, note: str = "", step: float = 1.0) -> None: ...
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """The state of one of many jobs."""
-
-    name: str
-    state: str
-    note: str = ""
-
-
-class Show(Protocol):
-    """Shows the current state of jobs, the most interesting first, below a summary."""
-
-    def __call__(self, summary: str, rows: Sequence[TableRow]) -> None: ...
-
-
 class Reporter:
     """Reports nothing; the base of other reporters."""
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
         """Work of ``total`` steps; call the yielded function after each step.
 
         A step may be reported in fractions: training counts epochs and advances by ``step=1 / batches``. Calls may be
-        nested. An empty note keeps the previous one. The unit is empty or ``bytes``.
+        nested. An empty note keeps the previous one.
         """
         yield ignore
-
-    @contextmanager
-    def table(self) -> Iterator[Show]:
-        """Many jobs at once; call the yielded function whenever something may have changed."""
-        yield lambda summary, rows: None
 
     def message(self, text: str) -> None:
         """Show a line to the user."""
@@ -86,8 +61,6 @@ class Work:
 
     title: str
     total: float
-    unit: str
-    started: float
     done: float = 0.0
     note: str = ""
 
@@ -104,11 +77,9 @@ class Work:
     def count(self) -> str:
         """Finished whole steps and their total.
 
-        >>> Work("images", 1_281_167, "", 0.0, done=0.1 + 0.2 + 0.7).count
+        >>> Work("images", 1_281_167, done=0.1 + 0.2 + 0.7).count
         '1/1281167'
         """
-        if self.unit == BYTES:
-            return f"{self.done / 1e6:.1f}/{self.total / 1e6:.1f} MB"
         return f"{math.floor(self.done + 1e-6)}/{self.total:.0f}"
 
     def __str__(self) -> str:
@@ -124,18 +95,17 @@ class BarReporter(Reporter):
         self._open = 0
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
-        work = Work(title, total, unit, started=0.0)
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
+        work = Work(title, total)
         if self._open == 0:
-            self._bars = _bars(self._console)  # in a notebook, bars that have vanished cannot be shown again
+            self._bars = _bars(self._console)  # in a notebook, bars that have disappeared cannot be shown again
+            self._bars.start()
         bar = self._bars.add_task(title, total=total, note="", count=work.count)
 
         def advance(note: str = "", step: float = 1.0) -> None:
             work.advance(note, step)
             self._bars.update(bar, completed=work.done, note=work.note, count=work.count)
 
-        if self._open == 0:
-            self._bars.start()
         self._open += 1
         try:
             yield advance
@@ -144,18 +114,6 @@ class BarReporter(Reporter):
             self._bars.remove_task(bar)
             if self._open == 0:
                 self._bars.stop()
-
-    @contextmanager
-    def table(self) -> Iterator[Show]:
-        from rich.live import Live
-
-        with Live(console=self._console, transient=True, auto_refresh=False) as live:
-
-            def show(summary: str, rows: Sequence[TableRow]) -> None:
-                # A frame, a head and the summary take lines as well; what scrolls away cannot be redrawn.
-                live.update(_table(summary, rows[: max(1, self._console.height - 6)]), refresh=True)
-
-            yield show
 
     def message(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
@@ -176,64 +134,35 @@ def _bars(console: Console) -> Progress:
     )
 
 
-def _table(summary: str, rows: Sequence[TableRow]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(title=Text(summary), title_justify="left", expand=True)
-    names = [clipped(row.name, ROW_NAME) for row in rows]
-    made.add_column("run", no_wrap=True, min_width=max(map(columns, names), default=0))
-    made.add_column("state", no_wrap=True, min_width=max((len(row.state) for row in rows), default=0))
-    made.add_column("now", no_wrap=True, overflow="ellipsis", ratio=1)  # what is left of the line
-    for name, row in zip(names, rows, strict=True):
-        made.add_row(Text(name), Text(row.state), Text(clipped(row.note, ROW_NOTE)))
-    return made
-
-
 class LineReporter(Reporter):
-    """A line every few seconds on all work in progress that has lasted a while, and one when it is done."""
+    """A line every few seconds on all work in progress, and one when it is done; no line for short work."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._open: list[Work] = []
-        self._spoke = -math.inf
+        self._started = 0.0
+        self._last_line = -math.inf
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
-        work = Work(title, total, unit, self._clock())
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
+        work = Work(title, total)
+        if not self._open:
+            self._started = self._clock()
         self._open.append(work)
 
         def advance(note: str = "", step: float = 1.0) -> None:
             work.advance(note, step)
-            self._tell(ended=work is self._open[0] and work.finished)
+            now = self._clock()
+            due = now - self._last_line >= BETWEEN_LINES or (work is self._open[0] and work.finished)
+            if due and now - self._started >= MIN_SECONDS:
+                self.message(" | ".join(map(str, self._open)))
+                self._last_line = now
 
         try:
             yield advance
         finally:
             self._open.remove(work)
-
-    @contextmanager
-    def table(self) -> Iterator[Show]:
-        states: dict[str, str] = {}
-
-        def show(summary: str, rows: Sequence[TableRow]) -> None:
-            for row in rows:
-                if states.get(row.name) != row.state:
-                    states[row.name] = row.state
-                    self.message(f"{row.name}: {row.state} {row.note}".rstrip())
-            if self._clock() - self._spoke >= BETWEEN_TABLES:
-                self.message(summary)
-                self._spoke = self._clock()
-
-        yield show
-
-    def _tell(self, ended: bool) -> None:
-        now = self._clock()
-        lasted = now - self._open[0].started
-        if lasted >= WORTH_A_LINE and (ended or now - self._spoke >= BETWEEN_LINES):
-            self.message(" | ".join(map(str, self._open)))
-            self._spoke = now
 
     def message(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -35,13 +35,7 @@ def import_custom(names: Iterable[object]) -> None:
 
 
 def import_extra(module: str, extra: str, who: str) -> Any:
-    """Import an optional library; if it is missing, the error names the extra that installs it.
-
-    Args:
-        module: what is imported.
-        extra: the extra of this package that installs it.
-        who: what needs it, the subject of the error message.
-    """
+    """Import an optional library for ``who``; if it is missing, the error names the extra that installs it."""
     try:
         return import_module(module)
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
@@ -76,43 +70,37 @@ class Registry(Generic[T]):
         self._sort = sort
         self._package = package
         self._modules = modules or {}
-        self._things: dict[str, T] = {}
-        self._sources: dict[str, str] = {}
-        self._homes: dict[str, str] = {}
+        self._entries: dict[str, tuple[T, str, str]] = {}
+        """For each name the object, and the module and name of the code that defines it."""
 
     def register(self, name: str, thing: T, *, by: Callable[..., Any]) -> None:
         """Register an object under a name; ``by`` is the function or class that defines it.
 
         The same code may register again, as when a module is reloaded or a notebook cell is run twice.
         """
-        source = f"{by.__module__}.{by.__qualname__}"
-        holder = self._sources.get(name, source)
+        source = by.__module__, by.__qualname__
+        holder = self._entries[name][1:] if name in self._entries else source
         if holder != source:
-            raise ConfigError(f"{source} cannot be the {self._sort} {name!r}: {holder} has this name; choose another")
-        self._things[name] = thing
-        self._sources[name] = source
-        self._homes[name] = by.__module__
+            taken, other = ".".join(holder), ".".join(source)
+            raise ConfigError(f"{other} cannot be the {self._sort} {name!r}: {taken} has this name; choose another")
+        self._entries[name] = (thing, *source)
 
     def remove(self, name: str) -> None:
         """Remove an object."""
-        del self._things[name], self._sources[name], self._homes[name]
+        del self._entries[name]
 
     def find(self, name: object) -> T:
         """The object of that name; an unknown name raises with the nearest known one."""
-        if isinstance(name, str) and name not in self._things and name in self._modules:
+        if isinstance(name, str) and name not in self._entries and name in self._modules:
             import_module(self._modules[name])
-        thing = self._things.get(name) if isinstance(name, str) else None
-        if thing is None:
-            known = self.all()
-            if not isinstance(name, str) or name not in known:
-                raise unknown_name(self._sort, name, known)
-            thing = known[name]
-        return thing
+        if not isinstance(name, str) or (name not in self._entries and name not in self.all()):
+            raise unknown_name(self._sort, name, self.all())
+        return self._entries[name][0]
 
     def find_custom(self, name: object) -> T:
         """As `find`; ``module:name`` is an object that code outside this package has registered."""
         module, _, local = name.rpartition(":") if isinstance(name, str) else ("", "", name)
-        if module and local not in self._things:
+        if module and local not in self._entries:
             raise ConfigError(
                 f"the module {module!r}, which defines the {self._sort} {local!r}, is not imported: import it first"
             )
@@ -123,7 +111,7 @@ class Registry(Generic[T]):
 
         Code of a script or notebook cannot be imported again, so its names stay as they are.
         """
-        module = self._homes.get(name, "")
+        module = self._entries[name][1] if name in self._entries else ""
         inside = module.partition(".")[0] in ("", "adagauss", "__main__")
         return name if inside else f"{module}:{name}"
 
@@ -131,7 +119,7 @@ class Registry(Generic[T]):
         """All objects, sorted by name."""
         if self._package is not None:
             import_submodules(self._package)
-        return dict(sorted(self._things.items()))
+        return {name: self._entries[name][0] for name in sorted(self._entries)}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._things or name in self.all()
+        return name in self._entries or name in self.all()

@@ -1,15 +1,12 @@
-"""Devices, precision, seeds and progress, in one place."""
+"""Device, precision and random seeds of a learner."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -37,6 +34,7 @@ class RuntimeConfig(Config):
     device: str = "auto"
     """``auto`` (a CUDA device if there is one), ``cpu``, ``cuda`` or ``cuda:1``; statistics need float64."""
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    """Mixed precision needs a CUDA device."""
     channels_last: bool = True
     """Keep images and convolutions in channels-last memory order: faster on CPUs and tensor cores."""
     compile: bool = False
@@ -44,7 +42,7 @@ class RuntimeConfig(Config):
 
 
 class Snapshots(Protocol):
-    """Storage of training states until their task is done, so that a killed run loses little work."""
+    """Storage of training states until the end of a task, so that a killed run loses little work."""
 
     def load(self, stage: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Tensors and facts of the last save for ``stage``, if any."""
@@ -66,43 +64,12 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-# A forward and backward pass through the products and convolutions that run in reduced precision on a CPU. Fabric uses
-# bfloat16 there for 16-mixed as well.
-REDUCED_PRECISION_PROBE = """
-import torch
-images = torch.rand(16, 32, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
-network = torch.nn.Sequential(torch.nn.Conv2d(32, 32, 3), torch.nn.Flatten(), torch.nn.Linear(32 * 36, 64))
-with torch.autocast("cpu", dtype=torch.bfloat16):
-    network(images).sum().backward()
-"""
-
-
-@cache
-def reduced_precision_works() -> bool:
-    """Whether bfloat16 works on this CPU, tried once in a child process, since a crash cannot be caught.
-
-    A virtual machine may announce matrix units (AMX) that it does not support: the first product then kills the
-    process. Any other failure of the child is ignored here, since the training itself can report it.
-    """
-    # Without -P, Python would look for modules in the current folder first, and run whatever it finds there.
-    command = [sys.executable, "-P", "-c", REDUCED_PRECISION_PROBE]
-    child = subprocess.run(command, capture_output=True, check=False)
-    killed_by_signal = child.returncode < 0
-    ended_by_windows = child.returncode >= 0xC0000000  # NTSTATUS of an illegal instruction or another crash
-    return not (killed_by_signal or ended_by_windows)
-
-
 def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Available bytes of main memory; None if the system does not report them."""
+    """Available bytes of main memory, as Linux reports them; None on other systems."""
     try:
         lines = meminfo.read_text(encoding="ascii").splitlines()
-        # Linux counts what it can take back from caches, which free pages do not.
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError, IndexError):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf, macOS no count of free pages
         return None
 
 
@@ -141,13 +108,9 @@ class Runtime:
         return torch.device(name)
 
     def check(self) -> None:
-        """Raise now if the device or the precision cannot be used, rather than when training starts."""
-        reduced = self.config.precision != "32-true"
-        if self.device.type == "cpu" and reduced and not reduced_precision_works():
-            raise ConfigError(
-                f"precision {self.config.precision} crashes on this CPU, whose bfloat16 units do not work; "
-                "use precision=32-true, or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
-            )
+        """Raise if the device or the precision cannot be used."""
+        if self.device.type == "cpu" and self.config.precision != "32-true":
+            raise ConfigError(f"precision {self.config.precision} needs a CUDA device: use precision=32-true on a CPU")
 
     @cached_property
     def fabric(self) -> Fabric:
@@ -163,18 +126,18 @@ class Runtime:
             "devices": [self.device.index or 0] if accelerator == "cuda" else 1,
             "precision": self.config.precision,
         }
-        if not self.processes.alone:  # Fabric would take the environment of the other processes for its own
+        if not self.processes.alone:  # by default, Fabric would join the other processes
             settings |= {"strategy": SingleDeviceStrategy(self.device), "plugins": LightningEnvironment()}
         return Fabric(**settings)
 
     def fabric_for(self, divided: bool) -> Fabric:
-        """Fabric for a training whose batches processes share out, or for one that each does by itself."""
+        """Fabric for a training whose batches are divided among the processes, or for one in each process."""
         shared = self.processes.fabric
         return shared if divided and shared is not None else self.fabric
 
     @property
     def seeded_devices(self) -> list[torch.device]:
-        """Devices besides the CPU whose random state must be restored for the caller."""
+        """Devices other than the CPU whose random state must be restored for the caller."""
         return [self.device] if self.device.type == "cuda" else []
 
     @property

@@ -201,7 +201,7 @@ def test_any_other_name_is_only_a_name(client: TestClient, model: Path, name: st
         (b"{}", "application/json", 415),
         (b"--x\r\nnonsense", "multipart/form-data; boundary=y", 400),
         (b"", "multipart/form-data", 400),
-        (b"", "multipart/form-data; boundary=x", 422),
+        (b"", "multipart/form-data; boundary=x", 400),
         (b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--x--', "multipart/form-data; boundary=x", 422),
     ],
 )

@@ -22,7 +22,7 @@ from fastapi.responses import JSONResponse
 
 import adagauss
 from adagauss.deploy.serve import routes
-from adagauss.deploy.serve.security import ApiError, SecurityMiddleware, access_for, is_loopback
+from adagauss.deploy.serve.security import ApiError, SecurityMiddleware, access_for, connection_class, is_loopback
 from adagauss.deploy.serve.server import Server
 from adagauss.deploy.serve.store import Store
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, UnsupportedError
@@ -141,10 +141,6 @@ async def _handle_error(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status)
 
 
-CONNECTIONS = 512
-"""Maximum number of concurrent connections. Further ones get status 503."""
-
-
 def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...], undo: int) -> None:
     """Serve until the process receives a signal to stop."""
     if undo < 0:
@@ -153,19 +149,23 @@ def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, 
     server = Server(Store(model, undo), access)
     with _listening(host, port) as listener:
         server.start()  # before the address is printed, so that errors in the model file end this command
-        config = uvicorn.Config(
-            make_app(server),
-            log_level="warning",
-            access_log=False,
-            proxy_headers=False,  # rate limits use the address, so clients must not choose it
-            server_header=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=5,
-        )
         sys.stderr.write(_greeting(server, host, listener.getsockname()[1]))
         sys.stderr.flush()
         with suppress(KeyboardInterrupt):  # Ctrl+C stops the server
-            uvicorn.Server(config).run(sockets=[listener])
+            uvicorn.Server(socket_config(server)).run(sockets=[listener])
+
+
+def socket_config(server: Server) -> uvicorn.Config:
+    """Return the settings of uvicorn."""
+    return uvicorn.Config(
+        make_app(server),
+        http=connection_class(server.limits),
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # rate limits use the address, so clients must not choose it
+        server_header=False,
+        timeout_graceful_shutdown=5,
+    )
 
 
 def _listening(host: str, port: int) -> socket.socket:

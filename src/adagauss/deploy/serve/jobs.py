@@ -83,7 +83,7 @@ class JobReporter(Reporter):
             self._job.notes.append(text)
 
     @contextmanager
-    def progress(self, title: str, total: float, unit: str = "") -> Iterator[Advance]:
+    def progress(self, title: str, total: float) -> Iterator[Advance]:
         self._depth += 1
         outermost, start, done = self._depth == 1, self._job.progress, 0.0
 

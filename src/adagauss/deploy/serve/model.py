@@ -88,10 +88,10 @@ class Model:
         return str(self.classifier.method or f"effort {self.classifier.effort}")
 
     @property
-    def picture_shape(self) -> tuple[int, int, ResizeMode]:
-        """Size in pixels, number of channels and resize mode of the input images."""
+    def picture_shape(self) -> tuple[int, int, ResizeMode | None]:
+        """Size in pixels, number of channels and resize mode of the input images; None before the first task."""
         if not self.names:
-            return self.classifier.image_size or PHOTO_SIZE, 3, self.classifier.resize_mode
+            return self.classifier.image_size or PHOTO_SIZE, 3, None
         channels, height, width = self.classifier.learner_.shape
         if height != width:
             raise DataError(

@@ -111,7 +111,7 @@ async def predict(
     if not now.model.names:
         raise ApiError(409, "nothing has been taught yet: teach at least one class first")
     shape = now.model.picture_shape
-    pictures = [picture async for picture in server.decoder.pictures(request, shape, server.limits)]
+    pictures = [picture async for picture in server.decoder.pictures(request, shape)]
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
     if not pictures:
         raise DataError("the request contains no pictures")
@@ -276,7 +276,7 @@ async def teach(request: Request, server: Served) -> Job:
     Unreadable pictures are skipped and listed in the job. Pictures are not stored.
     """
     server.jobs.require_room()
-    async with server.uploads:
+    with server.uploads.use(request.client.host if request.client else "local"):
         pixels, names, skipped = await _received(request, server)
     counts = Counter(names)
     now = server.store.snapshot.model
@@ -340,7 +340,7 @@ async def _received(request: Request, server: Server) -> tuple[list[Pixels], lis
     names: list[str] = []
     skipped: list[Skipped] = []
     sent: dict[str, None] = {}
-    async for picture in server.decoder.pictures(request, shape, server.limits):
+    async for picture in server.decoder.pictures(request, shape):
         name = class_name(picture.label, server.limits)
         sent[name] = None
         if picture.pixels is None:

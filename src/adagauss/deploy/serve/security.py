@@ -14,13 +14,17 @@ import ipaddress
 import json
 import socket
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.errors import AdagaussError, ConfigError
@@ -61,16 +65,28 @@ class Limits:
     """Queued jobs; their decoded pictures are in memory."""
     waiting_pictures: int = 2000
     """Queued pictures for classification."""
-    uploads: int = 4
-    """Concurrent uploads of training pictures."""
+    uploads: int = 8
+    """Unfinished uploads of training pictures from one address."""
+    received: int = 512 * 2**20
+    """Bytes of pictures of all unfinished requests in memory, encoded and decoded."""
+    decoding: float = 10.0
+    """CPU seconds for decoding one picture."""
+    connections: int = 512
+    """Open connections. At the limit, the oldest one without a complete request is closed for a new one."""
+    address_connections: int = 256
+    """Open connections from one address; see ``connections``."""
     requests: float = 500.0
     """Requests per second from one address."""
     changes: float = 5.0
     """Changes per second from one address."""
     wrong_tokens: float = 0.2
     """Wrong tokens per second from one address."""
+    headers: float = 10.0
+    """Timeout in seconds for the headers of a request."""
     idle: float = 30.0
     """Timeout in seconds between two chunks of a request."""
+    body_rate: float = 10_000.0
+    """Minimum bytes per second of a request body, after the first ``idle`` seconds."""
 
 
 class Rate:
@@ -106,6 +122,80 @@ class Rate:
         now = self._clock()
         left, then = self._buckets.get(key, (self._burst, now))
         return min(self._burst, left + (now - then) * self._per_second), now
+
+
+class Slots:
+    """Limit the concurrent uses of one key."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used: Counter[str] = Counter()
+
+    @contextmanager
+    def use(self, key: str) -> Iterator[None]:
+        """Occupy a slot, or raise if all slots of the key are occupied."""
+        if self._used[key] >= self._limit:
+            raise ApiError(429, "too many unfinished uploads from this address: try again later", 5.0)
+        self._used[key] += 1
+        try:
+            yield
+        finally:
+            self._used[key] -= 1
+            self._used += Counter()  # drop zeros
+
+
+def connection_class(limits: Limits) -> type[H11Protocol]:
+    """Return uvicorn's protocol with limits for connections that send no complete request headers."""
+    waiting: OrderedDict[Connection, None] = OrderedDict()
+    addresses: Counter[str] = Counter()
+
+    class Connection(H11Protocol):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self._answer, self.app = self.app, self._start
+            self._timer: asyncio.TimerHandle | None = None
+            self._address = ""
+
+        async def _start(self, scope: Any, receive: Any, send: Any) -> None:
+            self._stop_waiting()
+            await self._answer(scope, receive, send)
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._address = self.client[0] if self.client else "local"
+            addresses[self._address] += 1
+            crowded = addresses[self._address] > limits.address_connections
+            if crowded or addresses.total() > limits.connections:
+                candidates = (one for one in waiting if not crowded or one._address == self._address)
+                oldest = next(candidates, self)
+                oldest._stop_waiting()
+                oldest.transport.abort()
+                if oldest is self:
+                    return
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            addresses[self._address] -= 1
+            if not addresses[self._address]:
+                del addresses[self._address]
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            self._wait()
+            super().on_response_complete()
+
+        def _wait(self) -> None:
+            self._stop_waiting()
+            waiting[self] = None
+            self._timer = self.loop.call_later(limits.headers, self.transport.abort)
+
+        def _stop_waiting(self) -> None:
+            waiting.pop(self, None)
+            if self._timer is not None:
+                self._timer.cancel()
+
+    return Connection
 
 
 MIN_TOKEN_LENGTH = 16
@@ -268,6 +358,8 @@ class SecurityMiddleware:
                 await _send_error(error, sending)
             else:
                 await self._app(scope, self._limited(receive, self._most(scope["path"])), sending)
+        except ClientDisconnect:  # no response can be sent
+            status = 499
         finally:
             # The route template, so that path parameters do not become metric labels.
             route = str(getattr(scope.get("route"), "path", "other"))
@@ -297,16 +389,21 @@ class SecurityMiddleware:
 
     def _limited(self, receive: Receive, most: int) -> Receive:
         """Limit the received bytes and pauses: a chunked request does not declare its length."""
-        received, whole = 0, False
+        received, whole, waited = 0, False, 0.0
+        limits = self._limits
 
         async def limited() -> Message:
-            nonlocal received, whole
+            nonlocal received, whole, waited
             if whole:  # only the disconnect message follows, at any time
                 return await receive()
+            # Only the time spent on waiting for the client counts.
+            left = min(limits.idle, limits.idle + received / limits.body_rate - waited)
+            started = time.monotonic()
             try:
-                message = await asyncio.wait_for(receive(), self._limits.idle)
+                message = await asyncio.wait_for(receive(), max(0.0, left))
             except TimeoutError:
-                raise ApiError(408, f"no data received for {self._limits.idle:g} s") from None
+                raise ApiError(408, "the request body arrives too slowly: send it again") from None
+            waited += time.monotonic() - started
             received += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if received > most:

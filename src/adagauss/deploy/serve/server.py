@@ -21,7 +21,7 @@ from adagauss.data.decode import Pixels
 from adagauss.deploy.serve.jobs import Jobs
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Answer
-from adagauss.deploy.serve.security import Access, ApiError, Limits
+from adagauss.deploy.serve.security import Access, ApiError, Limits, Slots
 from adagauss.deploy.serve.store import Store
 from adagauss.deploy.serve.uploads import Decoder
 from adagauss.errors import AdagaussError
@@ -224,13 +224,13 @@ class Server:
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
     metrics: Metrics = field(default_factory=Metrics)
-    decoder: Decoder = field(default_factory=Decoder)
 
     def __post_init__(self) -> None:
         self.jobs = Jobs(self.limits.waiting_jobs, self.metrics)
         self.batcher: Batcher[Answer] = Batcher(self.limits.waiting_pictures, self.metrics)
         self.exporter = Exporter(self.store)
-        self.uploads = asyncio.Semaphore(self.limits.uploads)
+        self.decoder = Decoder(self.limits)
+        self.uploads = Slots(self.limits.uploads)
         self._started = False
 
     def start(self) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from adagauss.data.decode import Pixels, ResizeMode, decode_image
+from adagauss.data.decode import DecodingProcess, Pixels, ResizeMode, decode_image, is_cheap
 from adagauss.deploy.serve.security import ApiError, Limits
 
 TEXT_BYTES = 4096
@@ -41,17 +42,38 @@ class Part:
             raise ApiError(422, f"the field {self.key!r} is not UTF-8 text") from None
 
 
-async def parts_of(request: Request, limits: Limits) -> AsyncIterator[Part]:
-    """Yield the parts of a form, or the single picture that is the body."""
+class Budget:
+    """Bytes of pictures in memory, encoded and decoded, of all unfinished requests."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+
+    def take(self, size: int) -> None:
+        """Add bytes, or raise if there are too many."""
+        if self._used + size > self._limit:
+            raise ApiError(503, "the server is receiving too many pictures: try again later", 5.0)
+        self._used += size
+
+    def give_back(self, size: int) -> None:
+        """Remove bytes that were taken."""
+        self._used -= size
+
+
+async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]) -> AsyncIterator[Part]:
+    """Yield the parts of a form, or the single picture that is the body. ``take`` counts the received bytes."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind == b"multipart/form-data":
         form = _Form(options.get(b"boundary", b""), limits)
         async for chunk in request.stream():
+            take(len(chunk))
             for part in form.received(chunk):
                 yield part
+        form.require_end()
     elif kind.startswith(b"image/") or kind == b"application/octet-stream":
         part = Part("pictures", "picture")
         async for chunk in request.stream():
+            take(len(chunk))
             _grow(part, chunk, limits)
         yield part
     else:
@@ -70,6 +92,7 @@ class _Form:
         self._name, self._value = b"", b""
         self._pictures = 0
         self._fields = 0
+        self._closed = False
         if not boundary:
             raise ApiError(400, "the content type of the form has no boundary")
         try:
@@ -83,6 +106,7 @@ class _Form:
                     "on_headers_finished": self._count,
                     "on_part_data": self._data,
                     "on_part_end": self._end,
+                    "on_end": self._close,
                 },
             )
         except FormParserError as error:
@@ -96,6 +120,14 @@ class _Form:
             raise ApiError(400, f"the form cannot be read: {error}") from None
         complete, self._complete = self._complete, []
         return complete
+
+    def require_end(self) -> None:
+        """Raise if the closing boundary is missing."""
+        if not self._closed:
+            raise ApiError(400, "the form ends before its closing boundary: send it again")
+
+    def _close(self) -> None:
+        self._closed = True
 
     def _begin(self) -> None:
         self._part = Part()
@@ -149,50 +181,86 @@ class Picture:
     problem: str = ""
 
 
-PictureShape = tuple[int, int, ResizeMode]
-"""Size in pixels, number of channels and resize mode of pictures."""
+PictureShape = tuple[int, int, ResizeMode | None]
+"""Size in pixels, number of channels and resize mode of pictures; with None they keep their proportions."""
 
 
 class Decoder:
-    """Decode in a few threads, which bounds the memory for large pictures."""
+    """Decode in a few threads, which bounds the memory for large pictures.
 
-    def __init__(self, threads: int = 2) -> None:
+    Files that may take long are decoded in child processes, one per thread, with a limit of CPU time.
+    """
+
+    def __init__(self, limits: Limits, threads: int = 2) -> None:
+        self._limits = limits
         self._threads = threads
+        self._budget = Budget(limits.received)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self._local = threading.local()
+        self._processes: list[DecodingProcess] = []
 
-    async def pictures(self, request: Request, shape: PictureShape, limits: Limits) -> AsyncIterator[Picture]:
+    async def pictures(self, request: Request, shape: PictureShape) -> AsyncIterator[Picture]:
         """Yield the pictures of a request in order, each with the last label before it.
 
         Decoding overlaps with receiving; at most one picture per thread and one more are pending.
         """
-        label, waiting = "", list[asyncio.Future[Picture]]()
+        label, waiting, held = "", list[tuple[int, asyncio.Future[Picture]]](), 0
         loop = asyncio.get_running_loop()
+
+        def take(size: int) -> None:
+            nonlocal held
+            self._budget.take(size)
+            held += size
+
+        async def decoded() -> Picture:
+            nonlocal held
+            encoded, future = waiting.pop(0)
+            picture = await future
+            self._budget.give_back(encoded)
+            held -= encoded
+            take(0 if picture.pixels is None else picture.pixels.nbytes)
+            return picture
+
         try:
-            async for part in parts_of(request, limits):
+            async for part in parts_of(request, self._limits, take):
                 if part.filename is not None:
-                    waiting.append(loop.run_in_executor(self._pool, _decoded, part, label, shape))
+                    future = loop.run_in_executor(self._pool, self._decoded, part, label, shape)
+                    waiting.append((len(part.content), future))
                 elif part.key == "label":
                     label = part.text
                 else:
                     raise ApiError(422, f"unknown field {part.key[:50]!r}: a form has the fields label and pictures")
                 while len(waiting) > self._threads:
-                    yield await waiting.pop(0)
+                    yield await decoded()
             while waiting:
-                yield await waiting.pop(0)
+                yield await decoded()
         finally:
-            for future in waiting:
+            for _, future in waiting:
                 future.cancel()
+            self._budget.give_back(held)
 
     def close(self) -> None:
-        """Shut down the threads."""
+        """Shut down the threads and processes."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in self._processes:
+            process.close()
 
+    def _decoded(self, part: Part, label: str, shape: PictureShape) -> Picture:
+        name = part.filename or "picture"
+        size, channels, mode = shape
+        try:
+            if is_cheap(part.content):
+                pixels = decode_image(io.BytesIO(part.content), size, channels, mode=mode)
+            else:
+                pixels = self._process().decode(part.content, size, channels, mode)
+        except Exception as error:  # Pillow's decoders raise many exception types for damaged files
+            return Picture(name, label, None, str(error) or type(error).__name__)
+        return Picture(name, label, pixels)
 
-def _decoded(part: Part, label: str, shape: PictureShape) -> Picture:
-    name = part.filename or "picture"
-    size, channels, mode = shape
-    try:
-        pixels = decode_image(io.BytesIO(part.content), size, channels, mode=mode)
-    except Exception as error:  # Pillow's decoders raise many exception types for damaged files
-        return Picture(name, label, None, str(error) or type(error).__name__)
-    return Picture(name, label, pixels)
+    def _process(self) -> DecodingProcess:
+        """Return the child process of this thread."""
+        if not hasattr(self._local, "process"):
+            self._local.process = DecodingProcess(self._limits.decoding)
+            self._processes.append(self._local.process)
+        process: DecodingProcess = self._local.process
+        return process

@@ -80,7 +80,7 @@ def test_no_column_or_output_of_a_forgotten_class_is_in_the_file(name: str, tmp_
 
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_what_remains_does_not_depend_on_the_forgotten_class(name: str) -> None:
-    """The classifier of a memory is made anew: no share of the forgotten covariance is left in those of the others."""
+    """The classifier is computed again from the memory, so other covariances contain nothing of the forgotten one."""
     learner, other = taught(name, 2), taught(name, 2)
     bank = other.memory.copy()
     bank.means[1] += 1.0

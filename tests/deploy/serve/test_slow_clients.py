@@ -1,0 +1,213 @@
+"""Silent, slow and vanishing clients do not stop the server for others."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+from PIL import Image
+from starlette.testclient import TestClient
+
+from adagauss.data import decode
+from adagauss.data.decode import DecodingProcess, decode_image, is_cheap
+from adagauss.deploy.serve.app import socket_config
+from adagauss.deploy.serve.security import Limits
+from adagauss.deploy.serve.server import Server
+from adagauss.deploy.serve.store import Store
+from adagauss.errors import DataError
+from tests.deploy.serve.colours import Serve, classes_of, png
+
+HEAD = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: %s\r\nContent-Length: 100000\r\n\r\n"
+FORM = b"multipart/form-data; boundary=x"
+
+
+@contextmanager
+def listening(model: Path, limits: Limits) -> Iterator[int]:
+    """Serve a model on a free port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(socket_config(Server(Store(model), limits=limits)))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+def opened(port: int, content: bytes = b"") -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", port), timeout=10)
+    client.sendall(content)
+    return client
+
+
+def received(client: socket.socket) -> bytes:
+    """All bytes until the server closes the connection."""
+    content = b""
+    try:
+        while chunk := client.recv(4096):
+            content += chunk
+    except ConnectionError:
+        pass
+    return content
+
+
+def status(port: int, picture: bytes) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("POST", "/api/predict", picture, {"Content-Type": "image/png"})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
+def test_silent_connections_do_not_stop_predictions(model: Path) -> None:
+    with listening(model, Limits(connections=20, address_connections=10)) as port, ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(opened(port))
+            assert not _ % 20 or status(port, png()) == 200
+        assert status(port, png()) == 200
+
+
+def test_unfinished_headers_end_the_connection(model: Path) -> None:
+    with listening(model, Limits(headers=0.3)) as port:
+        for begin in (b"", b"GET / HTTP/1.1\r\nHost: "):
+            with opened(port, begin) as client:
+                started = time.monotonic()
+                assert received(client) == b""
+                assert time.monotonic() - started < 5
+        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        for _ in range(2):
+            kept.request("GET", "/api/health")
+            assert kept.getresponse().read()
+        kept.close()
+
+
+def test_a_slow_body_is_rejected(model: Path) -> None:
+    with (
+        listening(model, Limits(idle=0.4, body_rate=1e6)) as port,
+        opened(port, HEAD % (b"/api/predict", b"image/png")) as client,
+    ):
+        for _ in range(10):
+            time.sleep(0.1)
+            try:
+                client.sendall(b"-")
+            except ConnectionError:
+                break
+        assert b" 408 " in received(client)
+
+
+def test_slow_teachers_do_not_block_others(model: Path) -> None:
+    limits = Limits(uploads=6)
+    with listening(model, limits) as port, ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(opened(port, HEAD % (b"/api/teach", FORM) + b"--x\r\n"))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        parts = [b'--x\r\nContent-Disposition: form-data; name="label"\r\n\r\nblue\r\n']
+        head = b'--x\r\nContent-Disposition: form-data; name="pictures"; filename="a.png"\r\n\r\n'
+        body = b"".join([*parts, head, png("blue"), b"\r\n--x--\r\n"])
+        connection.request("POST", "/api/teach", body, {"Content-Type": FORM.decode()})
+        assert connection.getresponse().status == 202
+        connection.close()
+
+
+def test_too_many_unfinished_uploads_of_an_address_are_rejected(model: Path) -> None:
+    with listening(model, Limits(uploads=1)) as port, opened(port, HEAD % (b"/api/teach", FORM) + b"--x\r\n"):
+        time.sleep(0.2)
+        with opened(port, HEAD % (b"/api/teach", FORM)) as second:
+            second.settimeout(10)
+            assert b" 429 " in second.recv(4096)
+
+
+def test_received_bytes_have_a_limit_for_all_requests(serve: Serve) -> None:
+    client = serve(limits=Limits(received=3000, changes=1000.0))
+    files = [("pictures", ("a.bin", bytes(4000)))]
+    for _ in range(2):  # rejected requests return their bytes
+        assert client.post("/api/predict", files=files).status_code == 503
+        assert client.post("/api/predict", content=png(), headers={"Content-Type": "image/png"}).status_code == 200
+
+
+@pytest.mark.parametrize("cut", [b"--x--\r\n", b"\r\n--x--\r\n", b"--x\r\n"])
+def test_a_form_without_closing_boundary_teaches_nothing(client: TestClient, cut: bytes) -> None:
+    head = b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+    picture = b'--x\r\nContent-Disposition: form-data; name="pictures"; filename="a.png"\r\n\r\n%s\r\n'
+    body = head % (b"label", b"blue") + b"".join(picture % png("blue", seed) for seed in range(3))
+    ends = {b"--x--\r\n": b"", b"\r\n--x--\r\n": b"--x\r\n", b"--x\r\n": b"--x"}
+    answer = client.post("/api/teach", content=body + ends[cut], headers={"Content-Type": FORM.decode()})
+    assert answer.status_code == 400
+    assert "boundary" in answer.json()["detail"]
+    assert "blue" not in classes_of(client)
+    assert client.get("/api/jobs").json() == []
+
+
+def scans(count: int, side: int = 64) -> bytes:
+    """A progressive JPEG whose last scan is repeated."""
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, "JPEG", progressive=True)
+    content = file.getvalue()
+    last, end = content.rindex(b"\xff\xda"), content.rindex(b"\xff\xd9")
+    return content[:last] + content[last:end] * count + content[end:]
+
+
+def test_a_jpeg_with_many_scans_is_not_decoded(client: TestClient) -> None:
+    assert decode_image(io.BytesIO(scans(1)), 8).shape == (3, 8, 8)
+    with pytest.raises(DataError, match="scans"):
+        decode_image(io.BytesIO(scans(200)), 8)
+    answer = client.post("/api/predict", content=scans(200), headers={"Content-Type": "image/jpeg"}).json()
+    assert "scans" in answer["predictions"][0]["problem"]
+
+
+def test_scans_count_together_with_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_SCANNED_PIXELS", 64 * 64 * 20)
+    assert decode_image(io.BytesIO(scans(5)), 8).shape == (3, 8, 8)
+    with pytest.raises(DataError, match="scans"):
+        decode_image(io.BytesIO(scans(30)), 8)
+
+
+def test_decoding_in_a_process_equals_decoding_here_and_is_stopped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(picture, "PPM")
+    content = picture.getvalue()
+    assert is_cheap(png())
+    assert not is_cheap(content)
+    process = DecodingProcess(20.0)
+    np.testing.assert_array_equal(process.decode(content, 16, 3), decode_image(io.BytesIO(content), 16))
+    with pytest.raises(DataError, match="not an image"):
+        process.decode(b"text", 16, 3)
+    process.close()
+    slow = DecodingProcess(0.01)
+    large = io.BytesIO()
+    Image.new("RGB", (6000, 6000)).save(large, "JPEG", progressive=True)
+    with pytest.raises(DataError, match="takes more than"):
+        slow.decode(large.getvalue(), 4000, 3)
+    slow.close()
+
+
+def test_a_client_that_leaves_during_an_upload_is_not_a_server_error(model: Path) -> None:
+    with listening(model, Limits()) as port:
+        opened(port, HEAD % (b"/api/teach", FORM) + b"--x\r\n").close()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            connection.request("GET", "/api/metrics")
+            text = connection.getresponse().read().decode()
+            connection.close()
+            if "/api/teach" in text:
+                break
+            time.sleep(0.05)
+        assert 'route="/api/teach",status="499"' in text
+        assert json.dumps(text).count('status=\\"5') == 0
