@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Tests are many small computations: one thread is faster than two, and child processes must compute alike.
+# Tests are many small computations: one thread is faster than two, and child processes must give the same results.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -27,6 +27,15 @@ def pytest_collection_finish() -> None:
     """Leave all modules out of later garbage collections: going through them takes longer than many a test."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the slowest tests unless ADAGAUSS_NIGHTLY=1, as `make torture` sets it."""
+    if os.environ.get("ADAGAUSS_NIGHTLY") != "1":
+        skip = pytest.mark.skip(reason="slow: runs with ADAGAUSS_NIGHTLY=1")
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -255,7 +255,7 @@ def test_wrong_data_changes_nothing(taught: IncrementalClassifier) -> None:
 
 
 def test_load_refuses_other_files(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("this is no classifier", encoding="utf-8")
+    (tmp_path / "text").write_text("not a classifier", encoding="utf-8")
     for name in ("text", "missing"):
         with pytest.raises(CheckpointError):
             IncrementalClassifier.load(tmp_path / name)

@@ -114,7 +114,7 @@ def test_other_images_are_not_taken_out_in_the_place_of_some(tmp_path: Path) -> 
     assert IncrementalClassifier.load(tmp_path / "few.safetensors").classes_.tolist() == [1, 2]
 
 
-def test_images_that_are_taught_twice_are_spoken_of(
+def test_images_that_are_taught_twice_give_a_warning(
     taught: IncrementalClassifier, caplog: pytest.LogCaptureFixture
 ) -> None:
     images, labels = task(0, 1)

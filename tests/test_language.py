@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.size import banned_words
+from benchmarks.size import banned_words, prose
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "results", "examples", "benchmarks", ".github")
@@ -23,3 +23,7 @@ def test_texts_use_the_words_of_the_field(folder: str) -> None:
     files = sorted(ROOT.glob("*.md")) if folder == "." else texts(ROOT / folder)
     assert files
     assert banned_words(ROOT, files) == []
+
+
+def test_sources_use_the_words_of_the_field() -> None:
+    assert banned_words(ROOT, prose(ROOT)) == []

@@ -515,8 +515,8 @@ def best_method(
 
     Each candidate learns the other images, in two tasks if there are enough classes. A later candidate replaces an
     earlier one only if it is clearly better: if w images are recognised by it alone and l by the other alone,
-    w − l > √(w + l), one standard deviation of chance. The first candidate is returned without a comparison if there
-    are no others, or too few images or classes.
+    w − l > √(w + l), one standard deviation of chance. A single candidate is returned without a comparison, as is
+    the first one if there are too few images or classes.
     """
     best = next(iter(candidates))
     if len(candidates) == 1 or len(data.classes) < 2 or int(data.counts().min()) < 2:

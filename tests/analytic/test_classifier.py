@@ -24,7 +24,7 @@ ANALYTIC = [name for name, info in methods().items() if info.family == "analytic
 
 
 @pytest.mark.parametrize(("loo_images", "expected"), [(5, 5), (100_000, None)])
-def test_arriving_images_judge_when_all_are_in_the_sums(
+def test_left_out_scores_select_the_ridge_when_all_images_are_in_the_sums(
     monkeypatch: pytest.MonkeyPatch, loo_images: int, expected: int | None
 ) -> None:
     compared: list[tuple[int, int]] = []
@@ -106,7 +106,7 @@ def test_answers_need_only_the_kinds_of_features_that_were_chosen(monkeypatch: p
         learner.features(task.images)
 
 
-def test_a_network_that_stands_still_is_not_copied() -> None:
+def test_a_frozen_network_is_not_copied() -> None:
     learner = learner_of(quick_method("exact", None))
     first, second = toy_tasks()[:2]
     learner.learn(first)

@@ -498,7 +498,7 @@ def test_nothing_can_be_solved_from_nothing() -> None:
         Ridge(0.1).solve(MomentSums(WIDTH).add_(torch.zeros(3, WIDTH), torch.arange(3)))
 
 
-def test_without_anything_to_judge_by_the_strength_is_the_middle_one() -> None:
+def test_without_held_out_scores_the_ridge_is_the_middle_one() -> None:
     choice = ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0), RidgeSpec(1000.0)])
     features, targets = torch.eye(3), torch.arange(3)
     scores, scored = choice.observe(Standardizer(MomentSums(3).add_(features, targets)), features.unsqueeze(0), targets)
@@ -514,7 +514,7 @@ def test_a_weight_is_the_same_as_scaled_features(rule: Rule) -> None:
     torch.testing.assert_close(weighed(features), scaled(features * scale), atol=1e-4, rtol=1e-4)
 
 
-def test_a_group_of_noise_is_weighed_down_and_probabilities_are_truthful() -> None:
+def test_a_group_of_noise_gets_a_small_weight_and_probabilities_are_calibrated() -> None:
     generator = torch.Generator().manual_seed(0)
     targets = torch.randint(3, (600,), generator=generator)
     useful = torch.eye(3)[targets] + 0.6 * torch.randn(600, 3, generator=generator)
@@ -541,7 +541,7 @@ def test_discriminant_analysis_wins_where_classes_are_spread_in_unlike_ways() ->
     assert (choice.solve(Standardizer(sums))(features).argmax(1) == targets).float().mean() > 0.9
 
 
-def test_all_images_right_is_no_reason_to_be_certain() -> None:
+def test_perfect_accuracy_does_not_give_certain_predictions() -> None:
     generator = torch.Generator().manual_seed(0)
     targets = torch.arange(30) % 3
     features = torch.eye(3)[targets] + 0.05 * torch.randn(30, 3, generator=generator)

@@ -253,7 +253,7 @@ class ArrayImagesLike:
         ({"filters": 1}, (3, 9, 9), "divided between 2"),
     ],
 )
-def test_impossible_settings_are_refused_in_a_sentence(
+def test_impossible_settings_are_rejected_with_a_message(
     changes: dict[str, object], shape: tuple[int, int, int], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -66,7 +66,7 @@ def test_an_absent_library_is_named_with_its_extra(name: str, extra: str, monkey
         build(name)
 
 
-def test_a_library_that_does_not_import_is_told_from_an_absent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_fails_to_import_differs_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(module: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
 

@@ -111,7 +111,7 @@ def taught_birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def birds(taught_birds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model of three classes, beside the folders `seen` and `unseen`."""
+    """A model of three classes, next to the folders `seen` and `unseen`."""
     shutil.copytree(taught_birds, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "birds.safetensors"

@@ -58,5 +58,5 @@ def test_wrong_words_are_told(adagauss: Command, tmp_path: Path, words: list[str
     assert reason in outcome.said
 
 
-def test_no_run_is_told(adagauss: Command) -> None:
+def test_a_missing_run_is_an_error(adagauss: Command) -> None:
     assert "Missing argument 'RUN...'" in adagauss("analyse").said

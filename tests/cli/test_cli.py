@@ -90,7 +90,7 @@ def _two_columns(table: str) -> list[tuple[str, str]]:
     return [(row[0], row[1].strip()) for row in rows if len(row) == 2]
 
 
-def test_rescore_shows_the_run_beside_what_was_changed(adagauss: Command, run_folder: Path) -> None:
+def test_rescore_shows_the_run_and_the_changed_parts(adagauss: Command, run_folder: Path) -> None:
     result = adagauss(
         "rescore", run_folder, "--set", "drift.kind=affine", "--set", "classifier.pooled_shrinkage=0.5", "--quiet"
     )

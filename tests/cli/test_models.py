@@ -64,7 +64,7 @@ def test_a_folder_too_high_is_refused(adagauss: Command, photographs: Photograph
     assert "knows 6 classes" in outcome.out
 
 
-def test_one_folder_within_each_class_folder_is_no_doubt(
+def test_one_folder_within_each_class_folder_is_accepted(
     adagauss: Command, photographs: Photographs, birds: Path
 ) -> None:
     for label in ("tit", "crow"):
@@ -74,7 +74,7 @@ def test_one_folder_within_each_class_folder_is_no_doubt(
     assert "knows 5 classes" in outcome.out
 
 
-def test_a_class_of_one_image_is_told_of(adagauss: Command, photographs: Photographs, tmp_path: Path) -> None:
+def test_info_names_a_class_of_one_image(adagauss: Command, photographs: Photographs, tmp_path: Path) -> None:
     photographs(tmp_path / "one", ("owl",), 1)
     outcome = adagauss("teach", tmp_path / "one.safetensors", tmp_path / "one", *SMALL)
     assert "Taught 1 class from 1 image in" in outcome.out
@@ -120,7 +120,7 @@ def test_an_effort_chooses_the_method(adagauss: Command, birds: Path) -> None:
     assert "chooses the method itself" in refused.said
 
 
-def test_a_failed_teaching_leaves_the_model_as_it_was(adagauss: Command, birds: Path) -> None:
+def test_a_failed_teach_leaves_the_model_unchanged(adagauss: Command, birds: Path) -> None:
     before = birds.read_bytes()
     Path("more/tit").mkdir(parents=True)
     Path("more/tit/a.png").write_bytes(b"no image")
@@ -246,13 +246,13 @@ def test_a_rate_may_follow_unknown(given: list[str], read: list[str]) -> None:
 def test_evaluate_tells_accuracy_worst_classes_and_draws(
     adagauss: Command, photographs: Photographs, birds: Path
 ) -> None:
-    photographs(Path("unseen"), ("stranger",), 2)
+    photographs(Path("unseen"), ("visitor",), 2)
     photographs(Path("odd/wren"), ("",), 3, first=500)
     Image.open("unseen/owl/100.png").save("unseen/wren/owl.png")
     outcome = adagauss("evaluate", birds, "unseen", "--sheet", "worst.png", "--confusion", "confusion.png", "--quiet")
     assert outcome.code == 0, outcome.err
     assert "of 19 images" in outcome.out
-    assert "unknown classes: stranger" in outcome.out
+    assert "unknown classes: visitor" in outcome.out
     rows = {line.split()[0]: line.split() for line in outcome.out.splitlines() if line.split()}
     assert rows["wren"][1] == "7"
     assert rows["wren"][3] == "owl"

@@ -1,4 +1,4 @@
-"""`adagauss run` as its user reads it: what is said before, after, and when something beside the run goes wrong."""
+"""`adagauss run` from its user's view: output before and after a run, and errors around it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs
     assert "unknown class 'robin'" in refused.said
 
 
-def test_a_path_that_is_no_folder_is_said(adagauss: Command, here: Path) -> None:
+def test_a_path_that_is_not_a_folder_is_an_error(adagauss: Command, here: Path) -> None:
     for name in ("./birds", "photos/birds"):
         refused = adagauss("run", "-d", name)
         assert refused.code == 2
@@ -117,7 +117,7 @@ def test_a_failure_to_draw_is_not_one_of_the_run(
 
 @pytest.mark.parametrize("content", ["", "[]", "null", '"text"', "{", "{}", '{"source": []}'])
 @pytest.mark.usefixtures("without_drawing")
-def test_a_damaged_environment_is_a_sentence(adagauss: Command, finished: Path, content: str) -> None:
+def test_a_damaged_environment_gives_a_message(adagauss: Command, finished: Path, content: str) -> None:
     (finished / "environment.json").write_text(content, encoding="utf-8")
     outcome = adagauss("run", "--out", "out", "--resume")
     assert outcome.code in (0, 2)
@@ -125,7 +125,7 @@ def test_a_damaged_environment_is_a_sentence(adagauss: Command, finished: Path, 
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "seed: [", "method: 3"])
-def test_a_damaged_configuration_is_a_sentence(adagauss: Command, finished: Path, content: str) -> None:
+def test_a_damaged_configuration_gives_a_message(adagauss: Command, finished: Path, content: str) -> None:
     (finished / "config.yaml").write_text(content, encoding="utf-8")
     for words in (["run", "--out", "out", "--resume"], ["rescore", "out"]):
         outcome = adagauss(*words)
@@ -137,7 +137,9 @@ def test_a_damaged_configuration_is_a_sentence(adagauss: Command, finished: Path
     assert "unexpected" not in outcome.said
 
 
-def test_what_the_system_refuses_is_a_sentence(adagauss: Command, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_of_the_system_gives_a_message(
+    adagauss: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*given: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "secret/config.yaml")
 

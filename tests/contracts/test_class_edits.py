@@ -156,7 +156,7 @@ def test_every_output_of_a_class_that_came_twice_goes_with_it() -> None:
 
 
 @representative_methods
-def test_a_forgotten_class_can_be_taught_anew(name: str) -> None:
+def test_a_forgotten_class_can_be_taught_again(name: str) -> None:
     learner = taught(name)
     learner.forget(["one", "two"])
     assert learner.tasks == (("zero",), (), ("three", "four", "five"))

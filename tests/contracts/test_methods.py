@@ -157,7 +157,7 @@ def test_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(name: str, tmp_pat
 
 
 @representative_methods
-def test_a_task_that_fails_leaves_the_learner_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_fails_leaves_the_learner_unchanged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = taught(name, tasks=1)
     known, before = learner.state, state(learner)
 

@@ -139,7 +139,7 @@ def _log_density(x: Array, mean: Array, covariance: Array) -> float:
 
 
 @pytest.mark.filterwarnings("error")
-def test_one_sample_of_each_of_many_classes_is_no_cause_for_warning() -> None:
+def test_one_sample_of_each_of_many_classes_gives_no_warning() -> None:
     rule = GaussianBayes().fit(np.arange(80.0).reshape(40, 2), np.arange(40))
     assert rule.predict([[10.0, 11.0]]).tolist() == [5]
 
@@ -228,7 +228,7 @@ def narrow_classes(power: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
 
 
 @pytest.mark.parametrize("power", [0, 4, 8, 11])
-def test_up_to_the_limit_predictions_are_those_of_exact_arithmetic_and_nothing_is_said(power: int) -> None:
+def test_up_to_the_limit_predictions_are_those_of_exact_arithmetic_without_a_warning(power: int) -> None:
     samples, labels, points = narrow_classes(power)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -254,7 +254,7 @@ def test_features_in_different_units_are_not_ill_conditioned() -> None:
         GaussianBayes().fit(draws, np.repeat([0, 1], 40)).predict(draws)
 
 
-def test_whole_numbers_beyond_floats_are_refused_beside_floats() -> None:
+def test_integers_beyond_float_range_are_rejected_among_floats() -> None:
     large = 2**53 + 1
     rows = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(DataError, match=f"label {large} is too large among labels that are not whole"):

@@ -145,7 +145,7 @@ def test_pixels_on_another_scale_are_noticed_both_ways(pixels: Any) -> None:
 
 
 @pytest.mark.parametrize("pixels", [PHOTOS, PHOTOS / 255, PHOTOS // 3, PHOTOS[:1], np.full_like(PHOTOS, 40)])
-def test_pixels_on_the_same_scale_are_not_spoken_of(pixels: Any) -> None:
+def test_pixels_on_the_same_scale_give_no_warning(pixels: Any) -> None:
     assert pixel_scale_warning(scale_of(PHOTOS), scale_of(pixels)) is None
     assert pixel_scale_warning(scale_of(pixels), scale_of(PHOTOS)) is None
     black = PixelScale(0, 0)

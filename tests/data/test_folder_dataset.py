@@ -124,7 +124,7 @@ def test_a_seeded_split_is_a_partition(count: int, share: float, seed: int) -> N
 
 
 @pytest.mark.parametrize("stray", ["train/preview.png", "test/preview.png"])
-def test_stray_images_beside_class_folders_make_no_class(
+def test_stray_images_next_to_class_folders_make_no_class(
     tmp_path: Path, write_image: Any, stray: str, check: Any
 ) -> None:
     write_classes(tmp_path / "train", write_image, ("a", "b"), images=3)

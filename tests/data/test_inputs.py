@@ -168,7 +168,7 @@ def test_names_are_paths(tmp_path: Path, write_image: WriteImage) -> None:
     assert read_images(path for path in (one, two)).names == (str(one), str(two))
 
 
-def test_a_picture_in_two_classes_is_spoken_of(
+def test_a_picture_in_two_classes_gives_a_warning(
     tmp_path: Path, write_image: WriteImage, caplog: pytest.LogCaptureFixture
 ) -> None:
     for seed, name in enumerate(("ant/0", "ant/1", "bee/0", "bee/1")):
@@ -225,7 +225,7 @@ def test_class_folders(tmp_path: Path, write_image: WriteImage) -> None:
     ],
     ids=range(27),
 )
-def test_what_is_no_image_gets_a_sentence(given: Any, message: str) -> None:
+def test_input_that_is_not_an_image_gives_a_message(given: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_images(given)
 

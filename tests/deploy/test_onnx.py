@@ -13,13 +13,14 @@ import numpy.typing as npt
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from adagauss.classifier import IncrementalClassifier
 from adagauss.core.learn import Learner
 from adagauss.data.decode import ResizeMode, fitted
 from adagauss.data.images import ArrayImages
 from adagauss.deploy import onnx as export
-from adagauss.deploy.onnx import export_onnx, grey, resized
+from adagauss.deploy.onnx import DeployedPredictor, export_onnx, grey, resized
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
 
@@ -34,30 +35,12 @@ RNG = np.random.default_rng(0)
 
 def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    probabilities, best, margin_score = session.run(None, {"pixels": pixels})
-    return probabilities, best, margin_score
+    probabilities, best, p_value = session.run(None, {"pixels": pixels})
+    return probabilities, best, p_value
 
 
 def facts_of(path: Path) -> dict[str, Any]:
     return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
-
-
-def check_answers(learner: Learner, path: Path) -> None:
-    before = state(learner)
-    export_onnx(learner, path)
-    assert same(state(learner), before)
-    images = toy_images(test=True).images
-    for number in (1, 2, 9, len(images)):
-        levels = images.batch(torch.arange(number))
-        features = learner.features(ArrayImages(levels))
-        answers = learner.state.predict_features(features)
-        expected = torch.softmax(answers.scores.double(), 1).numpy()
-        rgb = levels.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).numpy()
-        probabilities, best, margin_score = run(path, rgb)
-        np.testing.assert_allclose(margin_score, answers.margin_score.numpy(), rtol=1e-3, atol=1e-3)
-        np.testing.assert_allclose(probabilities, expected, atol=1e-4)
-        np.testing.assert_array_equal(best, probabilities.argmax(1))
-        assert np.mean(best == expected.argmax(1)) > 0.99
 
 
 OTHERS: dict[str, tuple[str, dict[str, object]]] = {
@@ -72,9 +55,39 @@ CASES = ("acil", "adagauss-linear", "dsal", "exact-auto", "fecam", "ranpac", "sd
 """Every kind of scorer."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_scorer_answers_alike(name: str, tmp_path: Path) -> None:
-    check_answers(taught(name, 2), tmp_path / "toy.onnx")
+class Predictors(nn.Module):
+    """The predictors of several learners, exported in one program."""
+
+    def __init__(self, learners: list[Learner]) -> None:
+        super().__init__()
+        self.deployed = nn.ModuleList(DeployedPredictor(learner).predictor for learner in learners)
+
+    def forward(self, images: torch.Tensor) -> list[torch.Tensor]:
+        return [output for one in self.deployed for output in one(images)]
+
+
+def test_every_scorer_has_the_same_outputs_in_onnxruntime(tmp_path: Path) -> None:
+    learners = [taught(name, 2) for name in CASES]
+    before, path = [state(learner) for learner in learners], tmp_path / "toy.onnx"
+    images = toy_images(test=True).images.batch(torch.arange(len(toy_images(test=True).images)))
+    with torch.inference_mode(False), torch.no_grad(), export._quiet():
+        example = torch.zeros(3, *images.shape[1:])
+        shapes = ({0: torch.export.Dim("batch")},)
+        torch.onnx.export(
+            Predictors(learners), (example,), path, dynamo=True, input_names=["x"], dynamic_shapes=shapes, verbose=False
+        )
+    assert all(same(state(learner), old) for learner, old in zip(learners, before, strict=True))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for number in (1, 2, 9, len(images)):
+        outputs = session.run(None, {"x": images[:number].numpy().astype(np.float32) / 255})
+        for position, learner in enumerate(learners):
+            scores, p_value = outputs[2 * position : 2 * position + 2]
+            expected = learner.predictions(ArrayImages(images[:number]))
+            np.testing.assert_allclose(p_value, expected.p_value.numpy(), rtol=1e-3, atol=1e-3)
+            probabilities = torch.softmax(torch.from_numpy(scores).double(), 1)
+            wanted = torch.softmax(expected.scores.double(), 1)
+            np.testing.assert_allclose(probabilities, wanted, atol=1e-4)
+            assert (probabilities.argmax(1) == wanted.argmax(1)).double().mean() > 0.99
 
 
 def modules_of_scorer(name: str, **settings: object) -> frozenset[type]:
@@ -151,7 +164,7 @@ def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array
     learner, facts = colours[0].learner_, facts_of(exported)
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
-    assert facts["unknown"]["0.05"] == learner.state.evidence.ood_threshold(0.05)
+    assert facts["unknown"]["0.05"] == 0.05
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (12, 3)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
     assert list(exported.parent.iterdir()) == [exported]

@@ -115,7 +115,7 @@ def temporary(folder: Path, pid: int, host: str | None = None, age: float = 0) -
     return file
 
 
-def test_only_what_nobody_writes_any_more_is_swept(tmp_path: Path, dead_process: int) -> None:
+def test_only_files_of_dead_processes_are_removed(tmp_path: Path, dead_process: int) -> None:
     for case in ("dead", "alive", "elsewhere", "old"):
         (tmp_path / case).mkdir()
     (tmp_path / "dead" / ".other.tmp").write_bytes(b"not ours")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from adagauss import IncrementalClassifier
 from adagauss.cli import main
@@ -100,11 +101,9 @@ def test_a_number_of_scales_that_takes_forever_is_refused(numbered: Path, tmp_pa
         Learner.load(tmp_path / "scales.safetensors")
 
 
-def test_infinite_scores_are_an_error_and_no_prediction(numbered: Path, tmp_path: Path) -> None:
-    tensors, facts = load_tensors(numbered, "learner")
-    tensors["parts.classifier.weight"].fill_(3e38)
-    save_tensors(tmp_path / "huge.safetensors", "learner", tensors, facts)
-    classifier = IncrementalClassifier.load(tmp_path / "huge.safetensors")
+def test_infinite_scores_are_an_error_and_no_prediction(numbered: Path) -> None:
+    classifier = IncrementalClassifier.load(numbered)
+    classifier.learner_.state.scorer.get_buffer("weight").fill_(3e38)
     with pytest.raises(NumericalError, match="not finite"):
         classifier.predict_proba(IMAGES)
 
@@ -120,3 +119,30 @@ def test_a_header_of_lists_takes_little_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 * len(header)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("huge", [2**63 - 1, -(2**62), 1e300])
+def test_huge_counts_and_weights_are_rejected_at_load(numbered: Path, tmp_path: Path, huge: float) -> None:
+    tensors, facts = load_tensors(numbered, "learner")
+    tried = 0
+    for name, tensor in tensors.items():
+        fits = tensor.dtype == (torch.int64 if isinstance(huge, int) else torch.float64)
+        if name.startswith("network.") or not fits or not tensor.numel():
+            continue
+        forgery = tensor.clone()
+        forgery.view(-1)[0] = huge
+        save_tensors(tmp_path / "forged.safetensors", "learner", {**tensors, name: forgery}, facts)
+        with pytest.raises(CheckpointError, match=r"contains|does not fit"):
+            IncrementalClassifier.load(tmp_path / "forged.safetensors")
+        tried += 1
+    assert tried
+
+
+def test_names_that_could_not_be_loaded_are_not_saved(tmp_path: Path) -> None:
+    classifier = taught(["a"] * 6 + ["b"] * 6)
+    classifier.save(tmp_path / "model.safetensors")
+    before = (tmp_path / "model.safetensors").read_bytes()
+    classifier.rename("a", "[" * 300_000)
+    with pytest.raises(CheckpointError, match="brackets"):
+        classifier.save(tmp_path / "model.safetensors")
+    assert (tmp_path / "model.safetensors").read_bytes() == before

@@ -97,7 +97,7 @@ def exchanged(data: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 @budget(60)
 @given(which=st.floats(0, 1, exclude_max=True), value=values)
-def test_a_learner_with_an_invented_fact_and_a_right_digest_is_a_learner_or_a_sentence(
+def test_a_learner_with_a_forged_fact_and_a_right_digest_loads_or_gives_a_message(
     learner: Path, tmp_path: Path, which: float, value: Any
 ) -> None:
     tensors, facts = load_tensors(learner, "learner")
@@ -138,7 +138,7 @@ def read_all(path: Path) -> None:
 
 @budget(40)
 @given(which=st.floats(0, 1, exclude_max=True), steps=changes)
-def test_a_run_folder_with_a_changed_file_is_read_or_a_sentence(
+def test_a_run_folder_with_a_changed_file_is_read_or_gives_a_message(
     finished: Path, tmp_path: Path, which: float, steps: list[Change]
 ) -> None:
     path = tmp_path / "run"
@@ -152,7 +152,7 @@ def test_a_run_folder_with_a_changed_file_is_read_or_a_sentence(
 
 @budget(40)
 @given(which=st.floats(0, 1, exclude_max=True), value=values, name=st.sampled_from(["config.yaml", "metrics.json"]))
-def test_a_run_folder_with_an_invented_value_is_read_or_a_sentence(
+def test_a_run_folder_with_a_forged_value_is_read_or_gives_a_message(
     finished: Path, tmp_path: Path, which: float, value: Any, name: str
 ) -> None:
     path = tmp_path / "run"
@@ -174,7 +174,7 @@ def idx(values: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
 
 @budget(120)
 @given(which=st.integers(0, 3), steps=changes, zipped=st.booleans())
-def test_changed_idx_files_are_a_dataset_or_a_sentence(
+def test_changed_idx_files_are_read_or_give_a_message(
     tmp_path: Path, which: int, steps: list[Change], zipped: bool
 ) -> None:
     folder = tmp_path / "mnist"
@@ -196,7 +196,7 @@ names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"
 
 @budget(50)
 @given(tree=st.dictionaries(names, st.dictionaries(names, st.booleans(), max_size=3), max_size=4), steps=changes)
-def test_any_folder_is_a_dataset_or_a_sentence(
+def test_any_folder_is_a_dataset_or_gives_a_message(
     tmp_path: Path, tree: dict[str, dict[str, bool]], steps: list[Change]
 ) -> None:
     root = tmp_path / "photos"

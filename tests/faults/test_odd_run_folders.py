@@ -32,7 +32,7 @@ def not_utf8(path: Path) -> None:
 
 @pytest.mark.parametrize("odd", [pipe, folder, loop, not_utf8])
 @pytest.mark.parametrize("name", NAMES)
-def test_something_odd_in_the_place_of_a_file_is_a_sentence(
+def test_something_odd_in_the_place_of_a_file_gives_a_message(
     name: str, odd: Callable[[Path], None], tmp_path: Path
 ) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def test_something_odd_in_the_place_of_a_file_is_a_sentence(
 
 @pytest.mark.parametrize("odd", [pipe, folder, loop, not_utf8])
 @pytest.mark.parametrize("name", ["environment.json", "data.json", "origins.json"])
-def test_something_odd_beside_the_results_counts_as_missing(
+def test_something_odd_next_to_the_results_counts_as_missing(
     name: str, odd: Callable[[Path], None], tmp_path: Path
 ) -> None:
     odd(tmp_path / name)

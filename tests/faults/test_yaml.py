@@ -100,7 +100,7 @@ plain = st.recursive(
 
 @budget(200)
 @given(value=plain)
-def test_what_we_write_is_read_as_it_was(value: Any) -> None:
+def test_written_values_are_read_unchanged(value: Any) -> None:
     text = yaml.safe_dump(value, sort_keys=False)
     assert parse_yaml(text) == yaml.safe_load(text)
 

@@ -238,7 +238,7 @@ def test_draws_have_the_mean_and_covariance_of_their_class() -> None:
     torch.testing.assert_close(seen.covariances, bank.covariances + 0.5 * torch.eye(3), atol=0.2, rtol=0.05)
 
 
-def test_batch_norm_stands_still_after_the_first_task() -> None:
+def test_batch_norm_is_frozen_after_the_first_task() -> None:
     taught = learner("efc")
     taught.learn(some([0, 1]))
     before = {name: value.clone() for name, value in taught.network.state_dict().items()}

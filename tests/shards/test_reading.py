@@ -64,7 +64,7 @@ def test_no_name_in_a_tar_reaches_the_file_system(
 
 
 @pytest.mark.parametrize("where", ["header", "end", "middle of an image"])
-def test_damage_anywhere_is_told(tmp_path: Path, digits: Digits, where: str) -> None:
+def test_damage_anywhere_is_an_error(tmp_path: Path, digits: Digits, where: str) -> None:
     path = packed(tmp_path / "x.tar", samples(digits, range(3)))
     content = bytearray(path.read_bytes())
     if where == "header":
@@ -78,7 +78,7 @@ def test_damage_anywhere_is_told(tmp_path: Path, digits: Digits, where: str) -> 
         _read(path)
 
 
-def test_a_header_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_claims_much_memory_is_rejected(tmp_path: Path) -> None:
     info = tarfile.TarInfo("long")
     info.type, info.size = tarfile.XHDTYPE, 2**33
     path = tmp_path / "x.tar"
@@ -116,7 +116,7 @@ def test_labels(files: dict[str, bytes], label: object) -> None:
 
 
 @pytest.mark.parametrize("text", [b"{}", b"[" * 5000, b"1.5", b"true", b'"' + b"x" * 600 + b'"', b"\xff"])
-def test_what_is_no_label_is_refused(text: bytes) -> None:
+def test_an_invalid_label_is_rejected(text: bytes) -> None:
     with pytest.raises(Exception, match=r"label|holds none") as caught:
         label_of_files({"json": text})
     assert isinstance(caught.value, DataError)
@@ -141,7 +141,9 @@ def test_parquet_of_hugging_face(tmp_path: Path, digits: Digits, prepared: Learn
         _read(tmp_path / "x.parquet")
 
 
-def test_the_order_of_images_does_not_change_which_judge(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+def test_the_order_of_images_does_not_change_the_left_out_images(
+    tmp_path: Path, digits: Digits, prepared: Learner
+) -> None:
     forwards = packed(tmp_path / "a.tar", samples(digits, range(60)))
     backwards = packed(tmp_path / "b.tar", samples(digits, range(59, -1, -1)))
     one, other = (sum_shard(prepared, Shard(path, "tar"))[0] for path in (forwards, backwards))
@@ -150,3 +152,33 @@ def test_the_order_of_images_does_not_change_which_judge(tmp_path: Path, digits:
         part.merge_(sum_shard(prepared, Shard(packed(tmp_path / "c.tar", samples(digits, range(60, 80))), "tar"))[0])
     assert len(one.keys) == 10
     assert one.keys.tolist() == other.keys.tolist()
+
+
+@pytest.mark.parametrize(
+    "error", [NotImplementedError("zip version 25.5"), UnicodeDecodeError("utf-8", b"x", 0, 1, "")]
+)
+def test_any_error_of_a_reader_is_that_of_the_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, images=np.zeros((2, 8, 8), np.uint8), labels=np.arange(2))
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(np, "load", broken)
+    (shard,) = find_shards([path])
+    with pytest.raises(ShardError, match="--skip-bad"):
+        list(shard.examples({}))
+
+
+def test_an_array_file_of_an_unknown_zip_version_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, images=np.zeros((2, 8, 8), np.uint8), labels=np.arange(2))
+    content = bytearray(path.read_bytes())
+    central = content.index(b"PK\x01\x02")
+    content[central + 6 : central + 8] = (255).to_bytes(2, "little")  # the version needed to extract
+    path.write_bytes(content)
+    (shard,) = find_shards([path])
+    with pytest.raises(ShardError, match="--skip-bad"):
+        list(shard.examples({}))

@@ -184,7 +184,7 @@ def test_the_same_command_resumes_when_a_worker_died(
     assert teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2).images == 30
 
 
-def test_memory_that_is_full_is_a_sentence(
+def test_full_memory_gives_a_message(
     tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def greedy(*_: Any, **__: Any) -> None:
@@ -247,7 +247,7 @@ def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
     assert (found.shards, found.known, found.images) == (1, 1, 30)
 
 
-def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
+def test_files_of_an_earlier_command_are_reported(tmp_path: Path, digits: Digits, prepared: Learner) -> None:
     first = packed(tmp_path / "a.tar", samples(digits, range(30)))
     second = packed(tmp_path / "b.tar", samples(digits, range(30, 60)))
     teach_shards(prepared.empty_like(), [first], tmp_path / "stock")
@@ -261,7 +261,7 @@ def test_what_an_earlier_command_has_left_is_told(tmp_path: Path, digits: Digits
     assert "1 shards of an earlier call" in heard[0]
 
 
-def test_class_folders_beside_shard_files_are_refused(tmp_path: Path, digits: Digits) -> None:
+def test_class_folders_next_to_shard_files_are_rejected(tmp_path: Path, digits: Digits) -> None:
     packed(tmp_path / "a.tar", samples(digits, range(3)))
     (tmp_path / "cats").mkdir()
     (tmp_path / "cats" / "1.png").write_bytes(b"")

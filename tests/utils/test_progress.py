@@ -58,7 +58,7 @@ def test_bars_can_be_shown_again(out: io.StringIO) -> None:
     assert "second" in out.getvalue()
 
 
-def test_short_work_is_not_spoken_of(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
+def test_short_work_is_not_reported(lines: LineReporter, clock: Clock, out: io.StringIO) -> None:
     with lines.progress("short", 3) as advance:
         for _ in range(3):
             clock.now += 0.5

@@ -41,6 +41,7 @@ def test_mixed_precision_on_a_cpu_is_refused(precision: str) -> None:
         learned(device="cpu", precision=precision)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compilation on a CPU needs a C++ compiler")
 @pytest.mark.skipif(TORTURE == 1, reason="compiling takes half a minute: make torture")
 def test_a_compiled_network_learns_the_same() -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ from adagauss.data.images import (
 from adagauss.errors import CheckpointError, DataError
 from adagauss.methods import Method
 from adagauss.parts.drift import collapse_warning
-from adagauss.utils.checkpoint import load_tensors, require_finite, save_tensors
+from adagauss.utils.checkpoint import load_tensors, require_bounded, require_finite, save_tensors
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
@@ -59,6 +59,8 @@ class TaskReport:
     history: History = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of each stage: representation, drift, memory, classifier, evidence."""
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """CPU time of each stage, over all threads of this process."""
     warnings: list[str] = field(default_factory=list)
     """Problems, each with a remedy."""
 
@@ -70,10 +72,11 @@ class TaskReport:
 
     @contextmanager
     def clock(self, stage: str) -> Iterator[None]:
-        """Add the wall time of the block to a stage."""
-        started = perf_counter()
+        """Add the wall time and the CPU time of the block to a stage."""
+        started, cpu_started = perf_counter(), process_time()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
+        self.cpu_seconds[stage] = self.cpu_seconds.get(stage, 0.0) + process_time() - cpu_started
 
 
 def learn_task(
@@ -363,6 +366,9 @@ class Learner:
                     learner.network.extractor.averaged_over_flips(torch.zeros(1, *facts.shape, device=runtime.device))
         except MISFIT as error:
             raise CheckpointError(f"{path} does not fit the learner it describes: {error}") from error
+        # The digest of random features has any value; `restored` has checked it.
+        own = {name: one for name, one in tensors.items() if not name.startswith("network.")}
+        require_bounded({name: one for name, one in own.items() if not name.endswith(".drawn")}, Path(path))
         learner.scale = facts.scale and PixelScale(*facts.scale)
         learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner

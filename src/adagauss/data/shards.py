@@ -19,7 +19,7 @@ from torch import Tensor
 from adagauss.data.folders import IMAGE_SUFFIXES, folders_in, image_files
 from adagauss.data.images import Label, to_uint8_nchw
 from adagauss.data.inputs import OPAQUE, resolve_path
-from adagauss.errors import DataError
+from adagauss.errors import AdagaussError, DataError
 from adagauss.utils.files import open_regular
 from adagauss.utils.registry import import_extra
 
@@ -303,8 +303,15 @@ class Shard:
                 yield from array_examples(self.path)
             else:
                 yield from self._class_folder(bad)
+        except AdagaussError:
+            raise
         except OSError as error:
             raise ShardError(f"{self.name} cannot be read ({error.strerror or error})") from error
+        except Exception as error:  # the readers of other libraries raise many exception types for damaged files
+            reason = str(error).partition("\n")[0][:200] or type(error).__name__
+            raise ShardError(
+                f"{self.name} is damaged ({reason}): fetch it again, or skip it with --skip-bad"
+            ) from error
 
     def _class_folder(self, bad: Bad) -> Iterator[Example]:
         for path in self._files():

@@ -34,6 +34,9 @@ VERSION = 2
 MAX_HEADER = 16 * 2**20
 MOST_LISTS = 2**18
 """Lists and mappings in a header: each takes thirty times the memory of the two bytes that make it."""
+LARGEST_FLOAT = 1e30
+LARGEST_COUNT = 2.0**53
+"""Limits for the numbers in a learner: sums, products and counts of larger ones would overflow."""
 CHUNK = 2**24
 
 
@@ -48,6 +51,11 @@ def save_tensors(
     header = header_of(tensors, metadata)
     if len(header) > MAX_HEADER:
         raise CheckpointError(f"{path} was not written: {len(header)} bytes of names and facts are too many")
+    if _has_too_many_lists(header):
+        raise CheckpointError(
+            f"{path} was not written: names and facts contain more than {MOST_LISTS} brackets or tasks, which cannot "
+            "be loaded. Use shorter class names or fewer tasks"
+        )
 
     def write(file: BufferedWriter) -> None:
         digest = hashlib.sha256(header)
@@ -77,7 +85,7 @@ def load_tensors(
         header, size = _header(file, path, kind)
         ours = header.startswith(OPENING, 8)
         try:
-            if header.count(b"[") + header.count(b"{") > MOST_LISTS:
+            if _has_too_many_lists(header):
                 raise ValueError("its header has more entries than a learner can have")
             metadata, entries = parse_header(header[8:], size)
             facts = json.loads(metadata["facts"]) if _is_current(metadata, kind) else None
@@ -102,6 +110,10 @@ def load_tensors(
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
+def _has_too_many_lists(header: bytes | bytearray) -> bool:
+    return header.count(b"[") + header.count(b"{") > MOST_LISTS
+
+
 def stored_digest(path: Path) -> str:
     """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
     with _opened(path) as file:
@@ -117,6 +129,19 @@ def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
             raise CheckpointError(
                 f"{path}: {bad} of {tensor.numel()} numbers of {name} are NaN or infinite, so nothing can be "
                 "predicted from it: use a file that was saved earlier"
+            )
+
+
+def require_bounded(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse finite numbers so large that computing or saving with them would fail."""
+    for name, tensor in tensors.items():
+        if not tensor.numel() or tensor.dtype in (torch.bool, torch.uint8) or tensor.is_complex():
+            continue
+        size = max(abs(float(value)) for value in torch.aminmax(tensor))
+        limit = LARGEST_FLOAT if tensor.is_floating_point() else LARGEST_COUNT
+        if limit < size < math.inf:
+            raise CheckpointError(
+                f"{path}: {name} contains {size:.3g}, and at most {limit:.3g} is possible: use a file saved earlier"
             )
 
 

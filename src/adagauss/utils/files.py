@@ -259,7 +259,7 @@ def lock_model(
     target = real_path(path)
     file = target.with_name(f".{target.name}.lock")
     seconds = LOCK_SECONDS if seconds is None else seconds
-    lock = FileLock(file)
+    lock = FileLock(file, thread_local=False)  # a server may release it in another thread
     try:
         _make_folder(target.parent)
         try:

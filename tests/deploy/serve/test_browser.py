@@ -98,7 +98,7 @@ def test_teach_try_rename_forget_undo_and_download(page: Page, model: Path, tmp_
         new.locator(".forget").click()
         page.click("#dialog-yes")
         page.wait_for_selector("#model-facts:has-text('2 classes')")
-        page.wait_for_selector(f".verdict b:text-is('{MARKUP}')", state="detached")  # asked again by itself
+        page.wait_for_selector(f".verdict b:text-is('{MARKUP}')", state="detached")  # the page requests it again
 
         page.click("#undo")
         page.click("#dialog-yes")
@@ -119,13 +119,13 @@ def test_the_token_is_taken_from_the_link_and_removed_from_it(page: Page, model:
         assert TOKEN not in page.url
         assert page.context.cookies() == []
 
-        stranger = page.context.new_page()
-        stranger.goto(remote.address)
-        stranger.wait_for_selector("#dialog[open]")
-        assert stranger.locator("#cards .name").count() == 0
-        stranger.fill("#dialog-input", TOKEN)
-        stranger.click("#dialog-yes")
-        stranger.wait_for_selector(card(stranger, "red"))
+        visitor = page.context.new_page()
+        visitor.goto(remote.address)
+        visitor.wait_for_selector("#dialog[open]")
+        assert visitor.locator("#cards .name").count() == 0
+        visitor.fill("#dialog-input", TOKEN)
+        visitor.click("#dialog-yes")
+        visitor.wait_for_selector(card(visitor, "red"))
 
 
 def test_the_page_fits_a_phone_and_follows_the_dark_theme(page: Page, model: Path) -> None:

@@ -1,4 +1,4 @@
-"""One learner, many readers: predictions beside a change, and changes one after another."""
+"""One learner, many readers: predictions during a change, and changes one after another."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Slow:
     """Teaching that goes on until it is let go, reporting progress meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.go = threading.Event(), threading.Event()
+        self.started, self.go = threading.Event(), threading.Event()
         taught = Model.taught
 
         def slow(model: Model, pixels: Sequence[Any], names: Sequence[str], reporter: Reporter) -> Model:
-            self.begun.set()
+            self.started.set()
             with reporter.progress("waiting", 1000) as advance:
                 while not self.go.wait(0.01):
                     advance()
@@ -46,7 +46,7 @@ def test_predictions_go_on_from_the_old_state_while_a_class_is_taught(
     slow = Slow(monkeypatch)
     version = client.get("/api/model").json()["version"]
     answer = client.post("/api/teach", files=form(blue=6))
-    assert slow.begun.wait(20)
+    assert slow.started.wait(20)
     for _ in range(3):
         meanwhile = client.post("/api/predict", content=png("blue"), headers=PICTURE).json()
         assert meanwhile["version"] == version
@@ -65,16 +65,14 @@ def test_a_job_that_is_stopped_changes_nothing(client: TestClient, monkeypatch: 
     slow = Slow(monkeypatch)
     running = client.post("/api/teach", files=form(blue=6))
     waiting = client.post("/api/rename", json={"old": "red", "new": "scarlet"})
-    assert slow.begun.wait(20)
+    assert slow.started.wait(20)
     for answer in (waiting, running):
         client.delete(f"/api/jobs/{answer.json()['id']}")
         ended(client, answer, "cancelled")
     assert set(classes_of(client)) == {"green", "red"}
 
 
-def test_changes_are_carried_out_in_the_order_they_were_asked(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_run_in_the_order_of_their_requests(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch)
     answers = [client.post("/api/teach", files=form(blue=6))]
     answers += [client.post("/api/rename", json={"old": "blue", "new": "azure"})]
@@ -89,7 +87,7 @@ def test_a_long_line_of_changes_is_refused(serve: Serve, monkeypatch: pytest.Mon
     slow = Slow(monkeypatch)
     client = serve(limits=Limits(waiting_jobs=1, changes=1000.0))
     first = client.post("/api/teach", files=form(blue=6))
-    assert slow.begun.wait(20)
+    assert slow.started.wait(20)
     second = client.post("/api/rename", json={"old": "red", "new": "scarlet"})
     refused = client.post("/api/teach", files=form(grey=6))
     assert refused.status_code == 503
@@ -153,7 +151,7 @@ def picture(value: int) -> Any:
     return np.full((3, 2, 2), value, dtype=np.uint8)
 
 
-def asked(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None]) -> list[list[int]]:
+def results_of(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None]) -> list[list[int]]:
     async def all_at_once() -> list[list[int]]:
         return await asyncio.gather(
             *(batcher.classify(model, [picture(value) for value in values], rate) for model, values, rate in requests)
@@ -168,7 +166,7 @@ def asked(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None])
 
 def test_requests_that_wait_are_classified_together_and_get_their_own_answers() -> None:
     model = Counting()
-    answers = asked(
+    answers = results_of(
         Batcher(100, Metrics(), batch_size=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)]
     )
     assert answers == [[value, value + 1] for value in range(0, 12, 2)]
@@ -181,25 +179,25 @@ def test_requests_that_wait_are_classified_together_and_get_their_own_answers() 
 def test_requests_to_other_models_or_with_other_rates_are_not_mixed() -> None:
     one, other = Counting(), Counting()
     requests: list[tuple[Any, list[int], float | None]] = [(one, [1], None), (one, [2], 0.1), (other, [3], None)]
-    assert asked(Batcher(100, Metrics()), *requests) == [[1], [2], [3]]
+    assert results_of(Batcher(100, Metrics()), *requests) == [[1], [2], [3]]
     assert sorted(one.batches, key=str) == [(1, 0.1), (1, None)]
     assert other.batches == [(1, None)]
 
 
 def test_a_long_request_goes_in_pieces_between_which_others_come() -> None:
     model = Counting()
-    long, short = asked(Batcher(100, Metrics(), batch_size=4), (model, list(range(12)), None), (model, [99], None))
+    long, short = results_of(Batcher(100, Metrics(), batch_size=4), (model, list(range(12)), None), (model, [99], None))
     assert long == list(range(12))
     assert short == [99]
     assert all(size <= 4 for size, _ in model.batches)
 
 
 def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     class Slow(Counting):
         def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
-            begun.set()
+            started.set()
             go_on.wait(10)
             return super().classify(pixels, unknown)
 
@@ -209,7 +207,7 @@ def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None
     async def stopped_meanwhile() -> list[list[int]]:
         model = Slow()
         waiting = [asyncio.create_task(batcher.classify(model, [picture(value)], None)) for value in range(3)]
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(started.wait, 10)
         ending = asyncio.create_task(asyncio.to_thread(batcher.stop))
         await asyncio.sleep(0.05)
         with pytest.raises(ApiError, match="stopped"):
@@ -222,13 +220,13 @@ def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None
     assert asyncio.run(stopped_meanwhile()) == [[0], [1], [2]]
 
 
-def test_an_error_reaches_everybody_who_asked() -> None:
+def test_an_error_reaches_every_request() -> None:
     class Broken:
         def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        asked(Batcher(100, Metrics()), (Broken(), [1], None))
+        results_of(Batcher(100, Metrics()), (Broken(), [1], None))
 
 
 def test_too_many_waiting_pictures_are_refused(serve: Serve) -> None:

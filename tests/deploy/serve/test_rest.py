@@ -38,7 +38,7 @@ def test_an_answer_is_that_of_the_classifier_itself(client: TestClient, saved: P
     assert abs(found["red"] - here[0][1]) < 1e-6  # columns are sorted: green, red
 
 
-def test_a_file_that_is_no_picture_does_not_stop_the_others(client: TestClient) -> None:
+def test_a_file_that_is_not_an_image_does_not_stop_the_others(client: TestClient) -> None:
     files = [("pictures", ("a.txt", b"no picture")), ("pictures", ("b.png", png("red")))]
     first, second = client.post("/api/predict", files=files).json()["predictions"]
     assert "not an image" in first["problem"]
@@ -109,6 +109,16 @@ def test_forgetting_for_good_leaves_no_copy(client: TestClient, model: Path) -> 
     assert client.post("/api/undo").status_code == 422
 
 
+def test_forgetting_for_good_removes_the_names_from_history_and_jobs(client: TestClient) -> None:
+    ended(client, client.post("/api/teach", files=form(blue=6)))
+    ended(client, client.post("/api/rename", json={"old": "blue", "new": "r"}))
+    ended(client, client.post("/api/forget", json={"classes": ["r"], "for_good": True}))
+    ended(client, client.post("/api/rename", json={"old": "red", "new": "rose"}))
+    hidden = "classes that were forgotten for good"
+    assert [one["summary"] for one in client.get("/api/jobs").json()] == ["red is now rose", hidden, hidden, hidden]
+    assert [one["summary"] for one in client.get("/api/history").json()][:4] == ["red is now rose"] + [hidden] * 3
+
+
 def test_only_so_many_changes_can_be_undone(serve: Serve, model: Path) -> None:
     client = serve(undo=2)
     for name in ("a", "b", "c"):
@@ -155,18 +165,31 @@ def test_what_a_method_cannot_do_is_refused_with_the_reason(serve: Serve, tmp_pa
     assert list(classes_of(client)) == ["red"]
 
 
-def test_pictures_of_no_known_class_are_unknown_at_a_wished_rate(client: TestClient) -> None:
+def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(client: TestClient) -> None:
     assert labels(client, "grey") != [None]
     answer = client.post("/api/predict?unknown=0.05", content=png("blue", 3), headers={"Content-Type": "image/png"})
     strange = answer.json()["predictions"][0]
     assert strange["unknown"]
     assert strange["label"] is None
-    assert strange["top"], "what it looks like most is told all the same"
+    assert strange["top"], "the most similar classes are still listed"
     assert labels(client, "red", "green", query="?unknown=0.05") == ["red", "green"]
     for rate in ("0", "1", "x"):
         assert client.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
 
 
+def test_the_model_is_downloaded_as_onnx(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript")
+
+    async def export(_: Path, target: Path) -> None:
+        target.write_bytes(b"onnx")
+
+    monkeypatch.setattr("adagauss.deploy.serve.server._export", export)
+    answer = client.get("/api/download/onnx")
+    assert (answer.status_code, answer.content) == (200, b"onnx"), answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="colours.onnx"'
+
+
+@pytest.mark.nightly
 def test_the_exported_file_answers_without_this_library(client: TestClient, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

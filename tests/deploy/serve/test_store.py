@@ -10,9 +10,11 @@ import pytest
 
 from adagauss import IncrementalClassifier
 from adagauss.deploy.serve import store as store_module
+from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.store import History, Store
 from adagauss.errors import CheckpointError, DataError
+from adagauss.utils.files import lock_model
 
 
 class KilledError(BaseException):
@@ -26,7 +28,7 @@ def opened(path: Path) -> Store:
 
 
 def rename(store: Store, old: str, new: str) -> int:
-    return store.change("rename", f"{old} is now {new}", lambda model: model.renamed(old, new))
+    return store.change("rename", f"{old} is now {new}", [old, new], lambda model: model.renamed(old, new))
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
@@ -71,7 +73,7 @@ def test_killed_before_the_commit_the_old_state_is_whole(
     assert [entry.summary for entry in again.history.entries][1:] == ["red is now scarlet"]
     again.undo()
     assert again.snapshot.model.names == ("green", "red")
-    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json", "lock"]
+    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json"]
     again.close()
 
 
@@ -91,7 +93,7 @@ def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("owner", "name", "after"), STEPS[4:])
-def test_an_undo_that_was_killed_can_be_asked_again(
+def test_an_undo_that_was_killed_can_be_repeated(
     model: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
 ) -> None:
     store = opened(model)
@@ -128,10 +130,13 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
     store.close()
 
 
-def test_a_file_is_served_once_only(model: Path) -> None:
+def test_a_served_file_is_locked_for_servers_and_commands(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LOCK_SECONDS", 0.1)
     store = opened(model)
-    with pytest.raises(CheckpointError, match="already served"):
+    with pytest.raises(CheckpointError, match="is being changed by process"):
         Store(model).open()
+    with pytest.raises(CheckpointError, match="is being changed by process"), lock_model(model, seconds=0.1):
+        pass
     store.close()
     opened(model).close()
 
@@ -155,7 +160,7 @@ def test_a_change_of_another_program_is_neither_lost_nor_overwritten(model: Path
 def test_the_first_class_can_be_undone_as_well(tmp_path: Path, saved: Path) -> None:
     path = tmp_path / "new.safetensors"
     store = opened(path)
-    store.change("teach", "two colours", lambda _: Model.load(saved))
+    store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
     assert path.exists()
     store.undo()
     assert not path.exists()
@@ -169,7 +174,7 @@ def test_the_first_class_can_be_undone_as_well(tmp_path: Path, saved: Path) -> N
 def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Path, saved: Path) -> None:
     path = tmp_path / "new.safetensors"
     store = opened(path)
-    store.change("teach", "two colours", lambda _: Model.load(saved))
+    store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
     store.drop_copies()
     for again in (store, Store(path)):  # at once, and after a restart
         if again is not store:
@@ -181,7 +186,7 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     again.close()
 
 
-def test_why_nothing_can_be_undone_is_said(model: Path, saved: Path) -> None:
+def test_the_reason_why_nothing_can_be_undone_is_shown(model: Path, saved: Path) -> None:
     store = opened(model)
     with pytest.raises(DataError, match="nothing was changed here"):
         store.undo()
@@ -208,7 +213,7 @@ def test_a_model_is_called_by_its_method_or_by_what_chose_it(saved: Path) -> Non
 def test_without_copies_not_even_the_first_class_is_undone(tmp_path: Path, saved: Path) -> None:
     store = Store(tmp_path / "new.safetensors", undo=0)
     store.open()
-    store.change("teach", "two colours", lambda _: Model.load(saved))
+    store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
     assert store.history.undoable() is None
     store.close()
 
@@ -217,11 +222,24 @@ def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
     store = opened(model)
     rename(store, "red", "scarlet")
     rename(store, "green", "lime")
-    store.change("forget", "scarlet", lambda model: model.forgot(["scarlet"]))
+    store.change("forget", "scarlet", ["scarlet"], lambda model: model.forgot(["scarlet"]))
     store.drop_copies(["scarlet"])
     listed = (store.history.folder / "history.json").read_text(encoding="utf-8")
     assert "scarlet" not in listed
+    assert "red" not in listed, "a former name"
     assert "green is now lime" in listed
+    store.close()
+
+
+def test_names_of_forgotten_classes_match_exactly(model: Path) -> None:
+    store = opened(model)
+    rename(store, "red", "c")
+    rename(store, "green", "cat")
+    # Files of release 0.2 contain no list of names.
+    store.history.write([entry.model_copy(update={"classes": None}) for entry in store.history.entries])
+    store.change("forget", "c", ["c"], lambda model: model.forgot(["c"]))
+    assert store.drop_copies(["c"]) == {"c", "red"}
+    assert [entry.summary for entry in store.history.entries[1:]] == [NOT_NAMED, "green is now cat", NOT_NAMED]
     store.close()
 
 

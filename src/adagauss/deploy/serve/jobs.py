@@ -9,12 +9,12 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.security import ApiError
@@ -28,6 +28,7 @@ REMEMBERED = 200
 """Number of finished jobs that are listed."""
 STAGE_SHARE = 0.8
 """Share of the remaining progress bar that a stage fills, because the number of stages is unknown."""
+NOT_NAMED = "classes that were forgotten for good"
 NICENESS = 10
 NOTES = 20
 
@@ -56,6 +57,8 @@ class Job(BaseModel):
     """Messages of the learner."""
     asked: float = Field(default_factory=time.time)
     seconds: float = 0.0
+    _classes: frozenset[str] = PrivateAttr(frozenset())
+    """Names of the classes in the summary."""
 
     @property
     def ended(self) -> bool:
@@ -132,9 +135,12 @@ class Jobs:
         if self._queue.full():
             raise ApiError(503, "the job queue is full: try again later", 5.0)
 
-    def submit(self, action: str, summary: str, work: Work, skipped: list[Skipped] | None = None) -> Job:
-        """Queue a change."""
+    def submit(
+        self, action: str, summary: str, classes: Iterable[str], work: Work, skipped: list[Skipped] | None = None
+    ) -> Job:
+        """Queue a change; ``classes`` are the names in the summary."""
         job = Job(action=action, summary=summary, skipped=skipped or [])
+        job._classes = frozenset(classes)
         reporter = JobReporter(job)
         self.require_room()  # only the event loop submits, so put_nowait cannot fail
         with self._lock:
@@ -143,6 +149,12 @@ class Jobs:
             for name in [name for name, (old, _) in self._jobs.items() if old.ended][:-REMEMBERED]:
                 del self._jobs[name]
         return job
+
+    def blank(self, classes: Collection[str]) -> None:
+        """Remove the texts of jobs that name these classes."""
+        for job in self.all:
+            if not job._classes.isdisjoint(classes):
+                job.summary, job.error, job.notes, job.skipped = NOT_NAMED, "", [], []
 
     def get(self, name: str) -> Job:
         """Return the job with this id."""

@@ -286,7 +286,10 @@ async def teach(request: Request, server: Served) -> Job:
     return server.jobs.submit(
         "teach",
         summary,
-        lambda reporter: server.store.change("teach", summary, lambda model: model.taught(pixels, names, reporter)),
+        counts,
+        lambda reporter: server.store.change(
+            "teach", summary, list(counts), lambda model: model.taught(pixels, names, reporter)
+        ),
         skipped,
     )
 
@@ -295,14 +298,14 @@ async def teach(request: Request, server: Served) -> Job:
 async def forget(what: Forget, server: Served) -> Job:
     """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
     await run_in_threadpool(server.store.snapshot.model.require_can, "forget")
-    names = [class_name(name, server.limits) for name in what.classes]
-    summary = ", ".join(dict.fromkeys(names))
+    names = list(dict.fromkeys(class_name(name, server.limits) for name in what.classes))
+    summary = ", ".join(names)
 
     def work(_: object) -> int:
-        version = server.store.change("forget", summary, lambda model: model.forgot(names))
+        version = server.store.change("forget", summary, names, lambda model: model.forgot(names))
         return _without_copies(server, names) if what.for_good else version
 
-    return server.jobs.submit("forget", summary, work)
+    return server.jobs.submit("forget", summary, names, work)
 
 
 @router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
@@ -311,7 +314,10 @@ async def rename(what: Rename, server: Served) -> Job:
     old, new = class_name(what.old, server.limits), class_name(what.new, server.limits)
     summary = f"{old} is now {new}"
     return server.jobs.submit(
-        "rename", summary, lambda _: server.store.change("rename", summary, lambda model: model.renamed(old, new))
+        "rename",
+        summary,
+        [old, new],
+        lambda _: server.store.change("rename", summary, [old, new], lambda model: model.renamed(old, new)),
     )
 
 
@@ -319,19 +325,21 @@ async def rename(what: Rename, server: Served) -> Job:
 async def undo(server: Served) -> Job:
     """Restore the model before the last change. Repeat to undo earlier changes."""
     # With queued jobs, the last change is known only when this job runs.
-    summary = "the last change" if server.jobs.open else server.store.history.last().summary
-    return server.jobs.submit("undo", summary, lambda _: server.store.undo())
+    last = None if server.jobs.open else server.store.history.last()
+    summary, names = (last.summary, last.names) if last else ("the last change", [])
+    return server.jobs.submit("undo", summary, names, lambda _: server.store.undo())
 
 
 @router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the copies for undo")
 async def drop_copies(server: Served) -> Job:
     """Nothing can be undone afterwards, and no copy contains forgotten classes."""
-    return server.jobs.submit("drop copies", "copies for undo", lambda _: _without_copies(server))
+    return server.jobs.submit("drop copies", "copies for undo", [], lambda _: _without_copies(server))
 
 
 def _without_copies(server: Server, forgotten: Collection[str] = ()) -> int:
     server.exporter.drop()
-    return server.store.drop_copies(forgotten)
+    server.jobs.blank(server.store.drop_copies(forgotten))
+    return server.store.snapshot.version
 
 
 async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:

@@ -20,26 +20,25 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, Field, ValidationError
 
+from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import move_atomically, open_regular, remove_durably
+from adagauss.utils.files import lock_model, move_atomically, open_regular, remove_durably
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")
 LARGEST = 64 * 2**20
 ENTRIES = 1000
 """Maximum number of entries in the history; older ones are dropped."""
-NOT_NAMED = "classes that were forgotten for good"
 NO_MODEL = ""
 """Digest of a missing model file."""
 
@@ -59,6 +58,20 @@ class Entry(BaseModel):
     """Number of the change that this entry reverts."""
     final: bool = False
     """Whether it cannot be undone, because the previous state is not stored."""
+    classes: list[str] | None = None
+    """Names of the classes in the summary; of a rename, the old and the new one. None in files of release 0.2."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the classes in the summary.
+
+        >>> Entry(number=1, action="undo", summary="undid: 2 of cat, 1 of dog", before="", after="").names
+        ['cat', 'dog']
+        """
+        if self.classes is not None:
+            return self.classes
+        plain = self.summary.removeprefix("undid: ")
+        return [re.sub(r"^\d+ of ", "", name) for name in re.split(r", | is now ", plain)]
 
 
 class History:
@@ -137,15 +150,23 @@ class History:
         unwanted = [path for number, path in found if number not in wanted]
         remove_durably(self.folder, [*unwanted, self.next_file])
 
-    def finish(self, forgotten: Collection[str] = ()) -> None:
-        """Delete all copies, mark all entries as final, and remove the names of forgotten classes from them."""
-        kept = []
-        for entry in self.entries:
-            named = any(name in entry.summary for name in forgotten)
-            changes: dict[str, object] = {"final": True, **({"summary": NOT_NAMED} if named else {})}
-            kept.append(entry.model_copy(update=changes))
-        self.write(kept)
+    def finish(self, forgotten: Collection[str] = ()) -> set[str]:
+        """Delete all copies, mark all entries as final, and blank those that name ``forgotten`` classes.
+
+        Returns:
+            The names of these classes, with the former names of renamed ones.
+        """
+        names, changed = set(forgotten), list[Entry]()
+        for entry in reversed(self.entries):
+            if entry.action in ("rename", "undo") and not names.isdisjoint(entry.names[1:]):
+                names.add(entry.names[0])
+            changes: dict[str, object] = {"final": True}
+            if not names.isdisjoint(entry.names):
+                changes |= {"summary": NOT_NAMED, "classes": []}
+            changed.append(entry.model_copy(update=changes))
+        self.write(changed[::-1])
         self.drop_copies(keep=0)
+        return names
 
 
 def same_file(source: Path, target: Path) -> None:
@@ -168,6 +189,8 @@ def digest_of(path: Path) -> str:
 
 
 UNDO = 10
+LOCK_SECONDS = 2.0
+"""How long a server waits at its start for a command that changes the model."""
 
 
 @dataclass(frozen=True)
@@ -185,35 +208,36 @@ class Store:
         self.path = path.resolve()
         self.history = History(self.path.with_name(self.path.name + ".history"))
         self._undo = undo
-        self._lock = FileLock(self.history.folder / "lock", blocking=False)
+        self._lock = ExitStack()
         self._stamp: tuple[int, ...] = ()
         self.snapshot = Snapshot(Model.empty(), 0)
 
     def open(self) -> None:
-        """Lock and load the model."""
+        """Lock the model until `close`, and load it."""
         try:
             self.history.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise CheckpointError(f"{self.path} is already served by another process: stop that one first") from None
         except OSError as error:
             raise CheckpointError(
                 f"{self.history.folder} is not writable ({error.strerror}): serve a model in a writable folder"
             ) from error
+        self._lock.enter_context(lock_model(self.path, seconds=LOCK_SECONDS))
         try:
             model = Model.load(self.path) if self.path.exists() else Model.empty()
             self._reconcile()
         except BaseException:
-            self._lock.release()
+            self._lock.close()
             raise
         self._publish(model)
 
     def close(self) -> None:
         """Release the lock."""
-        self._lock.release()
+        self._lock.close()
 
-    def change(self, action: Action, summary: str, make: Callable[[Model], Model]) -> int:
-        """Apply a function to the model, save the result, and return the number of the change."""
+    def change(self, action: Action, summary: str, classes: list[str], make: Callable[[Model], Model]) -> int:
+        """Apply a function to the model, save the result, and return the number of the change.
+
+        ``classes`` are the names in the summary.
+        """
         self._require_own()
         model = make(self.snapshot.model)
         model.save(self.history.next_file)
@@ -224,6 +248,7 @@ class Store:
             before=self._last_digest,
             after=digest_of(self.history.next_file),
             final=not self._undo,
+            classes=classes,
         )
         if entry.before != NO_MODEL and self._undo:
             same_file(self.path, self.history.copy_before(entry.number))
@@ -246,14 +271,14 @@ class Store:
             before=self._last_digest,
             after=last.before,
             undoes=last.number,
+            classes=last.classes,
         )
         self._commit([*_marked(self.history.entries, last.number, undone=True), entry], model)
         return entry.number
 
-    def drop_copies(self, forgotten: Collection[str] = ()) -> int:
-        """Delete the copies for undo and remove the names of ``forgotten`` classes from the history."""
-        self.history.finish(forgotten)
-        return self.snapshot.version
+    def drop_copies(self, forgotten: Collection[str] = ()) -> set[str]:
+        """Delete the copies for undo and remove ``forgotten`` classes from the history; see `History.finish`."""
+        return self.history.finish(forgotten)
 
     def _commit(self, entries: list[Entry], model: Model) -> None:
         listed = self.history.entries
