@@ -160,6 +160,7 @@ def socket_config(server: Server) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(server),
         http=connection_class(server.limits),
+        ws="none",  # an upgraded connection would leave the limits
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # rate limits use the address, so clients must not choose it
