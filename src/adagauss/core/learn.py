@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -58,6 +58,8 @@ class TaskReport:
     history: History = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of each stage: representation, drift, memory, classifier, evidence."""
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    """CPU time of each stage, over all threads of this process."""
     warnings: list[str] = field(default_factory=list)
     """Problems, each with a remedy."""
 
@@ -69,10 +71,11 @@ class TaskReport:
 
     @contextmanager
     def clock(self, stage: str) -> Iterator[None]:
-        """Add the wall time of the block to a stage."""
-        started = perf_counter()
+        """Add the wall time and the CPU time of the block to a stage."""
+        started, cpu_started = perf_counter(), process_time()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
+        self.cpu_seconds[stage] = self.cpu_seconds.get(stage, 0.0) + process_time() - cpu_started
 
 
 def learn_task(
