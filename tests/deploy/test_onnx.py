@@ -35,8 +35,8 @@ RNG = np.random.default_rng(0)
 
 def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    probabilities, best, margin_score = session.run(None, {"pixels": pixels})
-    return probabilities, best, margin_score
+    probabilities, best, p_value = session.run(None, {"pixels": pixels})
+    return probabilities, best, p_value
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def test_every_scorer_has_the_same_outputs_in_onnxruntime(tmp_path: Path) -> Non
     for number in (1, 2, 9, len(images)):
         outputs = session.run(None, {"x": images[:number].numpy().astype(np.float32) / 255})
         for position, learner in enumerate(learners):
-            scores, margin_score = outputs[2 * position : 2 * position + 2]
+            scores, p_value = outputs[2 * position : 2 * position + 2]
             expected = learner.predictions(ArrayImages(images[:number]))
-            np.testing.assert_allclose(margin_score, expected.margin_score.numpy(), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(p_value, expected.p_value.numpy(), rtol=1e-3, atol=1e-3)
             probabilities = torch.softmax(torch.from_numpy(scores).double(), 1)
             wanted = torch.softmax(expected.scores.double(), 1)
             np.testing.assert_allclose(probabilities, wanted, atol=1e-4)
@@ -163,7 +163,7 @@ def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array
     learner, facts = colours[0].learner_, facts_of(exported)
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
-    assert facts["unknown"]["0.05"] == learner.state.evidence.ood_threshold(0.05)
+    assert facts["unknown"]["0.05"] == 0.05
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (12, 3)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
     assert list(exported.parent.iterdir()) == [exported]

@@ -71,7 +71,7 @@ def metadata(learner: Learner) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "labels": learner.classes,
-        "unknown": {str(rate): learner.state.evidence.ood_threshold(rate) for rate in FALSE_ALARMS},
+        "unknown": {str(rate): rate for rate in FALSE_ALARMS},
         "facts": {
             "adagauss": __version__,
             "backbone": learner.method.backbone.name,
@@ -101,9 +101,9 @@ class DeployedPredictor(nn.Module):
         levels = pixels.permute(0, 3, 1, 2)
         levels = grey(levels) if self.channels == 1 else levels.float()
         images = centre(levels, self.height, self.width) / LEVELS
-        scores, margin_score = self.predictor(images)
+        scores, p_value = self.predictor(images)
         probabilities = torch.softmax(scores.double(), dim=1)
-        return probabilities.float(), probabilities.argmax(1), margin_score.float()
+        return probabilities.float(), probabilities.argmax(1), p_value.float()
 
 
 def grey(levels: Tensor) -> Tensor:
