@@ -274,7 +274,9 @@ class DecodingProcess:
             answer = b""
         if not answer:
             self.close()
-            raise DataError(f"decoding takes more than {self._seconds:g} s: resize it, or save it in another format")
+            raise DataError(
+                f"decoding fails or takes more than {self._seconds:g} s of CPU time: resize it, or save it again"
+            )
         if answer[:1] == b"!":
             raise DataError(answer[1:].decode("utf-8"))
         height, width = struct.unpack_from("<II", answer, 1)
