@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+Precision = Literal["32-true", "16-mixed", "bf16-mixed"]
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 _GLOBAL_RANDOMNESS = threading.RLock()
@@ -35,7 +36,7 @@ class RuntimeConfig(Config):
 
     device: str = "auto"
     """``auto`` (a CUDA device if there is one), ``cpu``, ``cuda`` or ``cuda:1``; statistics need float64."""
-    precision: Literal["auto", "32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    precision: Literal["auto"] | Precision = "32-true"
     """Precision of training steps; statistics are float64. ``auto`` uses bfloat16 on CUDA devices, and on a CPU if a
     short measurement shows that it is faster there. On a CPU, ``16-mixed`` is bfloat16 as well."""
     channels_last: bool = True
@@ -100,15 +101,12 @@ def cpu_bf16_speedup() -> float:
     return float(child.stdout) if child.returncode == 0 else 0.0
 
 
-def resolve_precision(precision: str, device: torch.device) -> str:
+def resolve_precision(precision: Literal["auto"] | Precision, device: torch.device) -> Precision:
     """Return the precision for Fabric; ``auto`` is resolved, and bfloat16 that crashes on this CPU is an error."""
-    if precision == "32-true" or (device.type != "cpu" and precision != "auto"):
-        return precision
-    if device.type != "cpu":
-        return "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
     if precision == "auto":
-        return "bf16-mixed" if cpu_bf16_speedup() >= FASTER else "32-true"
-    if cpu_bf16_speedup() == 0:
+        fast = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_bf16_speedup() >= FASTER
+        return "bf16-mixed" if fast else "32-true"
+    if precision != "32-true" and device.type == "cpu" and cpu_bf16_speedup() == 0:
         raise ConfigError(f"precision {precision} crashes on this CPU: use precision=32-true, or auto")
     return precision
 
