@@ -92,7 +92,7 @@ def test_every_figure_comes_with_its_numbers(drawn: tuple[Path, dict[str, Drawn]
 def test_every_figure_states_its_origin(drawn: tuple[Path, dict[str, Drawn]]) -> None:
     for name, one in drawn[1].items():
         text = one.files["svg"].read_text(encoding="utf-8")
-        assert "digits, 3 tasks, paper scale; 6 classes; seed 0; adagauss 0." in text, name
+        assert "digits, 3 tasks; 6 classes; seed 0; adagauss 0." in text, name
         assert f"--study {name}" in text
 
 

@@ -21,7 +21,7 @@ from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
 from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
-from adagauss.distributed.processes import Processes, Sharding
+from adagauss.distributed.processes import Processes, decode, encode
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
 from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
@@ -44,14 +44,14 @@ def of_two(rank: int) -> Processes:
 
 
 def test_processes_take_turns_with_the_rows_of_a_batch() -> None:
-    assert [Sharding.turns(5, of_two(rank)).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
-    assert Sharding.turns(1, of_two(1)).rows.tolist() == []
+    assert [of_two(rank).divide(5).rows.tolist() for rank in (0, 1)] == [[0, 2, 4], [1, 3]]
+    assert of_two(1).divide(1).rows.tolist() == []
 
 
 def test_chosen_rows_stay_where_they_are() -> None:
     batch, chosen = torch.arange(6) * 10, torch.tensor([5, 0, 2])
     for rank, expected in ((0, [0, 20]), (1, [50])):
-        division = Sharding.turns(6, of_two(rank))
+        division = of_two(rank).divide(6)
         own, held = division.chosen(batch[division.rows], chosen)
         assert own.tolist() == expected
         assert held.owners.tolist() == [1, 0, 0]
@@ -65,6 +65,16 @@ def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     assert alone.broadcast(lambda: None) is None
     assert alone.all_gather_object("own") == ["own"]
     alone.check_in_sync(lambda: {"facts": "not computed"}, "data")
+
+
+def test_objects_are_sent_as_json_and_safetensors_and_never_pickled() -> None:
+    state = {"means": torch.eye(2, dtype=torch.float64), "none": torch.zeros(0, 3), "step": torch.tensor(3)}
+    tensors, labels, missing = decode(encode((state, ["cat", 1, 0.5], None)))
+    assert (labels, missing) == (["cat", 1, 0.5], None)
+    assert all(torch.equal(tensors[name], state[name]) and tensors[name].dtype == state[name].dtype for name in state)
+    assert torch.equal(decode(encode(torch.arange(3))), torch.arange(3))
+    with pytest.raises(TypeError, match="object cannot be sent to other processes"):
+        encode({"value": object()})
 
 
 def test_moments_of_shares_are_those_of_the_whole() -> None:

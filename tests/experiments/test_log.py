@@ -34,19 +34,19 @@ class Messages(Reporter):
 class Recorder:
     """A tracker that stores everything, and may stop working."""
 
-    id = "7"
+    version = "7"
 
     def __init__(self) -> None:
         self.seen: list[tuple[dict[str, float], int]] = []
         self.settings: list[dict[str, Any]] = []
         self.fails_after = 10**9
 
-    def log(self, values: dict[str, float], step: int) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         if len(self.seen) >= self.fails_after:
             raise ConnectionError("the server is gone")
-        self.seen.append((values, step))
+        self.seen.append((metrics, step))
 
-    def close(self, finished: bool) -> None: ...
+    def finalize(self, status: str) -> None: ...
 
 
 @pytest.fixture

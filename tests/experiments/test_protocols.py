@@ -18,7 +18,7 @@ from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import dataset_info, load_dataset
 from adagauss.data.stream import StreamConfig, task_sizes
 from adagauss.errors import ConfigError, NumericalError
-from adagauss.experiments import compare, metrics
+from adagauss.experiments import metrics
 from adagauss.experiments.config import make_config
 from adagauss.experiments.grid import recipe_of, run_grid, shared_recipe
 from adagauss.experiments.metrics import Metric
@@ -235,7 +235,7 @@ def test_joint_training_is_the_upper_bound_and_fine_tuning_forgets(
     grid: tuple[Path, dict[str, list[Run]]],
 ) -> None:
     _, results = grid
-    last = {name: compare.summarise(runs)["A_last"].mean for name, runs in results.items()}
+    last = {name: tables.summarise(runs)["A_last"].mean for name, runs in results.items()}
     assert last["joint"] > max(last["finetune"], last["frozen"])
     assert all(run.matrix[1][0] < 0.1 for run in results["finetune"])
 
@@ -249,7 +249,7 @@ def test_a_grid_is_not_run_twice(grid: tuple[Path, dict[str, list[Run]]]) -> Non
 
 def test_tables_hold_every_method_once(grid: tuple[Path, dict[str, list[Run]]]) -> None:
     _, results = grid
-    rows = compare.comparison_rows(results)
+    rows = tables.comparison_rows(results)
     assert rows[0]["method"] == "joint"
     for written in tables.FORMATS.values():
         text = written(rows, "")
@@ -261,9 +261,9 @@ def test_every_table_and_figure_says_that_it_is_at_cpu_scale(
 ) -> None:
     small = at(grid[1]["finetune"][0], scale="cpu")
     results = {"finetune": [small]}
-    rows = compare.comparison_rows(results)
+    rows = tables.comparison_rows(results)
     for written in tables.FORMATS.values():
-        assert "CPU scale" in written(rows, compare.caption(results))
+        assert "CPU scale" in written(rows, tables.comparison_caption(results))
     output.show_results(results, small)
     output.show(output.comparison_table(rows, results))
     printed = " ".join(capsys.readouterr().out.split())
@@ -293,13 +293,13 @@ def test_a_new_metric_is_one_entry(
     grid: tuple[Path, dict[str, list[Run]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tasks = Metric("tasks", "number of tasks", lambda evaluations: float(len(evaluations)), percent=False)
-    monkeypatch.setattr(compare, "COMPARED", (*compare.COMPARED, tasks))
+    monkeypatch.setattr(tables, "COMPARED", (*tables.COMPARED, tasks))
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, tasks))
     out, results = grid
     evaluations = [RunFolder(next(out.glob("joint-*"))).evaluation(index)[0] for index in range(2)]
     with_it = results["joint"][0].with_tables({})
     vars(with_it)["metrics"] = metrics.summary(evaluations)
-    (row,) = compare.comparison_rows({"joint": [with_it]})
+    (row,) = tables.comparison_rows({"joint": [with_it]})
     assert row["number of tasks"] == "2.0"
     output.show_results({"joint": [with_it]}, with_it)
     assert "2.0" in capsys.readouterr().out
@@ -311,9 +311,9 @@ def test_latex_signs_in_names_are_escaped() -> None:
 
 def test_the_paper_is_quoted_only_next_to_unchanged_runs(grid: tuple[Path, dict[str, list[Run]]]) -> None:
     paper = at(grid[1]["finetune"][0], dataset="cifar100", tasks=tuple(CIFAR_10_TASKS), scale="paper")
-    for changed, quoted in ((True, compare.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
-        (row,) = compare.comparison_rows({"adagauss": [paper]}, as_published=not changed)
-        assert row[compare.PAPER_COLUMN] == quoted
+    for changed, quoted in ((True, tables.OTHER_PROTOCOL), (False, "46.1 / 60.2")):
+        (row,) = tables.comparison_rows({"adagauss": [paper]}, as_published=not changed)
+        assert row[tables.PAPER_COLUMN] == quoted
 
 
 def test_a_method_that_cannot_run_does_not_end_the_grid(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("adagauss.experiments.grid.run", never)
     monkeypatch.setattr("adagauss.experiments.reproduce.rescore", never)
     reproduce(find_items(["ablation"]), config)
-    assert "spectrum: Eigenvalues with and without anti-collapse; 2 of 2 runs are finished" in list_lines(
-        find_items(NAMES), config
-    )
+    place = "figure on the eigenvalue spectrum"
+    listed = list_lines(find_items(NAMES), config)
+    assert f"spectrum: Eigenvalues with and without anti-collapse ({place}); 2 of 2 runs are finished" in listed
 
 
 def test_finished_runs_are_used_without_running_the_rest(
@@ -263,6 +263,35 @@ def test_a_claim_on_a_figure_reads_its_numbers_seed_by_seed() -> None:
     assert check_claim(Claim("It rises.", "highest", (late, early)), found).word == "holds"
     assert check_claim(Claim("It falls.", "highest", (early, late)), found).word == "does not hold"
     assert check_claim(Claim("Another.", "highest", (early, other)), found).word == "not measured"
+
+
+def test_a_trend_over_tasks_is_tested_with_all_tasks_and_seeds() -> None:
+    logit = (FigureValue("logit", {"group": "A"}),)
+    rising, falling = Claim("It rises.", "rising", logit), Claim("It falls.", "falling", logit)
+    trend = found_with(drawn=[*drawn("A", 0, 1, 2, 3, 5, 4), *drawn("A", 1, 1, 3, 2, 4, 5)])
+    assert check_claim(rising, trend).word == "holds"
+    assert "Kendall's τ over tasks +0.80 (p = 0.013)" in check_claim(rising, trend).numbers
+    assert check_claim(falling, trend).word == "does not hold"
+    # The last task is above the first one, but the curve zigzags.
+    zigzag = found_with(drawn=[*drawn("A", 0, 1, 4, 0, 3, 2), *drawn("A", 1, 1, 5, 0, 4, 2)])
+    assert check_claim(rising, zigzag).word == "inconclusive"
+    assert check_claim(rising, found_with()).word == "not measured"
+
+
+def test_there_is_no_verdict_if_one_side_alone_was_tuned() -> None:
+    found = replace(found_with({"A": {0: 3.0, 1: 3.5}, "B": {0: 2.0, 1: 2.5}}), size="cpu")
+    claim = replace(claim_on("highest", "A", "B"), biased={"cpu": "A alone was tuned"}, change=-0.5)
+    verdict = check_claim(claim, found)
+    assert (verdict.word, verdict.seeds) == ("cannot tell", "true in each of 2 seeds, but A alone was tuned")
+    assert "(-31%; paper: -50%)" in verdict.numbers, "the size of the effect is next to that of the paper"
+
+
+def test_the_spread_of_a_figure_is_measured_within_each_task() -> None:
+    rows = [
+        {"task": task, "seed": "0", "shift": shift} for task, shift in (("2", "1"), ("2", "2"), ("3", "1"), ("3", "4"))
+    ]
+    shift = FigureValue("shift", {}, "spread", "shift")
+    assert found_with(drawn=rows).by_seed(shift) == {0: 3.0}
 
 
 def test_a_number_that_reaches_its_bound_satisfies_the_claim() -> None:

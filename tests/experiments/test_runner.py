@@ -51,7 +51,7 @@ def quick_config(method: str = "adagauss", **changes: Any) -> RunConfig:
 def comparable(result: Run) -> dict[str, Any]:
     """The stored metrics without measured times."""
     stored = result.stored_metrics()
-    return {**stored, "cost": result.cost.model_dump(exclude={"seconds", "images_per_second"})}
+    return {**stored, "cost": result.cost.model_dump(exclude={"seconds", "cpu_seconds", "images_per_second"})}
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adagauss.data.dataset import Dataset, load_dataset
+from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import DataError, NumericalError, WorkerError
 from adagauss.experiments import grid as grid_module
 from adagauss.experiments.config import make_config
-from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, WorkerContext, run_grid, run_specs
+from adagauss.experiments.grid import TRACEBACK, Outcome, RunSpec, run_grid, run_specs
 from adagauss.experiments.run import Run
 from adagauss.utils.progress import LineReporter
 
@@ -112,7 +112,7 @@ def test_a_run_whose_worker_dies_is_resumed(digits: Dataset, tmp_path: Path) -> 
 def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deadly(spec: RunSpec, context: WorkerContext) -> Outcome:
+    def deadly(spec: RunSpec, *_: Any) -> Outcome:
         if spec.name == "deadly":
             raise RuntimeError("the memory of the node is full")  # as engines put it
         return Outcome(failure=WorkerError("harmless"))
@@ -152,40 +152,26 @@ def test_errors_are_values(
     assert (spec.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
 
 
-def test_a_machine_with_other_data_is_an_error_and_runs_nothing(
+def test_runs_on_different_data_are_not_compared(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Other(Here):
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-            monkeypatch.setattr(grid_module, "load_dataset", lambda *_: replace(digits, test=digits.train))
+            if self.calls:
+                monkeypatch.setattr(grid_module, "load_dataset", lambda *_: replace(digits, test=digits.train))
             grid_module._read.cache_clear()
             return super().submit(fn, *args, **kwargs)
 
-    (spec,) = make_specs(tmp_path, "a")
-    ((_, outcome),) = run_specs([spec], tmp_path, lambda _: digits, executor=Other())
+    with pytest.raises(DataError, match="read different data"):
+        run_grid("frozen", [0, 1], STREAM, tmp_path, epochs=1, executor=Other())
     grid_module._read.cache_clear()
-    assert "reads other data (number and size of the test images" in str(outcome.failure)
-    assert not spec.folder.exists()
-
-
-def test_data_that_only_the_workers_have_are_not_compared(digits: Dataset, tmp_path: Path) -> None:
-    def missing(_: StreamConfig) -> Dataset:
-        raise DataError("not here")
-
-    output = io.StringIO()
-    reporter = LineReporter(Console(file=output))
-    ((_, outcome),) = run_specs(make_specs(tmp_path, "a"), tmp_path, missing, executor=Here(), reporter=reporter)
-    assert outcome.result is not None
-    assert "digits cannot be read here, so the data of the workers are not compared" in " ".join(
-        output.getvalue().split()
-    )
 
 
 def test_a_worker_that_does_not_see_the_folder_is_an_error(
     digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    outcome = grid_module.work(make_specs(tmp_path, "a")[0], WorkerContext(tmp_path / "out"))
+    outcome = grid_module.work(make_specs(tmp_path, "a")[0], tmp_path / "out", ReadOptions())
     assert "that all of them share" in str(outcome.failure)
 
 

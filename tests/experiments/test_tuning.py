@@ -184,9 +184,9 @@ def test_the_best_settings_are_found_and_failures_are_trials(
     use(monkeypatch, FakeRun(fails=0.8))
     with ThreadPoolExecutor(2) as executor:
         tuned = tune(search, digits, tmp_path, trials=16, executor=executor, most=2)
-    assert abs(tuned.best.settings["classifier.pooled_shrinkage"] - 0.3) < 0.1
-    assert len(tuned.trials) == 16
-    failed = [one for one in tuned.trials if one.state == FAILED]
+    assert abs(tuned[0].settings["classifier.pooled_shrinkage"] - 0.3) < 0.1
+    assert len(tuned) == 16
+    failed = [one for one in tuned if one.state == FAILED]
     assert failed
     assert all(one.settings["classifier.pooled_shrinkage"] > 0.8 and one.reason for one in failed)
 
@@ -217,7 +217,7 @@ def test_a_trial_below_the_median_is_stopped_early(
     for prune in (True, False):
         fake = use(monkeypatch, Worse())
         tuned = tune(search, digits, tmp_path / str(prune), trials=7, prune=prune)
-        assert [one.state for one in tuned.trials] == ([COMPLETE] * 5 + [PRUNED] * 2 if prune else [COMPLETE] * 7)
+        assert [one.state for one in tuned] == ([COMPLETE] * 5 + [PRUNED] * 2 if prune else [COMPLETE] * 7)
         assert len(fake.calls) == (12 if prune else 14)
 
 
@@ -231,7 +231,7 @@ def test_a_trial_of_a_lost_machine_goes_on_later(
     with pytest.raises(WorkerError):
         tune(search, digits, tmp_path, trials=1)
     use(monkeypatch, FakeRun())
-    assert tune(search, digits, tmp_path, trials=1).best.state == COMPLETE
+    assert tune(search, digits, tmp_path, trials=1)[0].state == COMPLETE
 
 
 def test_faults_of_machines_leave_trials_open_and_end_the_search_early(
@@ -247,12 +247,12 @@ def test_faults_of_machines_leave_trials_open_and_end_the_search_early(
 
     use(monkeypatch, Faulty())
     tuned = tune(search, digits, tmp_path, trials=4)
-    assert [one.state for one in tuned.trials] == [COMPLETE, COMPLETE, UNFINISHED, UNFINISHED]
-    assert {one.reason for one in tuned.trials[2:]} == {"node 7 reads other data"}
+    assert [one.state for one in tuned] == [COMPLETE, COMPLETE, UNFINISHED, UNFINISHED]
+    assert {one.reason for one in tuned[2:]} == {"node 7 reads other data"}
     faulty.update(f"trial-{number:04d}" for number in range(4, 99))
-    assert len(tune(search, digits, tmp_path, trials=99).trials) == 4 + MOST_FAULTS - 2
+    assert len(tune(search, digits, tmp_path, trials=99)) == 4 + MOST_FAULTS - 2
     faulty.clear()
-    assert {one.state for one in tune(search, digits, tmp_path, trials=12).trials} <= {COMPLETE, PRUNED}
+    assert {one.state for one in tune(search, digits, tmp_path, trials=12)} <= {COMPLETE, PRUNED}
 
 
 def test_a_trial_is_pruned_by_its_accuracy_after_as_many_tasks_not_by_its_best(
@@ -270,8 +270,8 @@ def test_a_trial_is_pruned_by_its_accuracy_after_as_many_tasks_not_by_its_best(
         "fecam", (TIED,), ValidationSplit(StreamConfig(dataset="digits", sizes=(2, 1, 1), classes=4), tasks=3)
     )
     tuned = tune(long, digits, tmp_path, trials=FREE_TRIALS + 1)
-    assert [one.state for one in tuned.trials] == [COMPLETE] * FREE_TRIALS + [PRUNED]
-    assert tuned.trials[-1].accuracy == 0.1
+    assert [one.state for one in tuned] == [COMPLETE] * FREE_TRIALS + [PRUNED]
+    assert tuned[-1].accuracy == 0.1
 
 
 def test_another_search_in_the_same_folder_is_refused(

@@ -16,6 +16,7 @@ from adagauss.data.dataset import Dataset
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.environment import code_name
+from adagauss.experiments.protocols import PROTOCOLS
 from adagauss.experiments.run import ProtocolFacts, Run
 from adagauss.utils.files import write_atomically
 from adagauss.utils.progress import Reporter, escape_control_chars
@@ -318,7 +319,8 @@ def summary(groups: Groups) -> str:
     """Protocol, scale, seeds and code in one line."""
     runs = [run for members in groups.values() for run in members]
     protocol = planned_protocol(runs[0])
-    scale = "" if protocol.scale == "cpu" else f", {protocol.scale} scale"
+    known = [one.stream for one in PROTOCOLS.values()]
+    scale = ", paper scale" if protocol.scale == "paper" and runs[0].config.stream in known else ""
     seeds = {tuple(sorted(run.seed for run in members)) for members in groups.values()}
     if len(seeds) == 1:
         (own,) = seeds

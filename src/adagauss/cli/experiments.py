@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,22 +54,6 @@ if TYPE_CHECKING:
     from adagauss.experiments.run import Run
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
-
-ENGINES = ("local", "dask", "ray", "slurm")
-
-
-def engine(out: Path, jobs: int | None, device: str, name: str | None) -> AbstractContextManager[Executor | None]:
-    """The executor that ``--engine`` and ``--jobs`` choose, or None."""
-    from adagauss.experiments.engines import LOCAL, open_executor
-
-    kind, _, address = (name or LOCAL).partition("=")
-    if kind not in ENGINES:
-        raise unknown_name("engine", kind, ENGINES)
-    if kind == LOCAL:
-        jobs = jobs or (os.cpu_count() if name else None)
-    chosen = {} if kind == LOCAL else {kind: address or LOCAL}
-    return open_executor(out, jobs=jobs, gpus=int(device.startswith("cuda")), **chosen)
-
 
 # ----------------------------------------------------------------------------------------------------- demo, run
 
@@ -346,8 +327,8 @@ def compare(
     """
     from adagauss.analysis.accuracy_figures import accuracy_curve
     from adagauss.analysis.plotting import save_figure
-    from adagauss.analysis.tables import FORMATS
-    from adagauss.experiments import compare as comparison
+    from adagauss.analysis.tables import FORMATS, comparison_caption, comparison_rows
+    from adagauss.experiments.engines import open_executor
     from adagauss.experiments.grid import run_grid
     from adagauss.utils.files import write_atomically
     from adagauss.utils.runtime import RuntimeConfig
@@ -357,7 +338,7 @@ def compare(
     reporter = make_reporter(quiet)
     with (
         stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"),
-        engine(out, jobs, device, engine_name) as executor,
+        open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
     ):
         results, failures = run_grid(
             methods,
@@ -376,8 +357,8 @@ def compare(
             trackers=logger or (),
         )
     as_published = chosen is not None and recipe == "own" and epochs is None and chosen.is_papers(given["method"])
-    rows = comparison.comparison_rows(results, as_published)
-    caption = comparison.caption(results, f"recipe: {recipe}")
+    rows = comparison_rows(results, as_published)
+    caption = comparison_caption(results, f"recipe: {recipe}")
     for ending, written in FORMATS.items():
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
     output.show(output.comparison_table(rows, results))
@@ -443,6 +424,7 @@ def tune(
     import yaml
 
     from adagauss.data.dataset import load_dataset
+    from adagauss.experiments.engines import open_executor
     from adagauss.experiments.runner import ValidationSplit
     from adagauss.experiments.tune import UNFINISHED, Range, Search
     from adagauss.experiments.tune import tune as search_settings
@@ -467,7 +449,7 @@ def tune(
     options = read_options(data_root, stream, reporter)
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
-        engine(out, jobs, device, engine_name) as executor,
+        open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
     ):
         tuned = search_settings(
             search,
@@ -486,16 +468,16 @@ def tune(
             f"{100 * one.accuracy:.1f}" if one.accuracy is not None else "",
             _as_options(one.settings),
         )
-        for one in tuned.trials[:SHOWN]
+        for one in tuned[:SHOWN]
     ]
-    title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned.trials)} trials"
+    title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned)} trials"
     output.show(output.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
-    for reason in sorted({one.reason for one in tuned.trials if one.reason}):
+    for reason in sorted({one.reason for one in tuned if one.reason}):
         warn(f"some trials failed: {reason}")
-    best = tuned.best.settings
+    best = tuned[0].settings
     write_atomically(out / "best.yaml", yaml.safe_dump(dict(best)).encode("utf-8"))
     say(f"Best settings, also in {out / 'best.yaml'} (for --config):", _as_options(best, "--set "))
-    if any(one.state == UNFINISHED for one in tuned.trials):
+    if any(one.state == UNFINISHED for one in tuned):
         warn("some trials are unfinished: the same command continues them")
         raise typer.Exit(2)
 
@@ -715,6 +697,7 @@ def reproduce(
     """
     from adagauss.data.dataset import ReadOptions
     from adagauss.experiments import reproduce as reproduction
+    from adagauss.experiments.engines import open_executor
     from adagauss.experiments.paper import SCALES, find_items
     from adagauss.utils.runtime import RuntimeConfig
 
@@ -738,7 +721,7 @@ def reproduce(
         return
     with (
         stoppable(f"finished tasks and runs are in {out}: the same command resumes them"),
-        engine(out, jobs, device, engine_name) as executor,
+        open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
     ):
         made = reproduction.reproduce(items, config, reporter, executor, jobs, run=not finished)
     for one in made:

@@ -189,7 +189,7 @@ def run_table(result: Run) -> Table:
 
 def summary_table(results: Results) -> Table:
     """The metrics of each method over its seeds."""
-    from adagauss.experiments.compare import COMPARED, summarise
+    from adagauss.analysis.tables import COMPARED, summarise
     from adagauss.experiments.run import protocol_title
 
     heads = ["method", "seeds", *(metric.title for metric in COMPARED)]
@@ -201,7 +201,7 @@ def summary_table(results: Results) -> Table:
 
 def comparison_table(rows: Rows, results: Results) -> Table:
     """Metrics of the compared methods, with the numbers of the paper where the protocol is the same."""
-    from adagauss.experiments.compare import OTHER_PROTOCOL, PAPER_COLUMN
+    from adagauss.analysis.tables import OTHER_PROTOCOL, PAPER_COLUMN
     from adagauss.experiments.run import protocol_title
 
     shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from adagauss.errors import DataError
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
 
 BatchNorm = Literal["global", "local"]
 T = TypeVar("T")
+JSON = "json"
+"""Name of the JSON text among the tensors of a message."""
+REFERENCE = "__tensor__"
+"""Key that marks a tensor in the JSON text, by its name in the message."""
 
 
 class Processes:
@@ -61,8 +69,8 @@ class Processes:
         return torch.device("cpu") if self.fabric is None else self.fabric.device
 
     def divide(self, number: int) -> Sharding:
-        """Shard a batch of ``number`` rows over the processes."""
-        return Sharding.turns(number, self)
+        """Shard a batch of ``number`` rows over the processes, which take turns: shares differ by at most one row."""
+        return Sharding(torch.arange(number) % self.world, self)
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
@@ -75,20 +83,23 @@ class Processes:
         return tensor.unsqueeze(0) if self.alone else all_rows(tensor.unsqueeze(0), [1] * self.world)
 
     def broadcast(self, value: Callable[[], Any]) -> Any:
-        """The result of ``value`` in the first process, in all processes."""
+        """The result of ``value`` in the first process, in all processes; see `encode` for what can be sent."""
         if self.alone:
             return value()
-        result = [value() if self.first else None]
-        dist.broadcast_object_list(result, 0)
-        return result[0]
+        content = encode(value()).to(self.device) if self.first else torch.empty(0, dtype=torch.uint8)
+        length = torch.tensor([len(content)], device=self.device)
+        dist.broadcast(length, 0)
+        sent = content if self.first else torch.empty(int(length), dtype=torch.uint8, device=self.device)
+        dist.broadcast(sent, 0)
+        return decode(sent)
 
     def all_gather_object(self, value: T) -> list[T]:
-        """The values of all processes, in order of rank."""
+        """The values of all processes, in order of rank; see `encode` for what can be sent."""
         if self.alone:
             return [value]
-        values: list[Any] = [None] * self.world
-        dist.all_gather_object(values, value)
-        return values
+        own = encode(value).to(self.device)
+        lengths = all_rows(torch.tensor([len(own)], device=self.device), [1] * self.world).tolist()
+        return [decode(content) for content in torch.split(all_rows(own, lengths), lengths)]
 
     @contextmanager
     def file(self, path: Path) -> Iterator[Path]:
@@ -96,13 +107,13 @@ class Processes:
         if self.alone:
             yield path
             return
-        content = self.broadcast(path.read_bytes)
+        content = self.broadcast(lambda: torch.from_numpy(np.fromfile(path, dtype=np.uint8)))
         if self.first:
             yield path
             return
         with tempfile.TemporaryDirectory() as folder:
             copied = Path(folder, path.name)
-            copied.write_bytes(content)
+            copied.write_bytes(content.numpy().tobytes())
             yield copied
 
     def sync(self, tensors: Iterable[Tensor]) -> None:
@@ -147,18 +158,13 @@ class Sharding:
     """Which process holds which rows of a batch; each process has only its own rows.
 
     >>> from adagauss.distributed.processes import Processes
-    >>> Sharding.turns(5, Processes()).rows
+    >>> Processes().divide(5).rows
     tensor([0, 1, 2, 3, 4])
     """
 
     owners: Tensor
     """(N,) the process that holds each row."""
     processes: Processes
-
-    @classmethod
-    def turns(cls, number: int, processes: Processes) -> Sharding:
-        """Assign rows round-robin: shares differ by at most one row."""
-        return cls(torch.arange(number) % processes.world, processes)
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -202,6 +208,36 @@ def all_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     dist.all_gather(received, sent)
     parts = [one.view(rows.dtype).view(padded.shape) for one in received]
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+def encode(value: Any) -> Tensor:
+    """Encode JSON-ready data with tensors as bytes, without pickle; tuples become lists.
+
+    >>> decode(encode({"sizes": (1, 2), "step": torch.tensor(3)}))
+    {'sizes': [1, 2], 'step': tensor(3)}
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def refer(tensor: object) -> dict[str, str]:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{type(tensor).__name__} cannot be sent to other processes")
+        name = str(len(tensors))
+        tensors[name] = tensor.detach().cpu().contiguous().clone()
+        return {REFERENCE: name}
+
+    text = json.dumps(value, default=refer).encode()
+    tensors[JSON] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(save_tensors(tensors)), dtype=torch.uint8)
+
+
+def decode(content: Tensor) -> Any:
+    """Decode what `encode` returned."""
+    tensors = load_tensors(content.cpu().numpy().tobytes())
+
+    def resolve(found: dict[str, Any]) -> Any:
+        return tensors[found[REFERENCE]] if found.keys() == {REFERENCE} else found
+
+    return json.loads(tensors[JSON].numpy().tobytes(), object_hook=resolve)
 
 
 class SharedRows(torch.autograd.Function):

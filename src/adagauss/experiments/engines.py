@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
-from adagauss.errors import ConfigError, WorkerError
+from adagauss.errors import ConfigError, WorkerError, unknown_name
 from adagauss.utils.process import keep_freed_memory
 from adagauss.utils.registry import import_extra
 
+ENGINES = ("local", "dask", "ray", "slurm")
 LOCAL = "local"
 """Instead of an address or a partition: the engine on this machine alone."""
 CONNECT_SECONDS = 10.0
@@ -31,39 +32,33 @@ MOST_JOBS = 500
 
 @contextmanager
 def open_executor(
-    folder: Path,
-    *,
-    jobs: int | None = None,
-    ray: str | None = None,
-    slurm: str | None = None,
-    dask: str | None = None,
-    gpus: int = 0,
+    folder: Path, engine: str | None = None, *, jobs: int | None = None, gpus: int = 0
 ) -> Iterator[Executor | None]:
-    """Open the chosen engine; None if none was chosen. Runs that have not ended at the end are stopped.
+    """Open an engine; None without an engine and ``jobs``. Runs that have not ended at the end are stopped.
 
     Args:
         folder: where Slurm stores its logs; all machines must see it.
-        jobs: number of processes, or of workers of a local engine.
-        ray: address of a cluster, or ``local``.
-        slurm: a partition, or ``local`` to try it without Slurm.
-        dask: address of a scheduler, or ``local``.
+        engine: ``local``, ``dask``, ``ray`` or ``slurm``, the last three optionally with an address or a partition
+            (``dask=HOST:PORT``); without one they use this machine.
+        jobs: number of processes, or of workers of an engine on this machine.
         gpus: GPUs that each run needs.
     """
-    given = [option for option, value in (("--ray", ray), ("--slurm", slurm), ("--dask", dask)) if value is not None]
-    if len(given) > 1:
-        raise ConfigError(f"{given[0]} and {given[1]} are two engines: give one of them")
+    kind, _, address = (engine or LOCAL).partition("=")
+    address = address or LOCAL
+    if kind not in ENGINES:
+        raise unknown_name("engine", kind, ENGINES)
     executor: Executor | None = None
     with ExitStack() as stack:
-        if ray is not None:
-            executor = RayExecutor(ray, jobs, gpus)
-        elif slurm is not None:
-            executor = SlurmExecutor(slurm, folder, gpus)
-        elif jobs is not None:
-            executor = WorkerProcesses(jobs)
-        if executor is not None:
+        if kind == "dask":
+            executor = _dask(address, jobs, stack)
+        elif kind == "ray":
+            executor = RayExecutor(address, jobs, gpus)
+        elif kind == "slurm":
+            executor = SlurmExecutor(address, folder, gpus)
+        elif engine is not None or jobs is not None:
+            executor = WorkerProcesses(jobs if jobs is not None else os.cpu_count() or 1)
+        if executor is not None and kind != "dask":
             stack.callback(executor.shutdown, cancel_futures=True)
-        elif dask is not None:
-            executor = _dask(dask, jobs, stack)
         yield executor
 
 
@@ -74,44 +69,38 @@ def _connecting(option: str, address: str) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, TimeoutError, ValueError) as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
-        raise WorkerError(f"{option} {address} cannot be used ({reason}): check the address") from error
+        raise WorkerError(f"{option}={address} cannot be used ({reason}): check the address") from error
 
 
-class WorkerProcesses(Executor):
-    """Worker processes of this machine, each in its own pool: a crash of one does not affect the others."""
+class WorkerProcesses(ThreadPoolExecutor):
+    """Worker processes of this machine, one for each thread: a crash of one does not affect the others."""
 
     def __init__(self, count: int) -> None:
         if count < 1:
             raise ConfigError(f"--jobs is the number of processes, at least 1; got {count}")
-        self._workers = {_Worker() for _ in range(count)}
-        self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
+        super().__init__(count, "worker")
+        self._here = threading.local()
+        self._workers: list[_Worker] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Start a call when a worker is idle."""
-        worker = self._idle.get()
-        future = worker.pool.submit(fn, *args, **kwargs)
+        return super().submit(self._call, partial(fn, *args, **kwargs))
 
-        def done(ended: Future[Any]) -> None:
-            replaced = not ended.cancelled() and isinstance(ended.exception(), BrokenProcessPool)
-            if replaced and worker in self._workers:
-                worker.end()
-                self._workers.remove(worker)
-                self._workers.add(fresh := _Worker())
-                self._idle.put(fresh)
-            else:
-                self._idle.put(worker)
-
-        future.add_done_callback(done)
-        return future
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """Run a call in the process of this thread; a process that died is replaced at the next call."""
+        if not hasattr(self._here, "worker"):
+            self._here.worker = _Worker()
+            self._workers.append(self._here.worker)
+        try:
+            return self._here.worker.pool.submit(call).result()
+        except BrokenProcessPool:
+            del self._here.worker
+            raise
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers; with ``cancel_futures`` at once, without waiting for their calls."""
-        workers, self._workers = self._workers, set()
-        for worker in workers:
-            if wait and not cancel_futures:
-                worker.pool.shutdown()
+        super().shutdown(wait=wait and not cancel_futures, cancel_futures=cancel_futures)
+        for worker in self._workers:
             worker.end()
 
 
@@ -145,14 +134,14 @@ class RayExecutor(Executor):
     """A Ray cluster, or one on this machine."""
 
     def __init__(self, address: str, jobs: int | None = None, gpus: int = 0) -> None:
-        self._ray = import_extra("ray", "ray", "--ray")
+        self._ray = import_extra("ray", "ray", "--engine ray")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address == LOCAL:
             # Without these, Ray reports its use to its makers, and writes a token into the home folder.
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")
             options |= {"num_cpus": jobs, "include_dashboard": False}
-        with _connecting("--ray", address):
+        with _connecting("--engine ray", address):
             self._ray.init(address=address, **options)
         self._remote = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)
 
@@ -168,8 +157,8 @@ class RayExecutor(Executor):
 
 def _dask(address: str, jobs: int | None, stack: ExitStack) -> Executor:
     """A Dask scheduler, or workers on this machine."""
-    distributed = import_extra("distributed", "dask", "--dask")
-    with _connecting("--dask", address):
+    distributed = import_extra("distributed", "dask", "--engine dask")
+    with _connecting("--engine dask", address):
         place: Any = address
         if address == LOCAL:
             place = stack.enter_context(
@@ -187,12 +176,14 @@ class SlurmExecutor(Executor):
     """One Slurm job per call; variables of sbatch (SBATCH_TIMELIMIT, SBATCH_ACCOUNT, ...) apply too."""
 
     def __init__(self, partition: str, folder: Path, gpus: int = 0) -> None:
-        submitit = import_extra("submitit", "slurm", "--slurm")
+        submitit = import_extra("submitit", "slurm", "--engine slurm")
         cluster, parameters = LOCAL, {}
         if partition != LOCAL:
             cluster, parameters = "slurm", {"slurm_partition": partition}
             if shutil.which("sbatch") is None:
-                raise ConfigError(f"--slurm {partition} needs Slurm's command sbatch, which is not on this machine")
+                raise ConfigError(
+                    f"--engine slurm={partition} needs Slurm's command sbatch, which is not on this machine"
+                )
         self._submitit = submitit.AutoExecutor(folder=folder.absolute() / "slurm", cluster=cluster)
         self._submitit.update_parameters(
             name="adagauss",

@@ -20,7 +20,6 @@ from adagauss.core.config import Config, flatten, plain
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import Dataset, ReadOptions, load_dataset
-from adagauss.data.fingerprint import fingerprints
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, WorkerError, unknown_name
 from adagauss.experiments.config import RunConfig, make_config
@@ -81,17 +80,6 @@ Then = Callable[[RunSpec, Outcome], RunSpec | None]
 """Called with each outcome; returns a spec to run next, if there is one."""
 
 
-@dataclass(frozen=True)
-class WorkerContext:
-    """What a worker needs in addition to its run."""
-
-    out: Path
-    """A folder that all workers must see."""
-    options: ReadOptions = field(default_factory=ReadOptions)
-    fingerprints: Mapping[str, str] = field(default_factory=dict)
-    """Of the data as the waiting process sees them; empty if it cannot read them."""
-
-
 def attempt(spec: RunSpec, dataset: Callable[[], Dataset], reporter: Reporter) -> Outcome:
     """Run a spec here. Every error is a value, except those that stop the whole process."""
     try:
@@ -124,45 +112,32 @@ class _Messages(Reporter):
         self.texts.append(text)
 
 
-def work(spec: RunSpec, context: WorkerContext) -> Outcome:
-    """Run a spec in a worker: the function that executors are given."""
+def work(spec: RunSpec, out: Path, options: ReadOptions) -> Outcome:
+    """Run a spec in a worker: the function that executors are given. All workers must see the folder ``out``."""
     torch.set_num_threads(1)
-    if not context.out.exists():
+    if not out.exists():
         return Outcome(
             failure=WorkerError(
-                f"{socket.gethostname()} does not see {context.out}: runs on several machines need an --out folder "
+                f"{socket.gethostname()} does not see {out}: runs on several machines need an --out folder "
                 "that all of them share under one path"
             )
         )
-    reporter = _Messages()
+    reporter, stream = _Messages(), spec.config.stream
+    options = replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        outcome = attempt(spec, lambda: _checked_data(spec.config.stream, context), reporter)
+        outcome = attempt(spec, lambda: _read(stream.dataset, options), reporter)
     messages = [*reporter.texts, *(str(warning.message) for warning in caught)]
     return replace(outcome, messages=tuple(dict.fromkeys(messages)))
 
 
-def _checked_data(stream: StreamConfig, context: WorkerContext) -> Dataset:
-    """The data as this machine has them, which must be those of the process that waits."""
-    options = replace(context.options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
+@lru_cache(maxsize=1)
+def _read(name: str, options: ReadOptions) -> Dataset:
+    """Read once per process, not once per spec."""
     try:
-        dataset, found = _read(stream.dataset, options)
+        return load_dataset(name, options)
     except DataError as error:
         raise DataError(f"{socket.gethostname()}: {error}") from error
-    differing = [aspect for aspect, digest in context.fingerprints.items() if found.get(aspect) != digest]
-    if differing:
-        raise DataError(
-            f"{socket.gethostname()} reads other data ({', '.join(differing)}) below {options.root}: "
-            "give all machines the same files, or a folder that they share"
-        )
-    return dataset
-
-
-@lru_cache(maxsize=1)
-def _read(name: str, options: ReadOptions) -> tuple[Dataset, dict[str, str]]:
-    """Read once per process, not once per spec."""
-    dataset = load_dataset(name, options)
-    return dataset, fingerprints(dataset)
 
 
 def run_specs(
@@ -183,7 +158,7 @@ def run_specs(
     Args:
         specs: taken one by one, when there is room.
         out: the folder of all runs.
-        read: reads the data of a stream in this process. Workers read data for themselves, and must find the same.
+        read: reads the data of a stream in this process; workers read data for themselves.
         then: called with each outcome in this process.
         total: number of specs, if ``specs`` is not a list.
         executor: makes the runs; None makes one after another here.
@@ -197,9 +172,9 @@ def run_specs(
     if executor is None:
         return list(_one_by_one(specs, read, then, total, reporter, title))
     out.mkdir(parents=True, exist_ok=True)
-    base = options or ReadOptions()
-    context = WorkerContext(out.absolute(), replace(base, reporter=SILENT, root=base.root.absolute()))
-    scheduler = _Scheduler(executor, read, context, then, reporter, iter(specs), total, title)
+    options = options or ReadOptions()
+    options = replace(options, reporter=SILENT, root=options.root.absolute())
+    scheduler = _Scheduler(executor, out.absolute(), options, then, reporter, iter(specs), total, title)
     try:
         return scheduler.run(most)
     finally:
@@ -226,8 +201,8 @@ class _Scheduler:
     """The specs that an executor has, and those that wait."""
 
     executor: Executor
-    read: Reader
-    context: WorkerContext
+    out: Path
+    options: ReadOptions
     then: Then
     reporter: Reporter
     source: Iterator[RunSpec]
@@ -239,8 +214,6 @@ class _Scheduler:
     outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
     failed: int = 0
     advance: Advance = ignore
-    contexts: dict[tuple[object, ...], WorkerContext] = field(default_factory=dict)
-    """By dataset; every dataset is read here once."""
 
     def run(self, most: int | None) -> list[tuple[RunSpec, Outcome]]:
         with self.reporter.progress(self.title, self.total or 0) as self.advance:
@@ -260,27 +233,16 @@ class _Scheduler:
             spec, attempts = self.again.pop(0) if self.again else (next(self.source, None), 0)
             if spec is None:
                 break
-            context = self._context(spec.config.stream)
             try:
                 # Workers may have another current folder.
-                future = self.executor.submit(work, replace(spec, folder=spec.folder.absolute()), context)
+                future = self.executor.submit(
+                    work, replace(spec, folder=spec.folder.absolute()), self.out, self.options
+                )
             except Exception as error:  # engines raise their own errors if they are gone
                 future = Future()
                 future.set_exception(error)
             self.pending[future] = spec, attempts + 1
         return bool(self.pending)
-
-    def _context(self, stream: StreamConfig) -> WorkerContext:
-        key = stream.dataset, stream.image_size, stream.skip_bad_images
-        if key not in self.contexts:
-            self.contexts[key] = self.context
-            try:
-                self.contexts[key] = replace(self.context, fingerprints=fingerprints(self.read(stream)))
-            except (AdagaussError, OSError) as error:  # a worker may have data that are not here
-                self.reporter.message(
-                    f"{stream.dataset} cannot be read here, so the data of the workers are not compared: {error}"
-                )
-        return self.contexts[key]
 
     def _end(self, future: Future[Outcome]) -> None:
         spec, attempts = self.pending.pop(future)
@@ -366,8 +328,8 @@ def run_grid(
     """Metrics of every method over every seed; finished runs in ``out`` are read from there.
 
     A run that cannot be made, fails or loses its worker is a failure of its method, and the others go on; if there is
-    no result at all, it raises. Without an ``executor`` the runs are made here, one after another; ``most`` limits how
-    many an executor has at a time. ``trackers`` follow the logs of the runs.
+    no result at all, or if machines read different data, it raises. Without an ``executor`` the runs are made here,
+    one after another; ``most`` limits how many an executor has at a time. ``trackers`` follow the logs of the runs.
     """
     require_trackers(trackers)
     recipe = OLD_RECIPES.get(recipe, recipe)
@@ -419,6 +381,8 @@ def run_grid(
     done = {spec: one.result for spec, one in outcomes if one.result is not None}
     if failures and not done:
         raise next(iter(failures.values()))
+    if len({tuple(result.data.items()) for result in done.values()}) > 1:
+        raise DataError(f"the runs in {out} read different data: give all machines the same files, and start again")
     results: dict[str, list[Run]] = {}
     for spec in specs:
         if spec in done:

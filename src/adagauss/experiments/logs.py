@@ -9,11 +9,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from time import time
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
@@ -35,34 +34,25 @@ logger = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """An experiment tracker that is connected to one run."""
+    """An experiment tracker that is connected to one run: the part of Fabric's loggers that is used."""
 
-    id: str
-    """With which a resumed run continues there."""
+    @property
+    def version(self) -> Any:
+        """The id with which a resumed run continues there."""
 
-    def log(self, values: dict[str, float], step: int) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         """Send numbers."""
 
-    def close(self, finished: bool) -> None:
-        """End the connection; ``finished`` unless the run failed."""
+    def finalize(self, status: str) -> None:
+        """Close the connection; the status is ``success`` or ``failed``."""
 
 
-class TensorBoard:
-    """The folder ``tensorboard`` of a run."""
-
-    id = "tensorboard"
-
-    def __init__(self, folder: Path, known: str | None, settings: dict[str, Any]) -> None:
-        self._logger = TensorBoardLogger(folder, name="", version="tensorboard")
-        if known is None:
-            self._logger.log_hyperparams(settings)
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self._logger.log_metrics(values, step)
-        self._logger.save()
-
-    def close(self, finished: bool) -> None:
-        self._logger.finalize("success" if finished else "failed")
+def tensorboard(folder: Path, known: str | None, settings: dict[str, Any]) -> Tracker:
+    """Open the folder ``tensorboard`` of a run."""
+    opened = TensorBoardLogger(folder, name="", version="tensorboard", flush_secs=1)
+    if known is None:
+        opened.log_hyperparams(settings)
+    return opened
 
 
 class Mlflow:
@@ -77,22 +67,23 @@ class Mlflow:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         self._client = MlflowClient()
         if known is not None:
-            self.id = known
+            self.version = known
             self._client.update_run(known, status="RUNNING")
             return
         experiment = self._client.get_experiment_by_name(PROJECT)
         place = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
-        self.id = str(self._client.create_run(place, run_name=folder.name).info.run_id)
+        self.version = str(self._client.create_run(place, run_name=folder.name).info.run_id)
         parameters = [Param(key, str(value)) for key, value in settings.items()]
         for start in range(0, len(parameters), PARAMETERS_AT_ONCE):
-            self._client.log_batch(self.id, params=parameters[start : start + PARAMETERS_AT_ONCE])
+            self._client.log_batch(self.version, params=parameters[start : start + PARAMETERS_AT_ONCE])
 
-    def log(self, values: dict[str, float], step: int) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         now = int(1000 * time())
-        self._client.log_batch(self.id, metrics=[self._metric(key, value, now, step) for key, value in values.items()])
+        sent = [self._metric(key, value, now, step) for key, value in metrics.items()]
+        self._client.log_batch(self.version, metrics=sent)
 
-    def close(self, finished: bool) -> None:
-        self._client.set_terminated(self.id, "FINISHED" if finished else "FAILED")
+    def finalize(self, status: str) -> None:
+        self._client.set_terminated(self.version, "FINISHED" if status == "success" else "FAILED")
 
 
 class Wandb:
@@ -109,25 +100,21 @@ class Wandb:
             resume="allow",
             settings=wandb.Settings(console="off", silent=True),
         )
-        self.id = str(self._run.id)
-        self._axes: set[str] = set()
+        self.version = str(self._run.id)
+        # Each stage has its own steps, which W&B would refuse as its global step: they are the horizontal axis.
+        self._run.define_metric("*", step_metric="step")
         if known is None:
             self._run.config.update(settings, allow_val_change=True)
 
-    def log(self, values: dict[str, float], step: int) -> None:
-        # Each stage has its own steps, so that its axis shows its epochs or tasks.
-        axes = {key.partition("/")[0] for key in values}
-        for axis in axes - self._axes:
-            self._run.define_metric(f"{axis}/*", step_metric=f"{axis}/step")
-        self._axes |= axes
-        self._run.log({**values, **{f"{axis}/step": float(step) for axis in axes}})
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self._run.log({**metrics, "step": float(step)})
 
-    def close(self, finished: bool) -> None:
-        self._run.finish(exit_code=0 if finished else 1)
+    def finalize(self, status: str) -> None:
+        self._run.finish(exit_code=int(status != "success"))
 
 
 TRACKERS: dict[str, Callable[[Path, str | None, dict[str, Any]], Tracker]] = {
-    "tensorboard": TensorBoard,
+    "tensorboard": tensorboard,
     "mlflow": Mlflow,
     "wandb": Wandb,
 }
@@ -142,8 +129,7 @@ def require_trackers(names: Sequence[str]) -> None:
         import_extra(name, name, f"--logger {name}")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Numbers that were measured at one moment."""
 
     what: str
@@ -219,7 +205,7 @@ class RunLog:
     ) -> None:
         for name in list(self._names):
             try:
-                self._open[name].close(kind is None)
+                self._open[name].finalize("success" if kind is None else "failed")
             except Exception as reason:  # trackers raise their own errors
                 self._give_up(name, reason)
 
@@ -263,10 +249,10 @@ class RunLog:
             try:
                 if name not in self._open:
                     self._open[name] = TRACKERS[name](self._folder.path, state.get("id"), self._settings)
-                    state["id"] = self._open[name].id
+                    state["id"] = self._open[name].version
                 for entry in self.entries[state["sent"] :]:
                     values = {f"{entry.what}/{key}": value for key, value in entry.values.items()}
-                    self._open[name].log(values, entry.step)
+                    self._open[name].log_metrics(values, entry.step)
                     state["sent"] += 1
             except AdagaussError:
                 raise

@@ -22,8 +22,8 @@ from adagauss.experiments.protocols import Protocol, protocol
 
 Settings = Mapping[str, Any]
 Size = Literal["paper", "cpu"]
-Summary = Literal["mean", "first", "last", "min", "max/min"]
-Relation = Literal["highest", "lowest", "decreasing", "at least"]
+Summary = Literal["mean", "first", "last", "min", "spread"]
+Relation = Literal["highest", "lowest", "decreasing", "at least", "rising", "falling"]
 BEYOND = "beyond the paper"
 """The place of items that the paper does not have."""
 ALL = "all"
@@ -73,7 +73,10 @@ class FigureValue:
     name: str
     columns: Mapping[str, str]
     summary: Summary = "mean"
-    """The rows of a file are ordered by task: ``first`` and ``last`` are those of the first and the last task."""
+    """The rows of a file are ordered by task: ``first`` and ``last`` are those of the first and the last task.
+
+    ``spread`` is the largest over the smallest number of each task, averaged over tasks.
+    """
     value: str = "value"
     """Column of the number."""
 
@@ -86,7 +89,8 @@ class Claim:
     """A statement of the paper that numbers can confirm or contradict.
 
     ``highest`` and ``lowest`` compare the first value with each of the others, ``decreasing`` compares all in their
-    order, and ``at least`` compares the only value with the bound.
+    order, ``at least`` compares the only value with the bound, and ``rising`` and ``falling`` test the trend of the
+    only value over tasks by Kendall's τ.
     """
 
     text: str
@@ -94,8 +98,10 @@ class Claim:
     values: tuple[Value, ...]
     bound: float | Literal["features"] = 0.0
     """``features`` is S, the number of features of the networks."""
-    relative: bool = False
-    """Whether the verdict states by how many percent the values differ."""
+    change: float | None = None
+    """The paper's relative difference of the nearest other value, such as -0.72, quoted in the verdict."""
+    biased: Mapping[Size, str] = field(default_factory=dict)
+    """Why the values cannot be compared at a scale, for example because one side alone was tuned."""
 
 
 @dataclass(frozen=True)

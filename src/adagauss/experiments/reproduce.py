@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import shutil
 import statistics
@@ -18,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jinja2 import Environment, PackageLoader
+from scipy.stats import combine_pvalues, kendalltau
 
 from adagauss.analysis.rescore import Curve, rescore
 from adagauss.analysis.studies import analyse, find_study
@@ -39,10 +40,12 @@ from adagauss.experiments.paper import (
     SCALES,
     Benchmark,
     Claim,
+    FigureValue,
     Item,
     Row,
     Scale,
     Settings,
+    Size,
     TableValue,
     Value,
     paper_row,
@@ -59,6 +62,8 @@ TIMES = {"training_min": "training, min", "inference_sec": "inference, s"}
 RESCORED = ("memory", "drift", "classifier")
 """Parts that a row may change without training."""
 MISSING = "–"
+SIGNIFICANT = 0.05
+"""Largest p value of a trend."""
 ROUNDING = 1e-6
 """Tolerance of claims on bounds, for the rounding of the CSV file."""
 
@@ -342,6 +347,8 @@ class ItemResults:
     """Finished runs of rows without rescoring."""
     drawn: Sequence[Mapping[str, str]] = ()
     """Rows of the CSV file of the figure."""
+    size: Size = "paper"
+    """Size of the scale."""
 
     def numbers(self, row: str) -> dict[int, Numbers]:
         """The numbers of a row by seed, where there are some."""
@@ -360,11 +367,22 @@ class ItemResults:
         if isinstance(value, TableValue):
             found = self.numbers(value.row).items()
             return {seed: numbers[value.quantity] for seed, numbers in found if value.quantity in numbers}
-        series: dict[int, list[float]] = {}
+        if value.summary == "spread":
+            tasks = dict.fromkeys(row["task"] for row in self.drawn if "task" in row)
+            spreads = [self.series(replace(value, columns={**value.columns, "task": task})) for task in tasks]
+            ratios: dict[int, list[float]] = {}
+            for seed, values in itertools.chain.from_iterable(one.items() for one in spreads):
+                ratios.setdefault(seed, []).append(max(values) / max(min(values), 1e-12))
+            return {seed: statistics.fmean(values) for seed, values in ratios.items()}
+        return {seed: SUMMARIES[value.summary](values) for seed, values in self.series(value).items()}
+
+    def series(self, value: FigureValue) -> dict[int, list[float]]:
+        """The numbers of the figure with these columns by seed, in the order of the file."""
+        found: dict[int, list[float]] = {}
         for row in self.drawn:
             if row.get("seed") and all(row.get(key) == expected for key, expected in value.columns.items()):
-                series.setdefault(int(row["seed"]), []).append(float(row[value.value]))
-        return {seed: SUMMARIES[value.summary](values) for seed, values in series.items()}
+                found.setdefault(int(row["seed"]), []).append(float(row[value.value]))
+        return found
 
     @property
     def features(self) -> float | None:
@@ -389,7 +407,6 @@ SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
     "min": min,
-    "max/min": lambda values: max(values) / max(min(values), 1e-12),
 }
 
 
@@ -421,6 +438,7 @@ def _results(group: Sequence[PlannedRow], config: ReproductionConfig) -> ItemRes
         outcomes,
         runs,
         list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else (),
+        config.scale.size,
     )
 
 
@@ -431,7 +449,10 @@ def _outcome(one: PlannedRow, config: ReproductionConfig) -> Numbers | Problem:
     if isinstance(run, Problem):
         return run
     if one.row.rescore is None:
-        times = {"training_min": run.cost.training_seconds / 60, "inference_sec": run.cost.seconds["evaluation"]}
+        cost = run.cost
+        if cost.cpu_seconds and run.environment.get("device") == "cpu":  # other processes may slow down the wall clock
+            cost = cost.model_copy(update={"seconds": cost.cpu_seconds})
+        times = {"training_min": cost.training_seconds / 60, "inference_sec": cost.seconds["evaluation"]}
         return {**{name: 100 * run.metrics[name] for name in ACCURACY}, **times}
     try:
         scored = read_rescored(rescored_file(config, one.run, one.row.rescore), config)
@@ -443,7 +464,7 @@ def _outcome(one: PlannedRow, config: ReproductionConfig) -> Numbers | Problem:
 class Verdict(NamedTuple):
     """Whether a claim holds, the numbers, and the agreement of the seeds."""
 
-    word: Literal["holds", "does not hold", "inconclusive", "not measured"]
+    word: Literal["holds", "does not hold", "inconclusive", "cannot tell", "not measured"]
     numbers: str = ""
     seeds: str = ""
 
@@ -452,7 +473,40 @@ class Verdict(NamedTuple):
 
 
 def check_claim(claim: Claim, found: ItemResults) -> Verdict:
-    """Compare seed by seed: a claim holds if it is true in every seed, and there are at least two."""
+    """Compare seed by seed: a claim holds if it is true in every seed, and there are at least two.
+
+    A trend must be significant over all seeds too. No verdict is possible if one side alone was tuned.
+    """
+    checked = _trend(claim, found) if claim.relation in ("rising", "falling") else _comparison(claim, found)
+    if checked.word != "not measured" and (reason := claim.biased.get(found.size)):
+        return Verdict("cannot tell", checked.numbers, f"{checked.seeds}, but {reason}")
+    return checked
+
+
+def _trend(claim: Claim, found: ItemResults) -> Verdict:
+    """Test the trend over tasks of a figure's value by Kendall's τ, one-sided, with the seeds combined by Fisher."""
+    (value,) = claim.values
+    assert isinstance(value, FigureValue)
+    sign = 1 if claim.relation == "rising" else -1
+    series = {seed: numbers for seed, numbers in found.series(value).items() if len(numbers) > 1}
+    if not series:
+        return Verdict("not measured")
+    tests = {
+        side: {seed: kendalltau(range(len(one)), one, alternative=side) for seed, one in series.items()}
+        for side in ("greater", "less")
+    }
+    claimed, opposite = ("greater", "less") if sign == 1 else ("less", "greater")
+    taus = {seed: sign * float(test.statistic) for seed, test in tests[claimed].items()}
+    checked = verdict(taus, f"{value.name}: Kendall's τ over tasks {sign * statistics.fmean(taus.values()):+.2f}")
+    side = opposite if checked.word == "does not hold" else claimed
+    p = float(combine_pvalues([test.pvalue for test in tests[side].values()]).pvalue)
+    numbers = f"{checked.numbers} (p = {p:.2g})"
+    if checked.word in ("holds", "does not hold") and not p < SIGNIFICANT:
+        return Verdict("inconclusive", numbers, f"{checked.seeds}, but not significant")
+    return checked._replace(numbers=numbers)
+
+
+def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     form = ".1f" if isinstance(claim.values[0], TableValue) else ".3g"
     first, *others = (value.name for value in claim.values)
     measured = {value.name: numbers for value in claim.values if (numbers := found.by_seed(value))}
@@ -473,14 +527,14 @@ def check_claim(claim: Claim, found: ItemResults) -> Verdict:
         return Verdict("not measured")
     if claim.relation == "decreasing":
         order = list(measured.values())
-        steps = {seed: min(one[seed] - two[seed] for one, two in pairwise(order)) for seed in seeds}
+        steps = {seed: min(one[seed] - two[seed] for one, two in itertools.pairwise(order)) for seed in seeds}
         return verdict(steps, f"claimed order: {', '.join(amounts.values())}")
     extreme, sign = (max, 1) if claim.relation == "highest" else (min, -1)
     gaps = {seed: sign * (measured[first][seed] - extreme(measured[name][seed] for name in others)) for seed in seeds}
     nearest = extreme(others, key=lambda name: means[name])
     facts = f"{amounts[first]}, {amounts[nearest]}"
-    if claim.relative:
-        facts += f" ({means[nearest] / means[first] - 1:+.0%})"
+    if claim.change is not None:
+        facts += f" ({means[nearest] / means[first] - 1:+.0%}; paper: {claim.change:+.0%})"
     if missing:
         facts += f" (without {', '.join(missing)})"
     if isinstance(claim.values[0], TableValue):
@@ -571,7 +625,7 @@ def list_lines(items: Sequence[Item], config: ReproductionConfig) -> Iterator[st
         runs = distinct_runs(planned)
         states = [finished_run(spec, config) for spec in runs]
         done = sum(isinstance(state, Run) for state in states)
-        yield f"{item.name}: {item.title}; {done} of {len(runs)} runs are finished"
+        yield f"{item.name}: {item.title} ({item.paper}); {done} of {len(runs)} runs are finished"
         if deviation := item.deviations.get(config.scale.size):
             yield f"  at this scale: {deviation}"
         problems = [state for state in (*states, *(one.run for one in planned)) if isinstance(state, Problem)]

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 import yaml
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from adagauss.core.config import import_parts
@@ -34,7 +33,6 @@ from adagauss.experiments.config import RunConfig
 from adagauss.experiments.metrics import Evaluation, accuracy_matrix, mean, summary
 from adagauss.utils.checkpoint import load_tensors, save_json, save_tensors
 from adagauss.utils.files import IrregularFileError, YamlError, read_text, read_yaml, write_atomically
-from adagauss.utils.progress import Advance, Reporter
 from adagauss.utils.registry import import_custom
 
 Counts = npt.NDArray[np.int64]
@@ -93,42 +91,38 @@ class ProtocolFacts(Stored):
         return f"{short_name(self.dataset)}, {tasks}{small}"
 
 
-class TaskFacts(Stored):
-    """The time one task took, and the sizes of what is stored after it."""
-
-    seconds: dict[str, float]
-    """Wall time of each stage."""
-    images_per_second: float
-    bytes_per_class: int
-    other_state_bytes: int
-    history: tuple[dict[str, float], ...]
-    """Mean of each loss in each epoch."""
-
-
 class Cost(Stored):
     """The time a run took, and what it stores."""
 
     seconds: dict[str, float]
     """Wall time of each stage, over all tasks."""
+    cpu_seconds: dict[str, float] = Field(default_factory=dict)
+    """CPU time of each stage; empty in runs that did not store it."""
     images_per_second: float
     bytes_per_class: int
     other_state_bytes: int
 
     @property
     def training_seconds(self) -> float:
-        """All stages except the evaluation."""
+        """Wall time of all stages except the evaluation."""
         return sum(value for stage, value in self.seconds.items() if stage != "evaluation")
 
     @classmethod
     def of(cls, tasks: Sequence[TaskFacts]) -> Cost:
         """Summed times; speed and size after the last task."""
         last = tasks[-1]
-        return cls(
-            seconds={stage: sum(task.seconds[stage] for task in tasks) for stage in last.seconds},
-            images_per_second=last.images_per_second,
-            bytes_per_class=last.bytes_per_class,
-            other_state_bytes=last.other_state_bytes,
-        )
+        times = {
+            name: {stage: sum(getattr(task, name).get(stage, 0.0) for task in tasks) for stage in getattr(last, name)}
+            for name in ("seconds", "cpu_seconds")
+        }
+        return cls(**{**last.model_dump(exclude={"history"}), **times})
+
+
+class TaskFacts(Cost):
+    """The same for one task, with its losses."""
+
+    history: tuple[dict[str, float], ...]
+    """Mean of each loss in each epoch."""
 
 
 def _reason(error: Exception) -> str:
@@ -160,7 +154,6 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._locked: tuple[int, int] | None = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -176,27 +169,17 @@ class RunFolder:
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be a run folder ({error.strerror}): choose another") from error
         try:
-            self._locked = self._lock_file()
             yield
         finally:
-            self._locked = None
             lock.release()
 
     def require_present(self) -> None:
-        """Raise if this folder, which is locked, was removed or replaced since: writing would begin a new one."""
-        # The lock file is still open, so no other file can have its number.
-        if self._locked is not None and self._lock_file() != self._locked:
+        """Raise if the folder of a started run was removed: saving would create an incomplete one."""
+        if not self.exists():
             raise CheckpointError(
-                f"{self.path} was removed or replaced while a run was writing to it, so the run stops: nothing more "
-                "can be saved there. Bring the folder back and use --resume, or start again with another --out"
+                f"{self.path} was removed or replaced while a run was writing to it, so nothing more can be saved. "
+                "Restore the folder and use --resume, or start again with another --out"
             )
-
-    def _lock_file(self) -> tuple[int, int] | None:
-        try:
-            state = (self.path / "lock").stat()
-        except OSError:
-            return None
-        return state.st_dev, state.st_ino
 
     @property
     def config(self) -> dict[str, Any]:
@@ -229,11 +212,9 @@ class RunFolder:
         return not (self.path / "tasks").exists() and not (self.path / "snapshots").exists()
 
     def write_config(self, config: dict[str, Any]) -> None:
-        self.require_present()
         write_atomically(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode("utf-8"))
 
     def write_json(self, name: str, data: Any) -> None:
-        self.require_present()
         save_json(self.path / name, data)
 
     def read_json_or_nothing(self, name: str) -> dict[str, Any]:
@@ -293,6 +274,7 @@ class RunFolder:
 
     def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
         """Store the real statistics of all seen classes after a task, and features for a figure, which may be none."""
+        self.require_present()
         tensors = {**real.state_dict(), "sample": sample, "targets": targets}
         save_tensors(self.task(index) / "real.safetensors", "real", tensors, {"labels": real.labels})
 
@@ -317,27 +299,6 @@ def _consistent(path: Path) -> Iterator[None]:
             f"{path} does not hold what it should ({str(error).splitlines()[0]}): delete the folder {path.parent} and "
             "continue with --resume, which repeats that task"
         ) from error
-
-
-class FolderGuardReporter(Reporter):
-    """Reports to another reporter, and stops the run at the next step of anything if its folder is gone."""
-
-    def __init__(self, reporter: Reporter, folder: RunFolder) -> None:
-        self._reporter = reporter
-        self._folder = folder
-
-    @contextmanager
-    def progress(self, title: str, total: float) -> Iterator[Advance]:
-        with self._reporter.progress(title, total) as advance:
-
-            def checked(note: str = "", step: float = 1.0) -> None:
-                self._folder.require_present()
-                advance(note, step)
-
-            yield checked
-
-    def message(self, text: str) -> None:
-        self._reporter.message(text)
 
 
 class FileSnapshots:
@@ -380,13 +341,6 @@ def real_statistics(features: Tensor, targets: Tensor, labels: list[Any]) -> Cla
     """Gaussians of labelled features, classes in the order of ``labels``."""
     bank = ClassGaussians.from_features(features, [labels[target] for target in targets.tolist()])
     return bank.select([label for label in labels if label in bank]) if len(bank) else bank
-
-
-def sample_rows(targets: Tensor, per_class: int) -> Tensor:
-    """Positions of the first ``per_class`` rows of every class."""
-    return torch.cat(
-        [torch.nonzero(targets == target).flatten()[:per_class] for target in sorted(set(targets.tolist()))]
-    )
 
 
 def stored_config(folder: RunFolder) -> RunConfig:
@@ -487,11 +441,10 @@ class Run:
     def labels(self) -> tuple[Label, ...]:
         """Classes in the order of learning: from the metrics of a finished run, else from its newest learner."""
         count = sum(self.sizes)
-        protocol = self.folder.read_json_or_nothing(METRICS_FILE).get("protocol")
-        tasks = protocol.get("classes") if isinstance(protocol, dict) else None
-        if isinstance(tasks, list) and all(isinstance(task, list) for task in tasks):
-            labels = tuple(label for task in tasks for label in task)
-            if len(labels) == count and all(isinstance(label, str | int | float) for label in labels):
+        with suppress(ValidationError):
+            stored = ProtocolFacts.model_validate(self.folder.read_json_or_nothing(METRICS_FILE).get("protocol"))
+            labels = tuple(itertools.chain(*stored.classes))
+            if len(labels) == count:
                 return labels
         learner = self.learner()
         if learner is not None and len(learner.classes) == count:
@@ -573,7 +526,7 @@ class Run:
             dataset=self.config.stream.dataset,
             scale=self.config.scale,
             tasks=self.sizes,
-            classes=tuple(self.labels[start:end] for start, end in pairwise(starts)),
+            classes=tuple(self.labels[start:end] for start, end in itertools.pairwise(starts)),
             test_images=len(self.evaluations[-1].true),
         )
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,18 +31,18 @@ from adagauss.experiments.run import (
     METRICS_FILE,
     ORIGINS,
     FileSnapshots,
-    FolderGuardReporter,
     Run,
     RunFolder,
     TaskFacts,
     real_statistics,
-    sample_rows,
     stored_config,
 )
 from adagauss.methods import method_info
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime, derive_seed
 
+Times = npt.NDArray[np.float64]
+"""Wall time and CPU time, in seconds."""
 DRAWN_PER_CLASS = 60
 LARGEST_COMPARED = 2048
 """Features for which real covariances of every class are measured: thousands more would fill the memory."""
@@ -81,7 +83,7 @@ def run(
     processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
-    runtime = Runtime(config.runtime, config.seed, FolderGuardReporter(reporter, folder), snapshots, log, processes)
+    runtime = Runtime(config.runtime, config.seed, reporter, snapshots, log, processes)
     # A started run no longer needs the weight file: its checkpoints hold the network.
     fresh = None if processes.broadcast(folder.learned_tasks) else _new_learner(config, dataset, runtime)
     with folder.lock() if processes.first else nullcontext():
@@ -115,6 +117,11 @@ def run(
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
         return _conclude(folder, config, stream, count, processes)
+
+
+def _clock() -> Times:
+    """Wall time and CPU time, in seconds."""
+    return np.array([perf_counter(), process_time()])
 
 
 def make_stream(config: RunConfig, dataset: Dataset) -> TaskStream:
@@ -198,19 +205,19 @@ class _TestFeatures:
         self.frozen = frozen
         self._features: dict[int, Tensor] = {}
 
-    def upto(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, float]:
-        """Features and targets of the test images of all seen classes, and how long one image took to extract."""
-        started = perf_counter()
+    def upto(self, learner: Learner, index: int) -> tuple[Tensor, Tensor, Times]:
+        """Features and targets of the test images of all seen classes, and the times of one image."""
+        started = _clock()
         if not self.frozen:
             test = self.stream.dataset.test.of_classes(self.stream.seen(index))
             features = learner.features(test.images)
-            return features, test.targets, (perf_counter() - started) / len(test)
+            return features, test.targets, (_clock() - started) / len(test)
         # Task by task even after a resume, so that the batches, and with them the last digits, are always the same.
         tests = [self.stream[task].test for task in range(index + 1)]
         new = [task for task in range(index + 1) if task not in self._features]
         for task in new:
             self._features[task] = learner.features(tests[task].images)
-        seconds = (perf_counter() - started) / sum(len(tests[task]) for task in new)
+        seconds = (_clock() - started) / sum(len(tests[task]) for task in new)
         starts = itertools.accumulate((len(test.classes) for test in tests), initial=0)
         targets = [test.targets + start for test, start in zip(tests, starts, strict=False)]
         return torch.cat([self._features[task] for task in range(index + 1)]), torch.cat(targets), seconds
@@ -222,9 +229,9 @@ def _evaluate(
     """Predict the test images of all seen classes, with features computed once; returns the accuracy of the tables."""
     stream, labels = test.stream, learner.classes
     features, targets, per_image = test.upto(learner, index)
-    started = perf_counter()
+    started = _clock()
     scores = learner.scores(features).cpu()
-    seconds = perf_counter() - started + per_image * len(targets)
+    seconds, cpu_seconds = (_clock() - started + per_image * len(targets)).tolist()
     sizes = tuple(len(classes) for classes in stream.task_classes[: index + 1])
     aware = task_aware_predictions(scores, targets, sizes)
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
@@ -233,11 +240,15 @@ def _evaluate(
     if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
         train = stream.dataset.train.of_classes(labels)
         real = real_statistics(learner.features(train.images), train.targets, labels)
-        drawn = sample_rows(targets, DRAWN_PER_CLASS if config.diagnostics == "features" else 0)
+        count = DRAWN_PER_CLASS if config.diagnostics == "features" else 0
+        drawn = torch.cat(
+            [torch.nonzero(targets == target).flatten()[:count] for target in sorted(set(targets.tolist()))]
+        )
         if learner.runtime.processes.first:
             folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
+        cpu_seconds={**report.cpu_seconds, "evaluation": cpu_seconds},
         images_per_second=len(targets) / seconds,
         bytes_per_class=learner.state.bytes_per_class,
         other_state_bytes=learner.state.part_bytes,

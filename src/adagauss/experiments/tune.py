@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -161,17 +161,6 @@ class Trial:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The outcome of a search, the best trial first."""
-
-    trials: Sequence[Trial]
-
-    @property
-    def best(self) -> Trial:
-        return self.trials[0]
-
-
 def tune(
     search: Search,
     dataset: Dataset,
@@ -183,10 +172,11 @@ def tune(
     reporter: Reporter | None = None,
     executor: Executor | None = None,
     most: int | None = None,
-) -> Tuned:
+) -> list[Trial]:
     """Try settings until there are ``trials`` of them in the study in ``out``; a search that was killed is resumed.
 
-    With ``prune``, a trial is stopped after a task if its accuracy is below the median of the earlier trials.
+    Returns the trials, the best first. With ``prune``, a trial is stopped after a task if its accuracy is below the
+    median of the earlier trials.
     """
     optuna = import_extra("optuna", "tune", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -300,7 +290,7 @@ class _Study:
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {one.key: one.setting(params[one.key]) for one in self._search.ranges}
 
-    def outcome(self) -> Tuned:
+    def outcome(self) -> list[Trial]:
         """All trials: complete ones first, the best first."""
         names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED, self._state.RUNNING: UNFINISHED}
         found = []
@@ -314,4 +304,4 @@ class _Study:
         found.sort(key=lambda one: (order.index(one.state), -(one.accuracy or 0.0), one.number))
         if not found or found[0].state != COMPLETE:
             raise self._failure or ConfigError("no trial is complete: give more with --trials")
-        return Tuned(found)
+        return found
