@@ -78,7 +78,7 @@ def row(name: str, raw: Tensor, evidence: CalibrationStats, targets: Tensor, typ
         inside = evidence.sets(scores, coverage)
         hits = float(inside.gather(1, targets.unsqueeze(1)).double().mean())
         cells.append(f"{100 * hits:.1f} ({float(inside.sum(1).double().mean()):.1f})")
-    cells.append(f"{100 * float((evidence.ood_score(typical) > 0.95).double().mean()):.1f}")
+    cells.append(f"{100 * float((evidence.p_value(typical) < 0.05).double().mean()):.1f}")
     return f"| {name} | " + " | ".join(cells) + " |"
 
 
@@ -121,7 +121,7 @@ def digits_row(method: str, settings: dict[str, Any], epochs: int | None) -> str
         learner.learn(dataset.train.of_classes(dataset.classes[start : start + 2]))
     test = dataset.test.of_classes(learner.classes)
     known, features = learner.state, learner.features(test.images)
-    raw, typical = known.scorer(features).detach(), known.predict_features(features).margin_score
+    raw, typical = known.scorer(features).detach(), margin_score(known.scorer(features).detach())
     kind = "left out" if known.evidence.held_out else "training images"
     return row(f"digits, {method}, 5 tasks, evidence of {kind}", raw, known.evidence, test.targets, typical)
 

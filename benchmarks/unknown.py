@@ -1,19 +1,27 @@
-"""Which score tells images of unknown classes: `ADAGAUSS_DATA=data python -m benchmarks.unknown --keep FOLDER`.
+"""Which score detects images of unknown classes: `ADAGAUSS_DATA=data python -m benchmarks.unknown --keep FOLDER`.
 
 Half of the classes are taught, the others are unknown. Scores are chosen by images that were held out of the training
 images (``held out``) and reported on test images (``test``). AUROC: how often an unknown image has a higher
 score than a known one. FPR95: the share of unknown images that are accepted at a true-positive rate of 95 %.
+
+``--far DATASET`` teaches the default classifier some classes and shows the AUROC of its OOD score against other classes
+(near) and against other datasets, noise, one-colour images, text and upside-down photographs (far), and the share of
+test images of known classes that are rejected at three target false-positive rates.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
+import torch.nn.functional as F
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from adagauss import IncrementalClassifier
 from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import MomentSums
 from adagauss.analytic.ridge import Ridge
@@ -22,7 +30,8 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.parts.classifiers import Bayes
 
-from .frozen_features import Part, frozen_features
+from .frozen_features import SIZES, Part, frozen_features, some
+from .real_data import read
 
 SPECS = (
     ("cub", "analytic-pretrained", 40, 30, 30),
@@ -141,11 +150,92 @@ def measured(train: Part, known: Part, unknown: Part, seed: int) -> dict[tuple[s
     return found
 
 
+RATES = (0.01, 0.05, 0.1)
+FAR_IMAGES = 80
+OTHERS = ("cifar100", "tiny", "cub", "omniglot", "digits")
+
+
+def resized(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """uint8 images of another shape."""
+    if pixels.shape[1] != shape[0]:
+        pixels = pixels.float().mean(1, keepdim=True).expand(-1, shape[0], -1, -1)
+    pixels = F.interpolate(pixels.float(), shape[1:], mode="bilinear", antialias=True)
+    return pixels.round().clamp(0, 255).to(torch.uint8)
+
+
+def written(number: int, side: int = 224) -> Tensor:
+    """Images of text, some of them bright on dark."""
+    images = []
+    for index in range(number):
+        dark = index % 4 == 0
+        image = Image.new("RGB", (side, side), "black" if dark else "white")
+        size = 10 + index % 20
+        for line, top in enumerate(range(5, side, size + size // 3)):
+            text = " ".join(WORDS[(7 * index + 3 * line + step) % len(WORDS)] for step in range(8))
+            fill = "white" if dark else "black"
+            ImageDraw.Draw(image).text((5, top), text, fill=fill, font=ImageFont.load_default(size))
+        images.append(torch.from_numpy(np.array(image)).permute(2, 0, 1))
+    return torch.stack(images)
+
+
+WORDS = ["the", "image", "of", "a", "model", "known", "class", "page", "one", "total", "date", "hello", "world"]
+
+
+def far_images(name: str, shape: tuple[int, int, int]) -> dict[str, Tensor]:
+    """Images that have nothing to do with a dataset."""
+    generator = torch.Generator().manual_seed(0)
+    colours = torch.randint(256, (FAR_IMAGES, shape[0], 1, 1), generator=generator).to(torch.uint8)
+    found = {
+        "noise": torch.randint(256, (FAR_IMAGES, *shape), generator=generator).to(torch.uint8),
+        "one colour": colours.expand(-1, *shape).contiguous(),
+        "text": resized(written(FAR_IMAGES), shape),
+    }
+    for other in OTHERS:
+        if other != name:
+            images = read(other, SIZES.get(other)).test.images
+            rows = torch.randperm(len(images), generator=generator)[:FAR_IMAGES]
+            found[other] = resized(images.batch(rows), shape)
+            if shape[0] == 3 and other in ("cub", "tiny"):
+                found[f"{other}, upside down"] = found[other].flip(2)
+    return found
+
+
+def far_row(name: str, effort: str, classes: int, images: int, far: Mapping[str, Tensor] | None = None) -> str:
+    """One row of the table: AUROC for each kind of unknown image, and false-positive rates."""
+    dataset = read(name, SIZES.get(name))
+    order = torch.randperm(len(dataset.classes), generator=torch.Generator().manual_seed(0)).tolist()
+    names = [dataset.classes[index] for index in order]
+    near_names = names[classes : classes + max(5, classes // 2)]
+    train, test = some(dataset.train, tuple(names[:classes]), images), some(dataset.test, tuple(names[:classes]), 30)
+    classifier = IncrementalClassifier(effort=effort, verbose=False)
+    rows = torch.arange(len(train))
+    layout = (0, 2, 3, 1)
+    classifier.partial_fit(train.images.batch(rows).permute(layout).numpy(), train.labels)
+
+    def ood_scores(pixels: Tensor) -> Tensor:
+        return torch.from_numpy(classifier.ood_score(pixels.permute(layout).numpy()))
+
+    known = ood_scores(test.images.batch(torch.arange(len(test))))
+    near = some(dataset.test, tuple(near_names), 30)
+    unknown = {"near": near.images.batch(torch.arange(len(near)))} if near_names else {}
+    unknown |= far if far is not None else far_images(name, dataset.train.images.shape)
+    cells = [f"{kind} {auroc(known, ood_scores(pixels)):.3f}" for kind, pixels in unknown.items()]
+    cells += [f"{rate:.0%}: {float((known > 1 - rate).double().mean()):.1%}" for rate in RATES]
+    return f"{name}, {effort}, {classes} classes of {images}: " + "; ".join(cells)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, default=Path("features"), help="folder where features are kept")
     parser.add_argument("--seed", type=int, default=0, help="of the division into known and unknown classes")
+    parser.add_argument("--far", choices=OTHERS, help="teach classes of this dataset, and show far pairs as well")
+    parser.add_argument("--effort", default="quick", choices=("quick", "good"))
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--images", type=int, default=25, help="per class")
     options = parser.parse_args()
+    if options.far:
+        print(far_row(options.far, options.effort, options.classes, options.images))
+        return
     columns: dict[str, dict[tuple[str, str], tuple[float, float]]] = {}
     for dataset, method, classes, images, tests in SPECS:
         train, test = frozen_features(dataset, method, classes, images, tests, options.keep)

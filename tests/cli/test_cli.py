@@ -58,7 +58,7 @@ def test_predict_takes_a_run(adagauss: Command, run_folder: Path, tmp_path: Path
     assert all(len(line) == 5 and float(line[2]) >= float(line[4]) for line in lines)
 
 
-def test_info_says_what_is_stored(adagauss: Command, run_folder: Path) -> None:
+def test_info_shows_what_is_stored(adagauss: Command, run_folder: Path) -> None:
     result = adagauss("info", run_folder)
     assert "method   adagauss: memory" in result.out
     assert result.code == 0, result.err
@@ -142,7 +142,7 @@ def test_methods_and_datasets_list_what_there_is(adagauss: Command) -> None:
         (["rescore", "nowhere"], "not a run folder"),
     ],
 )
-def test_a_users_mistake_is_one_sentence_and_exit_code_2(
+def test_a_user_error_is_one_message_and_exit_code_2(
     adagauss: Command, words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -152,7 +152,7 @@ def test_a_users_mistake_is_one_sentence_and_exit_code_2(
     assert "Traceback" not in result.err
 
 
-def test_the_program_ends_with_the_sentence_and_debug_shows_the_traceback() -> None:
+def test_only_debug_shows_the_traceback_of_an_error() -> None:
     mistake = ["list", "methods", "--preset", "paper"]
     plain, debug = (
         subprocess.run([*PROGRAM, *words], capture_output=True, encoding="utf-8", check=False)

@@ -296,10 +296,10 @@ def test_two_programs_do_not_overwrite_each_other(
     ("words", "message"),
     [
         (["predict", "nowhere", "seen"], "adagauss teach nowhere FOLDER"),
-        (["predict", "birds.safetensors", "nowhere.png"], "no file or folder"),
+        (["predict", "birds.safetensors", "nowhere.png"], "no such file or folder"),
         (["predict", "birds.safetensors", "seen", "--unknown", "7"], "between 0 and 1"),
         (["evaluate", "birds.safetensors", "seen/owl"], "holds no class folders"),
-        (["teach", "birds.safetensors", "nowhere"], "no file or folder"),
+        (["teach", "birds.safetensors", "nowhere"], "no such file or folder"),
         (["teach", "new.safetensors", "seen", "--method", "analitic"], "did you mean 'analytic'"),
         (["teach", "seen", "seen"], "runs are not changed"),
         (["forget", "birds.safetensors", "robni"], "did you mean 'robin'"),

@@ -29,7 +29,7 @@ def test_values_are_yaml_but_for_a_bare_colon(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1,", "'a", "a: b: c", "@x", "{a: 1", "2020-13-45", "\x07"])
-def test_an_unreadable_value_is_one_short_sentence(text: str) -> None:
+def test_an_unreadable_value_is_one_short_message(text: str) -> None:
     with pytest.raises(ConfigError, match="cannot be read") as raised:
         parse_settings([f"x={text}"])
     assert "\n" not in str(raised.value)

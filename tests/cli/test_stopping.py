@@ -32,7 +32,7 @@ def _interrupt(*given: Any, **settings: Any) -> Any:
         ("adagauss.methods.methods", ["list", "methods"], "nothing was changed"),
     ],
 )
-def test_commands_say_what_is_kept(
+def test_stopped_commands_report_what_is_stored(
     adagauss: Command,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -72,7 +72,7 @@ def test_a_model_is_whole_after_it(
     assert birds.read_bytes() == before
 
 
-def test_a_change_that_was_finished_is_not_denied(
+def test_a_finished_change_is_reported_after_a_stop(
     adagauss: Command, birds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = IncrementalClassifier.save
@@ -88,9 +88,7 @@ def test_a_change_that_was_finished_is_not_denied(
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_a_run_that_is_really_stopped_goes_on_as_it_says(
-    adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_run_resumes(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = [sys.executable, "-c", "from adagauss.cli import main; main()"]
     words = ["run", "-m", "finetune", "--tasks", "2,2", "--set", "stream.classes=4", "--epochs", "20", "--out", "out"]

@@ -12,10 +12,11 @@ from adagauss.core.calibration import (
     BINS,
     Calibration,
     CalibrationStats,
+    ClassDistance,
     MarginScore,
     bin_of,
     discriminants,
-    largest_with,
+    left_out_distances,
     margin_score,
     share_above,
     smallest_with,
@@ -89,13 +90,54 @@ def test_the_false_positive_rate_is_the_target() -> None:
     scores, targets = drawn(4000, 1.0)
     evidence.observe(scores, targets, torch.randn(4000, generator=generator).exp())
     fresh = torch.randn(20000, generator=generator).exp()
-    alarms = float((evidence.ood_score(fresh) > 0.95).double().mean())
-    assert alarms == pytest.approx(0.05, abs=0.012)
-    below = float((fresh < evidence.ood_threshold(0.05)).double().mean())
-    assert 0.02 < below <= 0.06
-    extreme = evidence.ood_score(torch.tensor([1e-9, 1e9]))
-    assert float(extreme[0]) > 0.99
-    assert float(extreme[1]) == pytest.approx(0.0, abs=1e-6)
+    found = float((evidence.p_value(fresh) < 0.05).double().mean())
+    assert found == pytest.approx(0.05, abs=0.012)
+    extreme = evidence.p_value(torch.tensor([1e-9, 1e9]))
+    assert float(extreme[0]) < 0.01
+    assert float(extreme[1]) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
+def test_the_false_positive_rate_is_at_most_the_target_with_distances(rate: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    evidence = CalibrationStats()
+    scores, targets = drawn(4000, 1.0)
+    evidence.observe(
+        scores, targets, torch.randn(4000, generator=generator).exp(), torch.rand(4000, generator=generator)
+    )
+    margins, distances = torch.randn(20000, generator=generator).exp(), torch.rand(20000, generator=generator)
+    found = float((evidence.p_value(margins, distances) < rate).double().mean())
+    assert rate / 3 < found < rate + 0.005
+
+
+def test_a_distance_beyond_all_known_images_decides() -> None:
+    evidence = CalibrationStats()
+    scores, targets = drawn(200, 1.0)
+    generator = torch.Generator().manual_seed(0)
+    evidence.observe(scores, targets, torch.rand(200, generator=generator), 0.3 * torch.rand(200, generator=generator))
+    far = evidence.p_value(torch.full((3,), 10.0), torch.tensor([0.1, 0.6, 0.9]))
+    assert float(far[0]) > 0.9
+    assert float(far[1]) < 0.01
+    assert float(far[2]) < float(far[1])
+
+
+def test_without_distances_the_margin_decides() -> None:
+    evidence = CalibrationStats()
+    scores, targets = drawn(200, 1.0)
+    evidence.observe(scores, targets, torch.rand(200))
+    margins = torch.rand(50)
+    assert torch.equal(evidence.p_value(margins, torch.ones(50)), evidence.p_value(margins))
+
+
+def test_held_out_distances_are_those_without_the_image() -> None:
+    features, targets = torch.rand(30, 6, dtype=torch.float64), torch.arange(30) % 3
+    sums = torch.stack([features[targets == target].sum(0) for target in range(3)], 1)
+    found = left_out_distances(features, targets, features, sums)
+    for image in range(30):
+        others = sums.clone()
+        others[:, targets[image]] -= features[image]
+        expected = ClassDistance(others)(features[image : image + 1])
+        torch.testing.assert_close(found[image : image + 1].float(), expected, atol=1e-6, rtol=1e-4)
 
 
 def test_fitted_images_count_only_without_held_out_ones() -> None:
@@ -205,9 +247,8 @@ def test_shares_lie_between_0_and_1(share: float) -> None:
 def test_bins_bound_quantiles_from_the_right_side() -> None:
     values = torch.rand(5000, generator=torch.Generator().manual_seed(0)).exp()
     histogram = torch.bincount(bin_of(values), minlength=BINS).double()
-    upper, lower = smallest_with(histogram, 0.8, 5000), largest_with(histogram, 0.2, 5000)
+    upper = smallest_with(histogram, 0.8, 5000)
     assert 0.8 <= float((values <= upper).double().mean()) < 0.88
-    assert 0.12 < float((values < lower).double().mean()) <= 0.2
     above = share_above(histogram, values, 5000)
     exact = torch.tensor([float((values > value).double().mean()) for value in values[:50]])
     torch.testing.assert_close(above[:50], exact.double(), atol=0.02, rtol=0)

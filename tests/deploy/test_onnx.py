@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ from torch import nn
 
 from adagauss.classifier import IncrementalClassifier
 from adagauss.core.learn import Learner
-from adagauss.data.decode import fitted
+from adagauss.data.decode import ResizeMode, fitted
 from adagauss.data.images import ArrayImages
 from adagauss.deploy import onnx as export
-from adagauss.deploy.onnx import DeployedPredictor, centre, export_onnx, grey
+from adagauss.deploy.onnx import DeployedPredictor, export_onnx, grey, resized
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
 
@@ -35,8 +35,8 @@ RNG = np.random.default_rng(0)
 
 def run(path: Path, pixels: Array) -> tuple[Array, Array, Array]:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    probabilities, best, margin_score = session.run(None, {"pixels": pixels})
-    return probabilities, best, margin_score
+    probabilities, best, p_value = session.run(None, {"pixels": pixels})
+    return probabilities, best, p_value
 
 
 def facts_of(path: Path) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def test_every_scorer_has_the_same_outputs_in_onnxruntime(tmp_path: Path) -> Non
     for number in (1, 2, 9, len(images)):
         outputs = session.run(None, {"x": images[:number].numpy().astype(np.float32) / 255})
         for position, learner in enumerate(learners):
-            scores, margin_score = outputs[2 * position : 2 * position + 2]
+            scores, p_value = outputs[2 * position : 2 * position + 2]
             expected = learner.predictions(ArrayImages(images[:number]))
-            np.testing.assert_allclose(margin_score, expected.margin_score.numpy(), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(p_value, expected.p_value.numpy(), rtol=1e-3, atol=1e-3)
             probabilities = torch.softmax(torch.from_numpy(scores).double(), 1)
             wanted = torch.softmax(expected.scores.double(), 1)
             np.testing.assert_allclose(probabilities, wanted, atol=1e-4)
@@ -146,10 +146,11 @@ def test_pictures_of_any_size_are_prepared_inside(colours: tuple[IncrementalClas
 
 @pytest.mark.parametrize("shape", [(50, 70), (70, 50), (9, 9), (10, 20), (200, 3), (13, 10)])
 @pytest.mark.parametrize("size", [(10, 10), (10, 20), (33, 11)])
-def test_resampling_is_that_of_files(shape: tuple[int, int], size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
+def test_resampling_is_that_of_files(shape: tuple[int, int], size: tuple[int, int], mode: ResizeMode) -> None:
     picture = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    expected = fitted(Image.fromarray(picture), *size).astype(int)
-    ours = centre(torch.from_numpy(picture).permute(2, 0, 1)[None].float(), *size)[0].numpy()
+    expected = fitted(Image.fromarray(picture), *size, mode).astype(int)
+    ours = resized(torch.from_numpy(picture).permute(2, 0, 1)[None].float(), *size, mode)[0].numpy()
     assert np.abs(ours - expected).max() <= 1
 
 
@@ -163,7 +164,7 @@ def test_the_file_says_what_it_holds(colours: tuple[IncrementalClassifier, Array
     learner, facts = colours[0].learner_, facts_of(exported)
     assert facts["labels"] == learner.classes
     assert facts["format"] == export.FORMAT
-    assert facts["unknown"]["0.05"] == learner.state.evidence.ood_threshold(0.05)
+    assert facts["unknown"]["0.05"] == 0.05
     assert (facts["facts"]["height"], facts["facts"]["channels"]) == (12, 3)
     assert facts["facts"]["tasks"] == [list(task) for task in learner.tasks]
     assert list(exported.parent.iterdir()) == [exported]

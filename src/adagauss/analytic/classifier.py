@@ -20,7 +20,7 @@ from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
 from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
 from adagauss.backbones import Network
-from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter
+from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, left_out_distances
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import Scorer, State, as_state
@@ -357,8 +357,15 @@ class ExactClassifier(Classifier):
 
     def _fitted(self, known: ExactScorer, sums: MomentSums, views: Tensor, targets: Tensor, network: Network) -> Fitted:
         choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
-        left_out = HeldOutScores(*choice.observe(weighing, views, targets))
-        return Fitted(ExactScorer(sums, known.random, choice, choice.solve(weighing)), left_out)
+        scores, columns = choice.observe(weighing, views, targets)
+        views = views[:, sums.counts.cpu()[targets] > len(views)]  # the images of ``columns``
+        scorer, groups = ExactScorer(sums, known.random, choice, choice.solve(weighing)), self._groups(network)
+        last = max((index for index, read in enumerate(scorer.reads(groups) or ()) if read), default=len(groups) - 1)
+        start = sum(groups[:last])
+        own = views.double().sum(0)[:, start : start + groups[last]]
+        class_sums = sums.cross[start : start + groups[last]]
+        distances = left_out_distances(own / len(views), columns.to(own.device), own, class_sums)
+        return Fitted(scorer, HeldOutScores(scores, columns, distances, start))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
         width = self.random_features or network.extractor.size

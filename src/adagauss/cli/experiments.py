@@ -812,9 +812,12 @@ def _list_methods() -> None:
     families = list(dict.fromkeys([*FAMILIES, *(info.family for info in infos)]))
     infos.sort(key=lambda info: families.index(info.family))
     # All families share their columns; each heading goes before the first of its lines.
-    rows = [(f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0]) for info in infos]
+    rows = [
+        (f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0], f"recipe: {info.recipe}")
+        for info in infos
+    ]
     family = ""
-    for info, line in zip(infos, output.column_lines(("", "", ""), rows)[1:], strict=True):
+    for info, line in zip(infos, output.column_lines(("", "", "", ""), rows)[1:], strict=True):
         if info.family != family:
             family = info.family
             say(f"{family}: {FAMILIES[family]}" if family in FAMILIES else family)
@@ -837,6 +840,7 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
         "family": info.family,
         "stored": info.stores,
         "paper": info.paper,
+        "recipe of": info.recipe,
         "presets": ", ".join(f"{key} (default)" if key == info.default_preset else key for key in info.presets),
     }
     for key, text in facts.items():

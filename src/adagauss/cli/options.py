@@ -95,15 +95,15 @@ def examples(*commands: str) -> str:
 # ---------------------------------------------------------------------------------------------------- old names
 
 
-def _merge(words: list[str]) -> list[str]:
+def _merge(given: list[str]) -> list[str]:
     """``MODEL OTHER --into OUT`` as ``OUT MODEL OTHER``."""
-    place = words.index("--into") if "--into" in words[:-1] else None
-    return ["teach", *words] if place is None else ["teach", words[place + 1], *words[:place], *words[place + 2 :]]
+    place = given.index("--into") if "--into" in given[:-1] else None
+    return ["teach", *given] if place is None else ["teach", given[place + 1], *given[:place], *given[place + 2 :]]
 
 
-def _datasets(words: list[str]) -> list[str]:
+def _datasets(given: list[str]) -> list[str]:
     """``fetch NAME`` as ``--fetch NAME``."""
-    return ["list", "datasets", *("--fetch" if word == "fetch" else word for word in words)]
+    return ["list", "datasets", *("--fetch" if word == "fetch" else word for word in given)]
 
 
 OLD_COMMANDS: Mapping[str, Callable[[list[str]], list[str]]] = {

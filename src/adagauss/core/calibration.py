@@ -85,19 +85,13 @@ BINS = len(EDGES) + 1
 
 def bin_of(values: Tensor) -> Tensor:
     """The bin of each value, 0 to `BINS` − 1."""
-    return torch.bucketize(values.double(), EDGES.to(values.device), right=True)
+    return (values.double().unsqueeze(-1) >= EDGES.to(values.device)).sum(-1)  # ONNX has no search in sorted values
 
 
 def smallest_with(histogram: Tensor, share: float, total: float) -> float:
     """The smallest bin edge below which ``share`` of ``total`` lies; infinite if there is not so much."""
     bins = int((histogram.cumsum(0) < share * total - 1e-9).sum())
     return float(EDGES[bins]) if bins < len(EDGES) else torch.inf
-
-
-def largest_with(histogram: Tensor, share: float, total: float) -> float:
-    """The largest bin edge below which at most ``share`` of ``total`` lies."""
-    bins = int((histogram.cumsum(0) <= share * total + 1e-9).sum())
-    return 0.0 if bins == 0 else torch.inf if bins > len(EDGES) else float(EDGES[bins - 1])
 
 
 def share_above(histogram: Tensor, values: Tensor, total: float) -> Tensor:
@@ -169,6 +163,75 @@ class MarginScore(nn.Module):
         return margin_score(scores)
 
 
+class ClassDistance(nn.Module):
+    """Maps features to the cosine distance from the nearest class mean: high for images unlike those of all classes.
+
+    Features are not centred, because what all classes have in common separates them from other kinds of images.
+    """
+
+    def __init__(self, sums: Tensor, start: int = 0) -> None:
+        """Use ``sums``, (S, C), the sum of the features of each class, which begin at feature ``start``."""
+        super().__init__()
+        self.start = start
+        self.register_buffer("means", F.normalize(sums.double(), dim=0).float())
+        self.means: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        points = features[:, self.start : self.start + len(self.means)].to(self.means)
+        return 1 - (F.normalize(points) @ self.means).amax(1)
+
+
+def left_out_distances(points: Tensor, targets: Tensor, own: Tensor, sums: Tensor) -> Tensor:
+    """(N,) the `ClassDistance` of images whose features ``own`` are subtracted from the sum of their class."""
+    unit = F.normalize(points.double())
+    cosines = unit @ F.normalize(sums.double(), dim=0)
+    rest = F.normalize(sums.double().T[targets] - own.double())
+    cosines[torch.arange(len(targets)), targets] = (unit * rest).sum(1)
+    return 1 - cosines.amax(1)
+
+
+TAIL, TAIL_POWER = 0.05, 4
+"""Distances beyond this quantile of known images count; selected on CUB-200 and digits (`benchmarks.unknown`)."""
+
+
+class PValue(nn.Module):
+    """Maps margins and class distances to a p-value: at most a share α of images of known classes is below α.
+
+    Each has a histogram of held-out images, which gives its own p-value; beyond the largest distance, it falls
+    exponentially. With s = min(p_margin, (p_distance/t)⁴), the result is s + t·s^¼ (union bound): margins detect
+    similar unknown classes, distances other kinds of images.
+    """
+
+    def __init__(self, margins: Tensor, distances: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("margins", margins.double())
+        self.register_buffer("distances", distances.double())
+        self.margins: Tensor
+        self.distances: Tensor
+        self.has_margins, self.has_distances = float(margins.sum()) > 0, float(distances.sum()) > 0
+        self.total, self.total_distances = float(margins.sum()) + 1, float(distances.sum()) + 1
+        self.top, self.scale = 0.0, 1.0
+        if self.has_distances:
+            last = min(int(distances.nonzero().max()), len(EDGES) - 1)
+            quantile = smallest_with(self.distances, 0.9, self.total_distances - 1)
+            excess = (torch.cat([EDGES, EDGES[-1:]]).to(margins.device) - quantile).clamp_min(0) * self.distances
+            self.top = float(EDGES[last])
+            beyond = float(self.distances[bin_of(margins.new_tensor([quantile])) + 1 :].sum())
+            self.scale = max(float(excess.sum()) / max(beyond, 1.0), 0.05 * self.top)
+
+    def forward(self, margins: Tensor, distances: Tensor | None = None) -> Tensor:
+        if not self.has_margins:
+            return torch.ones_like(margins, dtype=torch.float64)
+        result = 1 - share_above(self.margins, margins, self.total)
+        if distances is None or not self.has_distances:
+            return result
+        distances = distances.double()
+        share = share_above(self.distances, distances, self.total_distances) + 1 / self.total_distances
+        share = share * torch.exp(-(distances - self.top).clamp_min(0) / self.scale)
+        smaller = torch.minimum(result, (share / TAIL) ** TAIL_POWER)
+        return (smaller + TAIL * smaller ** (1 / TAIL_POWER)).clamp_max(1.0)
+
+
 CLASS_COUNT_EXPONENT = 4
 """Statistics found among few classes have the weight (classes then / classes now)^4: more classes are confused more."""
 MAX_CONFUSIONS = 3
@@ -194,7 +257,7 @@ class CalibrationStats(State):
     """Per class: NLL at each temperature, confusions, and histograms for prediction sets and OOD scores.
 
     Statistics of all classes together are sums of rows, so that nothing remains of a class that is forgotten. Rows of
-    images that the classifier was fitted on (``fitted``) are optimistic and count only if there are no others.
+    images that the classifier was fitted on (``fitted``) are optimistic and count only without any others.
     ``confusions`` has a row (true class, predicted class, images) for each pair that occurred, in this order.
     """
 
@@ -207,6 +270,8 @@ class CalibrationStats(State):
         "runner_up_nll": "ct",
         "score_gaps": "cb",
         "margins": "cb",
+        "distances": "cb",
+        "distance_start": "",
         "confusions": "q3",
     }
     contents: ClassVar[str] = "counts and histograms of the scores of held-out images of each class"
@@ -218,6 +283,7 @@ class CalibrationStats(State):
         for name in ROWS:
             dtype = torch.bool if name == "fitted" else types[self.dims[name]]
             self.register_buffer(name, torch.zeros(classes, *widths[self.dims[name]], dtype=dtype))
+        self.register_buffer("distance_start", torch.zeros((), dtype=torch.long))
         self.register_buffer("confusions", torch.zeros(0, 3, dtype=torch.int32))
         self.learned: Tensor
         self.images: Tensor
@@ -227,6 +293,9 @@ class CalibrationStats(State):
         self.runner_up_nll: Tensor
         self.score_gaps: Tensor
         self.margins: Tensor
+        self.distances: Tensor
+        self.distance_start: Tensor
+        """The first of the features whose distances were counted: the last group that scores depended on."""
         self.confusions: Tensor
 
     @property
@@ -237,7 +306,7 @@ class CalibrationStats(State):
         super().check()
         self.require(self.score_gaps.shape[1] == BINS, "its histograms have another number of bins")
         self.require(self.nll.shape[1] == len(TEMPERATURES) + len(RELATIVE), "it has other temperatures")
-        for name in ("learned", "images", "among", "score_gaps", "margins"):
+        for name in ("learned", "images", "among", "score_gaps", "margins", "distances"):
             self.require(self.get_buffer(name) >= 0, f"{name} holds counts below zero")
         self.require(self.confusions.shape[1] == 3, "its confusions are not pairs of classes with a count")
         true, predicted, counts = self.confusions.long().T
@@ -256,6 +325,9 @@ class CalibrationStats(State):
         triples = [state_dict.pop(f"{prefix}confusions.{name}", None) for name in ("true", "taken", "counts")]
         if None not in triples:
             state_dict[f"{prefix}confusions"] = torch.stack(triples, 1)
+        if (margins := state_dict.get(f"{prefix}margins")) is not None:  # version 0.2.0 has no distances
+            state_dict.setdefault(f"{prefix}distances", torch.zeros_like(margins))
+            state_dict.setdefault(f"{prefix}distance_start", self.distance_start)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def add(self, counts: Tensor) -> None:
@@ -265,14 +337,23 @@ class CalibrationStats(State):
 
     @torch.no_grad()
     def observe(
-        self, scores: Tensor, targets: Tensor, margin_score: Tensor | None = None, left_out: bool = True
+        self,
+        scores: Tensor,
+        targets: Tensor,
+        margins: Tensor | None = None,
+        distances: Tensor | None = None,
+        distance_start: int = 0,
+        *,
+        left_out: bool = True,
     ) -> None:
         """Add the scores of some images: (N, C) over all classes, with the column of each true class.
 
         Args:
             scores: outputs of the scorer, not calibrated.
             targets: columns of the true classes.
-            margin_score: see `MarginScore`; None if unavailable.
+            margins: see `MarginScore`; None if unavailable.
+            distances: see `ClassDistance`; None if unavailable.
+            distance_start: first of the features that they compare; distances of other features are dropped.
             left_out: whether the scorer was fitted without these images.
         """
         self._grow(scores.shape[1])
@@ -298,8 +379,12 @@ class CalibrationStats(State):
         self.confusions = _summed(torch.cat([self.confusions, pairs.to(self.confusions)]))
         scaled = self.calibration(scores)
         _count(self.score_gaps, targets, scaled.amax(1) - scaled.gather(1, targets.unsqueeze(1)).squeeze(1))
-        if margin_score is not None:
-            _count(self.margins, targets, margin_score.detach().to(home)[usable])
+        if distances is not None and int(self.distance_start) != distance_start:
+            self.distances.zero_()
+            self.distance_start.fill_(distance_start)
+        for table, values in ((self.margins, margins), (self.distances, distances)):
+            if values is not None:
+                _count(table, targets, values.detach().to(home)[usable])
 
     @property
     def calibration(self) -> Calibration:
@@ -326,7 +411,8 @@ class CalibrationStats(State):
 
         Split conformal: the ⌈(n + 1)·coverage⌉-th smallest gap between the best and the true class of n images.
         """
-        _check_share("coverage", coverage)
+        if not 0 < coverage < 1:
+            raise ConfigError(f"coverage must lie between 0 and 1; got {coverage}")
         histogram = self._weights() @ self.score_gaps.double()
         return smallest_with(histogram, coverage, float(histogram.sum()) + 1)
 
@@ -334,19 +420,11 @@ class CalibrationStats(State):
         """(N, C) whether each class is in the set; ``scores`` are calibrated. No set is empty."""
         return scores.amax(1, keepdim=True) - scores <= self.gap(coverage)
 
-    def ood_score(self, margin_score: Tensor) -> Tensor:
-        """The share of images of known classes with a higher margin: near 1 for images of no known class."""
-        histogram = self._weights() @ self.margins.double()
-        total = float(histogram.sum())
-        if total == 0:
-            return torch.zeros_like(margin_score, dtype=torch.float64)
-        return share_above(histogram, margin_score.to(histogram.device), total + 1)
-
-    def ood_threshold(self, false_positives: float) -> float:
-        """The margin below which an image counts as unknown, at this target false-positive rate."""
-        _check_share("the false-positive rate", false_positives)
-        histogram = self._weights() @ self.margins.double()
-        return largest_with(histogram, false_positives, float(histogram.sum())) if bool(histogram.any()) else 0.0
+    @property
+    def p_value(self) -> PValue:
+        """The p-value of an image under the hypothesis that it shows a known class."""
+        weights = self._weights()
+        return PValue(weights @ self.margins.double(), weights @ self.distances.double())
 
     def summary(self, labels: Sequence[object]) -> list[ClassSummary]:
         """Summarise each class; ``labels`` are in the order of the columns."""
@@ -380,6 +458,7 @@ class CalibrationStats(State):
                 merged.index_add_(0, after, rows)
         places = torch.full((self.classes,), -1, device=self.images.device)
         places[before] = after
+        smaller.distance_start = self.distance_start.clone()
         smaller.confusions = _moved(self.confusions, places)
         return smaller
 
@@ -391,7 +470,7 @@ class CalibrationStats(State):
         places = torch.tensor(columns, dtype=torch.long, device=both.images.device)
         both.among[places] = _mean_number(both.among[places], both.images[places], there.among, there.images)
         for name in ROWS:
-            if name != "among":
+            if name != "among" and (name != "distances" or self.distance_start == there.distance_start):
                 both.get_buffer(name)[places] += there.get_buffer(name)
         both.confusions = _summed(torch.cat([both.confusions, _moved(there.confusions, places)]))
         return both
@@ -418,7 +497,7 @@ class CalibrationStats(State):
         self.confusions = self.confusions[~torch.isin(self.confusions[:, 0], columns.to(self.confusions))]
 
 
-ROWS = tuple(name for name, letters in CalibrationStats.dims.items() if letters[0] == "c")
+ROWS = tuple(name for name, letters in CalibrationStats.dims.items() if letters[:1] == "c")
 """Buffers with a row per class."""
 OLD_BUFFERS = {"surprise": "nll", "second": "runner_up_nll", "gaps": "score_gaps", "typical": "margins"}
 """Buffers of version 0.2.0 and their present names."""
@@ -448,11 +527,6 @@ def _count(table: Tensor, rows: Tensor, values: Tensor) -> None:
     table.index_put_((rows, bin_of(values)), torch.ones_like(rows, dtype=table.dtype), accumulate=True)
 
 
-def _check_share(name: str, share: float) -> None:
-    if not 0 < share < 1:
-        raise ConfigError(f"{name} must lie between 0 and 1; got {share}")
-
-
 class HeldOutScores(NamedTuple):
     """Scores of held-out images of the current task: the scorer was fitted without them."""
 
@@ -460,6 +534,10 @@ class HeldOutScores(NamedTuple):
     """(N, C), over all classes and on the scale of the scorer that was returned."""
     targets: Tensor
     """The column of each image's class."""
+    distances: Tensor | None = None
+    """(N,) see `ClassDistance`."""
+    distance_start: int = 0
+    """The first of the features that the distances compare."""
 
 
 class Fitted(NamedTuple):
@@ -547,7 +625,7 @@ class Holdout(Part):
     def update_from_scores(self, before: State | None, counts: Tensor, left_out: HeldOutScores) -> CalibrationStats:
         """Return the calibration statistics after a task of ``counts`` images per class, some with held-out scores."""
         stats = self._copy(before, counts)
-        stats.observe(left_out.scores, left_out.targets, margin_score(left_out.scores))
+        stats.observe(left_out.scores, left_out.targets, margin_score(left_out.scores), *left_out[2:])
         return stats
 
     def _copy(self, before: State | None, counts: Tensor) -> CalibrationStats:

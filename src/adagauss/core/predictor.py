@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from adagauss.backbones import Extractor
 from adagauss.core import linalg
-from adagauss.core.calibration import Calibration, CalibrationStats, MarginScore
+from adagauss.core.calibration import Calibration, CalibrationStats, ClassDistance, MarginScore, PValue
 from adagauss.core.state import Scorer
 from adagauss.data.images import Label
 from adagauss.errors import ConfigError, NumericalError
@@ -30,12 +30,12 @@ class Scores(NamedTuple):
 
     scores: Tensor
     """(N, C): softmax gives calibrated probabilities."""
-    margin_score: Tensor
-    """(N,): the margin between the best class and its runners-up; low for images of no known class."""
+    p_value: Tensor
+    """(N,): see `PValue`; low for images of no known class."""
 
 
 class Predictor(nn.Module):
-    """Maps images in 0..1 to calibrated scores and margin scores: the module to export, serve or measure."""
+    """Maps images in 0..1 to calibrated scores and p-values: the module to export, serve or measure."""
 
     def __init__(
         self,
@@ -43,14 +43,21 @@ class Predictor(nn.Module):
         scorer: Scorer,
         calibration: Calibration = Calibration(),  # noqa: B008 - immutable
         margin: MarginScore | None = None,
+        distance: ClassDistance | None = None,
+        p_value: PValue | None = None,
     ) -> None:
         super().__init__()
         self.extractor = extractor
         self.scorer = scorer
         self.calibration = calibration
         self.margin = margin if margin is not None else MarginScore()
+        self.distance = distance
+        self.p_value = p_value if p_value is not None else CalibrationStats().p_value
         # Feature groups that no score depends on are not computed.
         self.read = scorer.reads(extractor.groups) if self.margin.weight is None else None
+        if self.read is not None and distance is not None:
+            starts = [sum(extractor.groups[:index]) for index in range(len(extractor.groups))]
+            self.read = tuple(read or start == distance.start for read, start in zip(self.read, starts, strict=True))
 
     def forward(self, images: Tensor) -> Scores:
         return self.from_features(self.extractor.averaged_over_flips(images, self.read))
@@ -58,8 +65,8 @@ class Predictor(nn.Module):
     def from_features(self, features: Tensor) -> Scores:
         """Score features with one call of the scorer."""
         scores: Tensor = self.scorer(features)
-        margin_score: Tensor = self.margin(features, scores)
-        return Scores(self.calibration(scores), margin_score)
+        distances = None if self.distance is None else self.distance(features)
+        return Scores(self.calibration(scores), self.p_value(self.margin(features, scores), distances))
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,8 @@ class PredictionBatch:
     """The class of each score column."""
     scores: Tensor
     """(N, C) calibrated scores."""
-    margin_score: Tensor
-    """(N,)"""
+    p_value: Tensor
+    """(N,) low for images of no known class."""
     stats: CalibrationStats
 
     @classmethod
@@ -95,14 +102,14 @@ class PredictionBatch:
     ) -> PredictionBatch:
         """Predict from features, `linalg.ROWS` at a time, which bounds memory."""
         parts = [predictor.from_features(some) for some in torch.split(features, linalg.ROWS)]
-        scores, margin_score = (torch.cat(one) for one in zip(*parts, strict=True))
+        scores, p_value = (torch.cat(one) for one in zip(*parts, strict=True))
         # The largest score of an image is NaN if any is; an infinite one gives no probabilities.
         if scores.numel() and not bool(torch.isfinite(scores.amax(1)).all()):
             raise NumericalError(
                 "the scores of some images are not finite: the network or the classifier has become useless, or its "
                 "file was tampered with; use a learner that was saved earlier"
             )
-        return cls(tuple(columns), scores, margin_score, stats)
+        return cls(tuple(columns), scores, p_value, stats)
 
     @cached_property
     def order(self) -> list[int]:
@@ -133,11 +140,11 @@ class PredictionBatch:
 
     def is_unknown(self, rate: float) -> npt.NDArray[np.bool_]:
         """(N,) whether an image seems to show no known class, at this false-positive rate."""
-        return np.asarray((self.margin_score < self.stats.ood_threshold(rate)).cpu().numpy())
+        return np.asarray((self.ood_score() > 1 - rate).cpu().numpy())
 
     def ood_score(self) -> Tensor:
-        """(N,) the share of images of known classes with a higher margin: near 1 for images of no known class."""
-        return self.stats.ood_score(self.margin_score)
+        """(N,) the share of images of known classes that are more typical: near 1 for images of no known class."""
+        return 1 - self.p_value
 
     def prediction_sets(self, coverage: float) -> list[list[Label]]:
         """For each image, the classes that contain the right one with this probability, most probable first."""

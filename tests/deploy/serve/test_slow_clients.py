@@ -211,3 +211,15 @@ def test_a_client_that_leaves_during_an_upload_is_not_a_server_error(model: Path
             time.sleep(0.05)
         assert 'route="/api/teach",status="499"' in text
         assert json.dumps(text).count('status=\\"5') == 0
+
+
+def test_upgraded_connections_stay_within_the_limits(model: Path) -> None:
+    upgrade = (
+        b"GET /api/model HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    with listening(model, Limits(connections=4, address_connections=4)) as port:
+        for _ in range(8):
+            with opened(port, upgrade) as client:
+                assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        assert status(port, png()) == 200

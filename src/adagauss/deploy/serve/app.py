@@ -3,88 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import mimetypes
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
 
 import adagauss
 from adagauss.deploy.serve import routes
-from adagauss.deploy.serve.security import ApiError, SecurityMiddleware, access_for, connection_class, is_loopback
+from adagauss.deploy.serve.security import SecurityMiddleware, access_for, connection_class, is_loopback
 from adagauss.deploy.serve.server import Server
 from adagauss.deploy.serve.store import Store
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, UnsupportedError
 from adagauss.utils.progress import escape_control_chars
 
-page = APIRouter(include_in_schema=False)
-
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
+STATIC = Path(__file__).parent / "static"
+for kind, suffix in (("text/javascript", ".js"), ("text/css", ".css"), ("image/svg+xml", ".svg")):
+    mimetypes.add_type(kind, suffix)  # the registry of Windows may contain others, which browsers refuse
 
 
-@dataclass(frozen=True)
-class Asset:
-    """A file of the page."""
+class PageFiles(StaticFiles):
+    """The files of the page. Browsers check for a new version at every use."""
 
-    content: bytes
-    kind: str
-    tag: str
-
-
-@cache
-def assets() -> dict[str, Asset]:
-    """Read the files of the page once, by name. Requests never reach the disk."""
-    found = {}
-    for file in (files("adagauss.deploy.serve") / "static").iterdir():
-        kind = TYPES.get("." + file.name.rpartition(".")[2])
-        if kind is not None:
-            content = file.read_bytes()
-            found[file.name] = Asset(content, kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
-    return found
-
-
-@page.get("/")
-async def index(request: Request) -> Response:
-    """Return the page."""
-    return _asset("index.html", request)
-
-
-@page.get("/favicon.ico")
-async def icon(request: Request) -> Response:
-    """Return the icon that browsers request."""
-    return _asset("icon.svg", request)
-
-
-@page.get("/static/{name}")
-async def static(name: str, request: Request) -> Response:
-    """Return a file of the page."""
-    return _asset(name, request)
-
-
-def _asset(name: str, request: Request) -> Response:
-    asset = assets().get(name)
-    if asset is None:
-        raise ApiError(404, "page not found")
-    headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == asset.tag:
-        return Response(status_code=304, headers=headers)
-    return Response(asset.content, media_type=asset.kind, headers=headers)
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 DESCRIPTION = """\
@@ -118,11 +71,21 @@ def make_app(server: Server) -> FastAPI:
     )
     app.state.server = server
     app.include_router(routes.router)
-    app.include_router(page)
+    files = PageFiles(directory=STATIC)
+    app.mount("/static", files)
+    for path, name in (("/", "index.html"), ("/favicon.ico", "icon.svg")):
+        app.add_api_route(path, _page(files, name), include_in_schema=False)
     app.add_exception_handler(AdagaussError, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid)
     app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits, metrics=server.metrics)
     return app
+
+
+def _page(files: PageFiles, name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def respond(request: Request) -> Response:
+        return await files.get_response(name, request.scope)
+
+    return respond
 
 
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
@@ -160,6 +123,7 @@ def socket_config(server: Server) -> uvicorn.Config:
     return uvicorn.Config(
         make_app(server),
         http=connection_class(server.limits),
+        ws="none",  # an upgraded connection would leave the limits
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # rate limits use the address, so clients must not choose it
