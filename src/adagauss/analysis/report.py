@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from adagauss import __version__
 from adagauss.analysis.accuracy_figures import accuracy_curve, confusion_figure
-from adagauss.analysis.plotting import svg_of
+from adagauss.analysis.plotting import colour, places, svg_of
 from adagauss.analysis.studies import analyse, differing, find_study, labels, planned_protocol, studies
 from adagauss.analysis.tables import Spread
 from adagauss.core.config import flatten, plain
@@ -40,9 +40,6 @@ from adagauss.methods import method_info
 from adagauss.methods.base import USER
 from adagauss.utils.files import as_yaml, write_atomically
 from adagauss.utils.progress import Reporter, clipped
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST = 400
 """Columns of one text; longer ones are cut."""
@@ -267,6 +264,7 @@ def _part(section: Section, names: Sequence[str], dataset: Dataset | None, repor
         figures.append((group.label, inlined(svg_of(figure), f"confusion matrix: {group.label}")))
     return {
         "section": section,
+        "tones": [colour(place) for place in places({group.label: group.runs for group in section.groups})],
         "curve": inlined(svg_of(curve), "accuracy on all seen classes after each task"),
         "figures": figures,
         "studies": _studies(section, names, dataset, reporter) if names else None,
