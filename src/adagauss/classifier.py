@@ -13,9 +13,9 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +29,16 @@ from adagauss.core.config import Layer
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.data.dataset import Trait
+from adagauss.data.decode import ResizeMode
 from adagauss.data.folders import seeded_split
-from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset
+from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced
 from adagauss.data.inputs import (
     ImagesLike,
     ImageSpec,
     check_one_kind,
     class_folder_images,
     detect_input_kind,
+    median_proportion,
     pixel_statistics,
     read_images,
 )
@@ -59,6 +61,10 @@ PRETRAINED = "efficientnet_lite0"
 HELD_OUT = 0.2
 """Share of the images of the first task on which ``effort="best"`` compares methods."""
 MIN_HELD_OUT = 10
+WIDE = 1.5
+"""Median ratio of longer to shorter side above which ``resize_mode="auto"`` compares modes."""
+PROBE_IMAGES = 300
+"""Images of the first task on which it compares them."""
 DEPRECATED = {"unknownness": "ood_score", "predict_sets": "prediction_sets", "blank": "empty_like"}
 """Old names of methods, which warn until 0.4."""
 
@@ -88,6 +94,10 @@ class IncrementalClassifier:
         image_size: side in pixels of the squares that the first images are resized to. None: images in memory that
             all have one size of at most 224 pixels keep it; others become squares of 224 pixels, or less if they are
             smaller.
+        resize_mode: how images of other proportions are resized: ``crop`` uses the largest centred part, ``stretch``
+            uses the whole image and changes its proportions, ``pad`` uses the whole image with grey borders. ``auto``
+            is ``crop``, unless most images of the first task are longer than 3:2: then it compares ``crop`` and
+            ``stretch`` on up to 300 of them by leave-one-out.
         skip_bad: skip images that cannot be decoded, with one warning, instead of raising an error. Predictions are
             then for the other images only; `classify` names them.
         seed: seed of all randomness; the same seed and data give the same classifier.
@@ -125,6 +135,7 @@ class IncrementalClassifier:
         epochs: int | None = None,
         backbone: str | None = None,
         image_size: int | None = None,
+        resize_mode: str = "auto",
         skip_bad: bool = False,
         seed: int = 0,
         device: str = "auto",
@@ -138,6 +149,7 @@ class IncrementalClassifier:
         self.epochs = epochs
         self.backbone = backbone
         self.image_size = image_size
+        self.resize_mode = resize_mode
         self.skip_bad = skip_bad
         self.seed = seed
         self.device = device
@@ -157,7 +169,7 @@ class IncrementalClassifier:
     def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
         images, photographs = detect_input_kind(images)
         methods = self._methods(photographs) if learner is None else {}  # settings are checked before images are read
-        data = labelled_images(images, labels, self._spec(learner))
+        mode, data = self._labelled(learner, images, labels)
         if learner is None:
             statistics = pixel_statistics(data.images, self._reporter())
 
@@ -165,6 +177,7 @@ class IncrementalClassifier:
                 return Learner(method, data.images.shape, *statistics, self._runtime())
 
             learner = make_learner(best_method(methods, data, make_learner, self._reporter()))
+            learner.resize_mode = mode
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
             report = learn_in_processes(as_int("devices", self.devices, least=1), learner, data)
@@ -173,6 +186,43 @@ class IncrementalClassifier:
                 warnings.warn(text, stacklevel=3)
         self.learner_ = learner
         return self
+
+    def _labelled(
+        self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None
+    ) -> tuple[ResizeMode, LabelledImages]:
+        """Read labelled images; the first ones decide the resize mode if it is ``auto``."""
+        spec = self._spec(learner)
+        known = (*get_args(ResizeMode), "auto")
+        if self.resize_mode not in known:
+            raise unknown_name("resize mode", self.resize_mode, known)
+        if learner is None and self.resize_mode != "auto":
+            spec = replace(spec, resize_mode=cast(ResizeMode, self.resize_mode))
+        data = labelled_images(images, labels, spec)
+        squares = data.images.shape[1] == data.images.shape[2]
+        wide = self.resize_mode == "auto" and squares and (median_proportion(images) or 1) >= WIDE
+        if learner is not None or not wide:
+            return spec.resize_mode, data
+        whole = labelled_images(images, labels, replace(spec, resize_mode="stretch"))
+        hits = [self._probe(one) for one in (data, whole)]
+        mode: ResizeMode = "crop" if hits[0] > hits[1] else "stretch"
+        self._reporter().message(f"most images are longer than 3:2; resize mode: {mode}")
+        return mode, data if mode == "crop" else whole
+
+    def _probe(self, data: LabelledImages) -> float:
+        """Count correct leave-one-out predictions on a sample, with the quick method; 0 if it cannot be compared."""
+        rows = torch.argsort(data.targets, stable=True)[evenly_spaced(len(data), PROBE_IMAGES)]
+        sample = LabelledImages(Subset(data.images, rows), data.targets[rows], data.classes)
+        if len(data.classes) < 2 or int(sample.counts().min()) < 2:
+            return 0.0
+        from adagauss.analytic.classifier import ExactScorer
+
+        ((name, settings),) = _efforts()["quick"].values()
+        learner = Learner(
+            make_method(name, settings=settings), data.images.shape, *pixel_statistics(sample.images), self._runtime()
+        )
+        learner.learn(sample)
+        choice = cast(ExactScorer, learner.state.scorer).choice
+        return float(choice.hits[choice.best])
 
     def _methods(self, photographs: bool) -> dict[str, Method]:
         """Return the method that the arguments describe; several by name if the effort is to compare them."""
@@ -397,7 +447,14 @@ class IncrementalClassifier:
     def _spec(self, learner: Learner | None) -> ImageSpec:
         size = None if self.image_size is None else as_int("image_size", self.image_size, least=1)
         shape = None if learner is None else learner.shape
-        return ImageSpec(shape, size, skip_bad=self.skip_bad, skip_option=self.skip_option, reporter=self._reporter())
+        return ImageSpec(
+            shape,
+            size,
+            skip_bad=self.skip_bad,
+            skip_option=self.skip_option,
+            reporter=self._reporter(),
+            resize_mode="crop" if learner is None else learner.resize_mode,
+        )
 
     def _runtime(self) -> Runtime:
         return Runtime(RuntimeConfig.of({"device": self.device}), as_int("seed", self.seed))

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from adagauss.data.decode import decode_image
+from adagauss.data.decode import ResizeMode, decode_image, fitted
 from adagauss.data.images import Images
 from adagauss.data.inputs import ImageSpec, class_folder_images, pixel_statistics, read_images
 from adagauss.errors import DataError
@@ -316,3 +316,39 @@ def test_statistics_are_those_of_all_pixels() -> None:
     mean, std = pixel_statistics(read_images(COLOUR).images)
     np.testing.assert_allclose(mean, (COLOUR / 255).mean((0, 1, 2)))
     np.testing.assert_allclose(std, (COLOUR / 255).std((0, 1, 2)))
+
+
+def halves(width: int, height: int) -> Image.Image:
+    """A picture that is black on the left and white on the right, with red ends."""
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[:, width // 2 :] = 255
+    pixels[:, : width // 8] = pixels[:, -(width // 8) :] = (255, 0, 0)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize("kind", ["file", "picture", "array", "generator"])
+def test_the_resize_mode_decides_what_is_seen_of_a_wide_picture(tmp_path: Path, kind: str) -> None:
+    picture = halves(64, 16)
+    picture.save(tmp_path / "wide.png")
+    ways: dict[str, Callable[[], Any]] = {
+        "file": lambda: str(tmp_path / "wide.png"),
+        "picture": lambda: picture,
+        "array": lambda: np.asarray(picture)[None],
+        "generator": lambda: (one for one in [picture]),
+    }
+    red = {}
+    for mode in get_args(ResizeMode):
+        (image,) = read_images(ways[kind](), ImageSpec(shape=(3, 16, 16), resize_mode=mode)).images.batch(
+            torch.tensor([0])
+        )
+        red[mode] = bool(((image[0] > 200) & (image[1] < 60)).any())
+        assert (image == 128).all(0).sum() == (12 * 16 if mode == "pad" else 0)
+    assert red == {"crop": False, "stretch": True, "pad": True}
+
+
+@pytest.mark.parametrize(("width", "height"), [(4000, 1), (1, 4000), (7, 5), (5, 5)])
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
+def test_every_mode_resizes_extreme_proportions(width: int, height: int, mode: ResizeMode) -> None:
+    assert fitted(Image.new("L", (width, height), 9), 8, 6, mode).shape == (1, 8, 6)
+    if mode != "pad":
+        assert set(fitted(Image.new("L", (width, height), 9), 8, 6, mode).flatten().tolist()) == {9}

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ from torch import nn
 
 from adagauss.classifier import IncrementalClassifier
 from adagauss.core.learn import Learner
-from adagauss.data.decode import fitted
+from adagauss.data.decode import ResizeMode, fitted
 from adagauss.data.images import ArrayImages
 from adagauss.deploy import onnx as export
-from adagauss.deploy.onnx import DeployedPredictor, centre, export_onnx, grey
+from adagauss.deploy.onnx import DeployedPredictor, export_onnx, grey, resized
 from adagauss.errors import CheckpointError, ConfigError, DataError
 from tests.contracts.toy import LEARNING, quick_method, same, state, taught, toy_images, toy_learner
 
@@ -146,10 +146,11 @@ def test_pictures_of_any_size_are_prepared_inside(colours: tuple[IncrementalClas
 
 @pytest.mark.parametrize("shape", [(50, 70), (70, 50), (9, 9), (10, 20), (200, 3), (13, 10)])
 @pytest.mark.parametrize("size", [(10, 10), (10, 20), (33, 11)])
-def test_resampling_is_that_of_files(shape: tuple[int, int], size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("mode", get_args(ResizeMode))
+def test_resampling_is_that_of_files(shape: tuple[int, int], size: tuple[int, int], mode: ResizeMode) -> None:
     picture = RNG.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    expected = fitted(Image.fromarray(picture), *size).astype(int)
-    ours = centre(torch.from_numpy(picture).permute(2, 0, 1)[None].float(), *size)[0].numpy()
+    expected = fitted(Image.fromarray(picture), *size, mode).astype(int)
+    ours = resized(torch.from_numpy(picture).permute(2, 0, 1)[None].float(), *size, mode)[0].numpy()
     assert np.abs(ours - expected).max() <= 1
 
 

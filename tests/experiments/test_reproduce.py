@@ -110,9 +110,9 @@ def test_a_second_call_runs_nothing(made: Made, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("adagauss.experiments.grid.run", never)
     monkeypatch.setattr("adagauss.experiments.reproduce.rescore", never)
     reproduce(find_items(["ablation"]), config)
-    assert "spectrum: Eigenvalues with and without anti-collapse; 2 of 2 runs are finished" in list_lines(
-        find_items(NAMES), config
-    )
+    place = "figure on the eigenvalue spectrum"
+    listed = list_lines(find_items(NAMES), config)
+    assert f"spectrum: Eigenvalues with and without anti-collapse ({place}); 2 of 2 runs are finished" in listed
 
 
 def test_finished_runs_are_used_without_running_the_rest(

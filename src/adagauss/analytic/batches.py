@@ -33,7 +33,7 @@ from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
 from adagauss.core.learner_state import MISFIT, LearnerState
 from adagauss.core.task import ClassEdit, CurrentTask
-from adagauss.data.decode import Pixels, decode_image, image_size
+from adagauss.data.decode import Pixels, decode_image
 from adagauss.data.files import map_collecting_errors, some_named
 from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import (
@@ -266,7 +266,7 @@ def sum_shard(
             keys = [example.digest() for example in batch]
             for example, key in zip(batch, keys, strict=True):
                 digest.update(key + repr(example.label).encode("utf-8", "backslashreplace") + b"\0")
-            pixels, failed = _decode(batch, learner.shape, workers)
+            pixels, failed = _decode(batch, learner, workers)
             bad |= {batch[row].name: reason for row, reason in failed.items()}
             good = [row for row in range(len(batch)) if row not in failed]
             if good:
@@ -286,19 +286,19 @@ def sum_shard(
     return part, bad
 
 
-def _decode(batch: list[Example], shape: tuple[int, int, int], workers: int) -> tuple[Pixels, dict[int, str]]:
+def _decode(batch: list[Example], learner: Learner, workers: int) -> tuple[Pixels, dict[int, str]]:
     """The pixels of examples, and for each that cannot be decoded the reason."""
-    channels, height, width = shape
-    pixels = np.empty((len(batch), *shape), dtype=np.uint8)
+    channels, height, width = learner.shape
+    pixels = np.empty((len(batch), *learner.shape), dtype=np.uint8)
 
     def fill(row: int) -> None:
         image = batch[row].image
         if not isinstance(image, bytes):
-            pixels[row] = of_shape(image, shape).numpy()
+            pixels[row] = of_shape(image, learner.shape, learner.resize_mode).numpy()
         elif height != width:
             raise DataError(f"image files are read as squares, but the model takes {height}×{width} pixels")
         else:
-            pixels[row] = decode_image(BytesIO(image), height, channels)
+            pixels[row] = decode_image(BytesIO(image), height, channels, mode=learner.resize_mode)
 
     return pixels, map_collecting_errors(fill, len(batch), workers)
 
@@ -357,8 +357,7 @@ def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Labe
 def _picture(example: Example) -> Image.Image:
     if not isinstance(example.image, bytes):
         return as_picture(example.image)
-    side = min(PHOTO_SIZE, *image_size(BytesIO(example.image)))
-    return Image.fromarray(decode_image(BytesIO(example.image), side).transpose(1, 2, 0))
+    return Image.fromarray(decode_image(BytesIO(example.image), PHOTO_SIZE, mode=None).transpose(1, 2, 0))
 
 
 @contextmanager

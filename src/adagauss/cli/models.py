@@ -162,7 +162,7 @@ TEACH = examples(
     "adagauss teach garden.safetensors photos/garden --features-from birds.safetensors",
     "adagauss teach all.safetensors birds.safetensors garden.safetensors",
 )
-SETTING = {"method", "effort", "settings", "image_size"}
+SETTING = {"method", "effort", "settings", "image_size", "resize_mode"}
 CREATING = {*SETTING, "features_from"}
 """Options that take effect only when a model is created."""
 MOST_LINES = 12
@@ -197,6 +197,9 @@ def teach(
     image_size: Annotated[
         int | None, typer.Option("--image-size", min=1, help="Images are resized to this size, in pixels.")
     ] = None,
+    resize_mode: Annotated[
+        str, typer.Option("--resize-mode", help="Images of other proportions: auto, crop, stretch or pad.")
+    ] = "auto",
     features_from: Annotated[
         Path | None,
         typer.Option(
@@ -295,6 +298,7 @@ def _open_or_create(context: typer.Context, model: Path) -> IncrementalClassifie
         effort=given["effort"],
         settings=parse_settings(given["settings"]) or None,
         image_size=given["image_size"],
+        resize_mode=given["resize_mode"],
         skip_bad=given["skip_bad_images"],
         device=given["device"],
         verbose=not given["quiet"],
@@ -382,7 +386,7 @@ def _open_for_shards(
         return classifier
     if (folder / FEATURES).exists():
         started = open_model(folder / FEATURES, quiet=context.params["quiet"])
-        names = ("method", "settings", "image_size")
+        names = ("method", "settings", "image_size", "resize_mode")
         if any(started.stored_params()[name] != classifier.stored_params()[name] for name in names):
             raise ConfigError(
                 f"{folder} holds shards for a model with other settings: use the same settings, or delete the folder"
@@ -645,7 +649,7 @@ def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple
     yield "knows", f"{known_classes(classifier)}, taught in {counted(len(learner.tasks), 'task')}"
     parts = ", ".join(f"{part.role} {part.kind}" for part in (method.memory, method.drift, method.classifier))
     yield "method", f"{_method_name(classifier, path)}: {parts}"
-    yield "images", "{} channels, {} x {} pixels".format(*learner.shape)
+    yield "images", "{} channels, {} x {} pixels; resize mode {}".format(*learner.shape, learner.resize_mode)
     trained = "trained" if method.trains else "not trained"
     yield "network", f"{method.backbone.name}, {trained}, {learner.network.extractor.size} features"
     history = changes_of(learner.about)

@@ -34,6 +34,7 @@ from adagauss.core.predictor import PredictionBatch
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.core.train import History
+from adagauss.data.decode import ResizeMode
 from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import (
     Images,
@@ -183,6 +184,8 @@ class Learner:
         network = self.runtime.place(Network(extractor, head)).eval()
         self.state = LearnerState(network, method.memory.empty(extractor.size, self.runtime.device), {}, ())
         self.scale: PixelScale | None = None
+        self.resize_mode: ResizeMode = "crop"
+        """How images of other proportions become images of ``shape``; see `adagauss.data.decode.fitted`."""
         self.about: dict[str, Any] = {}
         """Further facts to store in the file."""
 
@@ -263,6 +266,11 @@ class Learner:
         """
         check_frozen(self.method)
         check_same_settings((self.method, self.shape), (other.method, other.shape))
+        if self.resize_mode != other.resize_mode:
+            raise DataError(
+                f"these learners cannot be merged, because their resize modes differ: {self.resize_mode} and "
+                f"{other.resize_mode}. Teach both with the same mode"
+            )
         theirs = on_device(other.state, self.runtime)
         self._change(lambda before: merged(self.method, before, theirs, self.runtime))
 
@@ -329,6 +337,7 @@ class Learner:
             "std": self.std,
             "input": state.network.extractor.input_facts(),
             "seed": self.runtime.seed,
+            "resize_mode": self.resize_mode,
             "scale": self.scale and (self.scale.low, self.scale.high),
             "about": dict(about if about is not None else self.about),
         }
@@ -361,7 +370,7 @@ class Learner:
         own = {name: one for name, one in tensors.items() if not name.startswith("network.")}
         require_bounded({name: one for name, one in own.items() if not name.endswith(".drawn")}, Path(path))
         learner.scale = facts.scale and PixelScale(*facts.scale)
-        learner.about = facts.about
+        learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner
 
     def of_shape(self, images: Images) -> Images:

@@ -19,6 +19,7 @@ from adagauss.core.calibration import CalibrationStats, ClassDistance, MarginSco
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.predictor import PredictionBatch, Predictor
 from adagauss.core.state import Scorer, State
+from adagauss.data.decode import ResizeMode
 from adagauss.data.images import Label
 from adagauss.errors import AdagaussError, CheckpointError, DataError
 from adagauss.methods import Method
@@ -262,6 +263,8 @@ class LearnerFacts(BaseModel):
     std: tuple[Positive, ...]
     input: InputFacts
     seed: Annotated[int, Field(strict=True)]
+    resize_mode: ResizeMode = "crop"
+    """How images of other proportions are resized."""
     scale: tuple[Pixel, Pixel] | None = None
     """The smallest and largest pixel of all tasks."""
     about: dict[str, Any]

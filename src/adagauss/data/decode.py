@@ -6,11 +6,12 @@ import io
 import multiprocessing
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,11 @@ from adagauss.errors import ConfigError, DataError
 from adagauss.utils.files import IrregularFileError, open_regular
 
 Pixels = npt.NDArray[np.uint8]
+ResizeMode = Literal["crop", "stretch", "pad"]
+LONGEST = 8
+"""Longer side of images that keep their proportions, in units of the requested size."""
+PADDING = 128
+"""Grey level of the borders with ``pad``."""
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 """The only formats that are opened: Pillow knows others, some of which start programs (EPS starts Ghostscript)."""
@@ -52,8 +58,16 @@ _TURNS = {
 }
 
 
-def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels: int | None = None) -> Pixels:
-    """Decode an image to ``(channels, size, size)``: upright, shorter side resized to ``size``, centre crop.
+def decode_image(
+    path: Path | BinaryIO,
+    size: int,
+    channels: int = 3,
+    max_pixels: int | None = None,
+    mode: ResizeMode | None = "crop",
+) -> Pixels:
+    """Decode an image to ``(channels, size, size)``: upright, and resized by `fitted`.
+
+    With ``mode=None`` it keeps its proportions, and its shorter side becomes ``size`` pixels, or stays smaller.
 
     Transparent parts become white. Sixteen-bit grey is scaled to eight bits. The EXIF orientation is applied, so
     that a photograph is the same image however it was stored. Only the first of several frames is read. ``path``
@@ -64,7 +78,12 @@ def decode_image(path: Path | BinaryIO, size: int, channels: int = 3, max_pixels
         # below still determines the result.
         _check_scans(image)
         image.draft(None, (2 * size, 2 * size))
-        return fitted(_upright(image, channels), size, size)
+        picture = _upright(image, channels)
+        if mode is not None:
+            return fitted(picture, size, size, mode)
+        scale = max(1.0, min(picture.size) / size, max(picture.size) / (LONGEST * size))
+        height, width = (max(1, round(side / scale)) for side in (picture.height, picture.width))
+        return fitted(picture, height, width, "stretch")
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
@@ -80,15 +99,34 @@ def _upright(image: Image.Image, channels: int) -> Image.Image:
     return picture if turn is None else picture.transpose(turn)
 
 
-def fitted(picture: Image.Image, height: int, width: int) -> Pixels:
-    """Centre crop with these proportions, resized to ``(channels, height, width)``."""
-    across = max(1, min(picture.width, picture.height * width // height))
-    down = max(1, min(picture.height, picture.width * height // width))
-    left, top = (picture.width - across) // 2, (picture.height - down) // 2
-    box = (left, top, left + across, top + down)
-    pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
+def fitted(picture: Image.Image, height: int, width: int, mode: ResizeMode = "crop") -> Pixels:
+    """Resize a picture to ``(channels, height, width)``.
+
+    Where the proportions differ, ``crop`` takes the largest centred part with these proportions, ``stretch`` takes the
+    whole picture and changes its proportions, and ``pad`` fits the whole picture in and fills the borders with grey.
+    """
+    across, down = picture.size
+    resample = Image.Resampling.BILINEAR
+    if mode == "pad":
+        inner = picture.resize(inner_size(across, down, height, width), resample)
+        resized = Image.new(picture.mode, (width, height), PADDING if picture.mode == "L" else (PADDING,) * 3)
+        resized.paste(inner, ((width - inner.width) // 2, (height - inner.height) // 2))
+    else:
+        if mode == "crop":
+            across = max(1, min(across, picture.height * width // height))
+            down = max(1, min(down, picture.width * height // width))
+        left, top = (picture.width - across) // 2, (picture.height - down) // 2
+        resized = picture.resize((width, height), resample, box=(left, top, left + across, top + down))
+    pixels = np.asarray(resized)
     # A copy: the array from Pillow is read-only.
     return np.array(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1), order="C")
+
+
+def inner_size(across: int, down: int, height: int, width: int) -> tuple[int, int]:
+    """Width and height of a picture of ``across`` × ``down`` pixels that is fitted into ``height`` × ``width``."""
+    if across * height >= down * width:
+        return width, max(1, down * width // across)
+    return max(1, across * height // down), height
 
 
 def check_header(path: Path, max_pixels: int | None = None) -> None:
@@ -221,7 +259,7 @@ class DecodingProcess:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def decode(self, content: bytes | bytearray, size: int, channels: int) -> Pixels:
+    def decode(self, content: bytes | bytearray, size: int, channels: int, mode: ResizeMode | None = "crop") -> Pixels:
         """Decode an image as `decode_image` does.
 
         Raises:
@@ -229,7 +267,7 @@ class DecodingProcess:
         """
         connection = self._started()
         try:
-            connection.send((size, channels))
+            connection.send((size, channels, mode))
             connection.send_bytes(content)
             answer = connection.recv_bytes() if connection.poll(10 * self._seconds) else b""
         except (EOFError, OSError):
@@ -241,7 +279,8 @@ class DecodingProcess:
             )
         if answer[:1] == b"!":
             raise DataError(answer[1:].decode("utf-8"))
-        return np.frombuffer(answer, np.uint8, offset=1).reshape(channels, size, size).copy()
+        height, width = struct.unpack_from("<II", answer, 1)
+        return np.frombuffer(answer, np.uint8, offset=9).reshape(channels, height, width).copy()
 
     def close(self) -> None:
         """End the process, if it was started."""
@@ -268,14 +307,15 @@ def _decode_images(connection: Connection, seconds: float) -> None:
     timer = getattr(signal, "setitimer", None)  # missing on Windows, where only the parent's timeout applies
     while True:
         try:
-            size, channels = connection.recv()
+            size, channels, mode = connection.recv()
             content = connection.recv_bytes()
         except EOFError:
             return
         if timer is not None:
             timer(signal.ITIMER_PROF, seconds)
         try:
-            answer = b"=" + decode_image(io.BytesIO(content), size, channels).tobytes()
+            pixels = decode_image(io.BytesIO(content), size, channels, mode=mode)
+            answer = b"=" + struct.pack("<II", *pixels.shape[1:]) + pixels.tobytes()
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
             answer = b"!" + (str(error) or type(error).__name__).encode("utf-8", "replace")
         if timer is not None:

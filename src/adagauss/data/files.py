@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adagauss.data.decode import Pixels, check_header, decode_image, pixel_limit
+from adagauss.data.decode import Pixels, ResizeMode, check_header, decode_image, pixel_limit
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter, ignore
 
@@ -22,7 +22,7 @@ _NAMED_AT_MOST = 5
 
 
 class FileImages:
-    """Images in files, as squares of ``size`` pixels (see `decode_image` for modes and cropping).
+    """Images in files, as squares of ``size`` pixels (see `decode_image`).
 
     If all of them fit into ``cache_bytes``, they are decoded once and kept in memory. If they do not fit, every batch
     is decoded when requested. ``workers`` threads decode (Pillow releases the GIL); their number does not change the
@@ -47,6 +47,7 @@ class FileImages:
         skip_option: str = "--skip-bad",
         reporter: Reporter | None = None,
         max_pixels: int | None = None,
+        resize_mode: ResizeMode = "crop",
     ) -> None:
         if not paths:
             raise DataError("no image files given")
@@ -54,7 +55,7 @@ class FileImages:
             raise DataError(f"images need a size of at least 1 and 1 or 3 channels; got {size} and {channels}")
         self._size, self._channels, self._workers = size, channels, max(1, workers)
         self._skip, self._skip_option = skip_bad_images, skip_option
-        self._max_pixels = pixel_limit(max_pixels)
+        self._max_pixels, self._mode = pixel_limit(max_pixels), resize_mode
         self._pixels: Tensor | None = None
         self.paths = list(paths)
         fits = len(paths) * channels * size * size <= cache_bytes
@@ -96,7 +97,7 @@ class FileImages:
             check_header(self.paths[index], self._max_pixels)
 
         def decode(index: int) -> None:
-            decode_image(self.paths[index], self._size, self._channels, self._max_pixels)
+            decode_image(self.paths[index], self._size, self._channels, self._max_pixels, self._mode)
 
         # Reading a header holds the GIL: more threads would only block each other.
         work, workers = (decode, self._workers) if self._skip else (check, 1)
@@ -108,7 +109,7 @@ class FileImages:
         pixels = np.empty((len(paths), *self.shape), dtype=np.uint8)
 
         def fill(row: int) -> None:
-            pixels[row] = decode_image(paths[row], self._size, self._channels, self._max_pixels)
+            pixels[row] = decode_image(paths[row], self._size, self._channels, self._max_pixels, self._mode)
 
         return pixels, map_collecting_errors(fill, len(paths), self._workers, advance)
 

@@ -10,8 +10,8 @@
 
 **Values** are uint8 in 0..255 or floats in 0..1. Transparent pixels (a fourth channel) are composited onto white.
 
-**Size.** A trained learner fixes size and channels: every image becomes the largest centre crop with that aspect ratio,
-resampled as image files are. For the first task the images decide: pixels in memory that all have one size of at most
+**Size.** A trained learner fixes size and channels. An image of other proportions is stretched, cropped or padded, as
+`ImageSpec.resize_mode` says. For the first task the images decide: pixels in memory that all have one size of at most
 224 pixels keep it; everything else becomes squares of 224 pixels, or of the median shorter side if that is smaller, so
 that images are not enlarged. An explicit size overrides this.
 
@@ -38,7 +38,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adagauss.data.decode import fitted, image_size, upright
+from adagauss.data.decode import ResizeMode, fitted, image_size, upright
 from adagauss.data.files import FileImages, some_named
 from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
@@ -82,6 +82,8 @@ class ImageSpec:
     workers: int = 2
     """Threads that decode files."""
     reporter: Reporter = field(default_factory=Reporter)
+    resize_mode: ResizeMode = "crop"
+    """How images of other proportions are resized; see `adagauss.data.decode.fitted`."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,30 @@ def detect_input_kind(images: ImagesLike) -> tuple[ImagesLike, bool]:
     elif isinstance(images, Sequence | np.ndarray) and len(images) and not isinstance(images, str):
         first = images[0]
     return images, isinstance(first, str | os.PathLike | Image.Image)
+
+
+def median_proportion(images: ImagesLike) -> float | None:
+    """The median ratio of longer to shorter side of images that would become squares; None if they keep their size.
+
+    Headers of some files are read. Of a generator, the sizes are unknown.
+
+    >>> median_proportion([Image.new("RGB", (30, 20)), Image.new("RGB", (20, 40)), Image.new("RGB", (20, 50))])
+    2.0
+    """
+    sizes: list[tuple[int, int]] = []
+    if isinstance(images, str | os.PathLike):
+        path = resolve_path(Path(images))
+        images = image_files(path) if path.is_dir() else [path]
+    if isinstance(images, np.ndarray | Tensor) or not isinstance(images, Sequence):
+        return None
+    for index in evenly_spaced(len(images), MEASURED_FILES).tolist():
+        item = images[index]
+        try:
+            sizes.append(image_size(Path(item)) if isinstance(item, str | os.PathLike) else item.size)
+        except Exception:  # image headers may be damaged in any way
+            continue
+    found = sorted(max(size) / max(1, min(size)) for size in sizes)
+    return found[len(found) // 2] if found else None
 
 
 def pixel_statistics(images: Images, reporter: Reporter | None = None) -> tuple[list[float], list[float]]:
@@ -224,6 +250,7 @@ def file_images(files: list[Path], names: list[str] | None, spec: ImageSpec) -> 
         skip_bad_images=spec.skip_bad,
         skip_option=spec.skip_option,
         reporter=spec.reporter,
+        resize_mode=spec.resize_mode,
     )
     names = names if names is not None else [str(file) for file in files]
     return NamedImages(images, tuple(names[index] for index in images.kept.tolist()), images.kept, len(files))
@@ -424,14 +451,14 @@ class _Stack:
         height, width = pixels.shape[1:]
         self.sides.append(min(height, width))
         if self.spec.shape is not None:
-            pixels = of_shape(pixels, self.spec.shape)
+            pixels = of_shape(pixels, self.spec.shape, self.spec.resize_mode)
         elif self.spec.size is not None:
-            pixels = of_shape(pixels, (len(pixels), self.spec.size, self.spec.size))
+            pixels = of_shape(pixels, (len(pixels), self.spec.size, self.spec.size), self.spec.resize_mode)
         elif max(height, width) > PHOTO_SIZE:
             # A generator may yield more photographs than fit into memory; the final size is at most this.
             self.same_size = False
             side = min(PHOTO_SIZE, height, width)
-            pixels = of_shape(pixels, (len(pixels), side, side))
+            pixels = of_shape(pixels, (len(pixels), side, side), self.spec.resize_mode)
         elif self.pixels and pixels.shape[1:] != self.pixels[0].shape[1:]:
             self.same_size = False
         self.pixels.append(pixels)
@@ -441,7 +468,8 @@ class _Stack:
         channels, height, width = max(map(len, self.pixels)), *self.pixels[0].shape[1:]
         if not self.same_size:
             height = width = usual_side(self.sides)
-        return ArrayImages(torch.stack([of_shape(pixels, (channels, height, width)) for pixels in self.pixels]))
+        shape, mode = (channels, height, width), self.spec.resize_mode
+        return ArrayImages(torch.stack([of_shape(pixels, shape, mode) for pixels in self.pixels]))
 
 
 class _UnreadableError(Exception):
@@ -565,10 +593,10 @@ def as_picture(pixels: Tensor) -> Image.Image:
     return Image.fromarray(pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous().numpy())
 
 
-def of_shape(pixels: Tensor, shape: Shape) -> Tensor:
+def of_shape(pixels: Tensor, shape: Shape, mode: ResizeMode = "crop") -> Tensor:
     """Convert an image (C, H, W) to other channels and another size, by the rules for image files."""
     channels, height, width = shape
     if pixels.shape == shape:
         return pixels
     picture = as_picture(pixels).convert("L" if channels == 1 else "RGB")
-    return torch.from_numpy(fitted(picture, height, width))
+    return torch.from_numpy(fitted(picture, height, width, mode))

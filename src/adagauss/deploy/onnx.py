@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from adagauss.core.learn import Learner
 from adagauss.core.predictor import Predictor
+from adagauss.data.decode import PADDING, ResizeMode
 from adagauss.errors import CheckpointError, ConfigError
 from adagauss.utils.files import write_atomically
 
@@ -80,6 +81,7 @@ def metadata(learner: Learner) -> dict[str, Any]:
             "channels": channels,
             "height": height,
             "width": width,
+            "resize_mode": learner.resize_mode,
             "tasks": learner.tasks,
         },
     }
@@ -96,11 +98,12 @@ class DeployedPredictor(nn.Module):
         predictor.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.predictor = predictor
         self.channels, self.height, self.width = learner.shape
+        self.resize_mode = learner.resize_mode
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         levels = pixels.permute(0, 3, 1, 2)
         levels = grey(levels) if self.channels == 1 else levels.float()
-        images = centre(levels, self.height, self.width) / LEVELS
+        images = resized(levels, self.height, self.width, self.resize_mode) / LEVELS
         scores, p_value = self.predictor(images)
         probabilities = torch.softmax(scores.double(), dim=1)
         return probabilities.float(), probabilities.argmax(1), p_value.float()
@@ -113,29 +116,40 @@ def grey(levels: Tensor) -> Tensor:
     return torch.div(total, 2**16, rounding_mode="floor").float()
 
 
-def centre(levels: Tensor, height: int, width: int) -> Tensor:
-    """Crop the largest centred region with this aspect ratio and resize it, as `adagauss.data.decode.fitted` does.
+def resized(levels: Tensor, height: int, width: int, mode: ResizeMode) -> Tensor:
+    """Resize images (N, C, H, W), as `adagauss.data.decode.fitted` does.
 
     With weights w_ij = max(0, 1 − |j + ½ − c_i| / max(1, s)), normalised over j, c_i = start + (i + ½)s and s the
     source pixels per target pixel, the image is round(W_down · round(X · W_acrossᵀ)): Pillow's bilinear filter,
     within one level of 255. Uses tensor operations only, so that the exported program accepts images of any size.
     """
     rows, columns = (torch.arange(levels.shape[axis], dtype=torch.float64) for axis in (2, 3))
-    there_down, there_across = rows[-1] + 1, columns[-1] + 1
-    across = torch.minimum(there_across, torch.floor(there_down * width / height)).clamp(min=1)
-    down = torch.minimum(there_down, torch.floor(there_across * height / width)).clamp(min=1)
-    sideways = _weights(columns, there_across, across, width)
-    squeezed = _rounded(levels @ sideways.mT)
-    return _rounded(_weights(rows, there_down, down, height) @ squeezed)
+    down, across = rows[-1] + 1, columns[-1] + 1
+    used = torch.stack([down, across])
+    inner = torch.tensor([height, width], dtype=torch.float64)
+    if mode == "crop":
+        fitting = torch.stack([torch.floor(across * height / width), torch.floor(down * width / height)])
+        used = torch.minimum(used, fitting).clamp(min=1)
+    elif mode == "pad":
+        fitting = torch.stack([torch.floor(down * width / across), torch.floor(across * height / down)])
+        inner = torch.minimum(inner, fitting).clamp(min=1)
+    sideways, inside_across = _weights(columns, across, used[1], width, inner[1])
+    downwards, inside_down = _weights(rows, down, used[0], height, inner[0])
+    found = _rounded(downwards @ _rounded(levels @ sideways.mT))
+    if mode == "pad":
+        found = torch.where(inside_down.unsqueeze(1) & inside_across, found, float(PADDING))
+    return found
 
 
-def _weights(positions: Tensor, there: Tensor, used: Tensor, wanted: int) -> Tensor:
-    scale = used / wanted
-    start = torch.floor((there - used) / 2)
-    centres = start + (torch.arange(wanted, dtype=torch.float64) + 0.5) * scale
+def _weights(positions: Tensor, there: Tensor, used: Tensor, wanted: int, inner: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights of the source pixels for each target pixel, and which target pixels show the image."""
+    scale = used / inner
+    targets = torch.arange(wanted, dtype=torch.float64) - torch.floor((wanted - inner) / 2)
+    centres = torch.floor((there - used) / 2) + (targets + 0.5) * scale
     distances = (positions.unsqueeze(0) + 0.5 - centres.unsqueeze(1)).abs()
     weights = (1 - distances / scale.clamp(min=1)).clamp(min=0)
-    return (weights / weights.sum(1, keepdim=True)).float()
+    normalised = weights / weights.sum(1, keepdim=True).clamp(min=1e-9)
+    return normalised.float(), (targets >= 0) & (targets < inner)
 
 
 def _rounded(levels: Tensor) -> Tensor:

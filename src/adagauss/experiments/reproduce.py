@@ -625,7 +625,7 @@ def list_lines(items: Sequence[Item], config: ReproductionConfig) -> Iterator[st
         runs = distinct_runs(planned)
         states = [finished_run(spec, config) for spec in runs]
         done = sum(isinstance(state, Run) for state in states)
-        yield f"{item.name}: {item.title}; {done} of {len(runs)} runs are finished"
+        yield f"{item.name}: {item.title} ({item.paper}); {done} of {len(runs)} runs are finished"
         if deviation := item.deviations.get(config.scale.size):
             yield f"  at this scale: {deviation}"
         problems = [state for state in (*states, *(one.run for one in planned)) if isinstance(state, Problem)]

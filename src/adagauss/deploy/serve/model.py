@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from adagauss.classifier import IncrementalClassifier, default_method
-from adagauss.data.decode import Pixels
+from adagauss.data.decode import Pixels, ResizeMode
 from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Label
 from adagauss.deploy.serve.security import Limits
@@ -88,17 +88,17 @@ class Model:
         return str(self.classifier.method or f"effort {self.classifier.effort}")
 
     @property
-    def picture_shape(self) -> tuple[int, int]:
-        """Size in pixels and number of channels of the input images."""
+    def picture_shape(self) -> tuple[int, int, ResizeMode | None]:
+        """Size in pixels, number of channels and resize mode of the input images; None before the first task."""
         if not self.names:
-            return self.classifier.image_size or PHOTO_SIZE, 3
+            return self.classifier.image_size or PHOTO_SIZE, 3, None
         channels, height, width = self.classifier.learner_.shape
         if height != width:
             raise DataError(
                 f"this classifier expects images of {height}×{width} pixels, but the server resizes to squares: "
                 "use it from Python"
             )
-        return height, channels
+        return height, channels, self.classifier.learner_.resize_mode
 
     def classify(self, pixels: list[Pixels], unknown: float | None) -> list[Answer]:
         """Classify pictures."""

@@ -110,8 +110,8 @@ async def predict(
     now = server.store.snapshot
     if not now.model.names:
         raise ApiError(409, "nothing has been taught yet: teach at least one class first")
-    size, channels = now.model.picture_shape
-    pictures = [picture async for picture in server.decoder.pictures(request, size, channels)]
+    shape = now.model.picture_shape
+    pictures = [picture async for picture in server.decoder.pictures(request, shape)]
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
     if not pictures:
         raise DataError("the request contains no pictures")
@@ -139,7 +139,7 @@ def model(server: Served) -> ModelInfo:
     """For each class: number of pictures, estimated accuracy and confused classes."""
     now = server.store.snapshot
     undoable = server.store.history.undoable()
-    size, _ = now.model.picture_shape
+    size, _, _ = now.model.picture_shape
     return ModelInfo(
         name=server.store.path.stem,
         version=now.version,
@@ -343,12 +343,12 @@ def _without_copies(server: Server, forgotten: Collection[str] = ()) -> int:
 
 
 async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:
-    size, channels = server.store.snapshot.model.picture_shape
+    shape = server.store.snapshot.model.picture_shape
     pixels: list[Pixels] = []
     names: list[str] = []
     skipped: list[Skipped] = []
     sent: dict[str, None] = {}
-    async for picture in server.decoder.pictures(request, size, channels):
+    async for picture in server.decoder.pictures(request, shape):
         name = class_name(picture.label, server.limits)
         sent[name] = None
         if picture.pixels is None:

@@ -17,7 +17,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
-from adagauss.data.decode import DecodingProcess, Pixels, decode_image, is_cheap
+from adagauss.data.decode import DecodingProcess, Pixels, ResizeMode, decode_image, is_cheap
 from adagauss.deploy.serve.security import ApiError, Limits
 
 TEXT_BYTES = 4096
@@ -181,6 +181,10 @@ class Picture:
     problem: str = ""
 
 
+PictureShape = tuple[int, int, ResizeMode | None]
+"""Size in pixels, number of channels and resize mode of pictures; with None they keep their proportions."""
+
+
 class Decoder:
     """Decode in a few threads, which bounds the memory for large pictures.
 
@@ -195,7 +199,7 @@ class Decoder:
         self._local = threading.local()
         self._processes: list[DecodingProcess] = []
 
-    async def pictures(self, request: Request, size: int, channels: int) -> AsyncIterator[Picture]:
+    async def pictures(self, request: Request, shape: PictureShape) -> AsyncIterator[Picture]:
         """Yield the pictures of a request in order, each with the last label before it.
 
         Decoding overlaps with receiving; at most one picture per thread and one more are pending.
@@ -220,7 +224,7 @@ class Decoder:
         try:
             async for part in parts_of(request, self._limits, take):
                 if part.filename is not None:
-                    future = loop.run_in_executor(self._pool, self._decoded, part, label, size, channels)
+                    future = loop.run_in_executor(self._pool, self._decoded, part, label, shape)
                     waiting.append((len(part.content), future))
                 elif part.key == "label":
                     label = part.text
@@ -241,13 +245,14 @@ class Decoder:
         for process in self._processes:
             process.close()
 
-    def _decoded(self, part: Part, label: str, size: int, channels: int) -> Picture:
+    def _decoded(self, part: Part, label: str, shape: PictureShape) -> Picture:
         name = part.filename or "picture"
+        size, channels, mode = shape
         try:
             if is_cheap(part.content):
-                pixels = decode_image(io.BytesIO(part.content), size, channels)
+                pixels = decode_image(io.BytesIO(part.content), size, channels, mode=mode)
             else:
-                pixels = self._process().decode(part.content, size, channels)
+                pixels = self._process().decode(part.content, size, channels, mode)
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
             return Picture(name, label, None, str(error) or type(error).__name__)
         return Picture(name, label, pixels)

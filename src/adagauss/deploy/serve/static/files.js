@@ -4,18 +4,17 @@ const SIDE = 192;
 
 export const isPicture = (file) => file.type.startsWith("image/") || PICTURE.test(file.name);
 
-// A square canvas with the middle of a picture; the picture itself need not be kept for it.
+// A square canvas with the whole picture; the picture itself need not be kept for it.
 export async function thumbnail(file) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = SIDE;
   const pen = canvas.getContext("2d");
   try {
     const picture = await createImageBitmap(file);
-    const side = Math.min(picture.width, picture.height);
-    const left = (picture.width - side) / 2;
-    const top = (picture.height - side) / 2;
+    const scale = SIDE / Math.max(picture.width, picture.height);
+    const [width, height] = [picture.width * scale, picture.height * scale];
     pen.imageSmoothingQuality = "high";
-    pen.drawImage(picture, left, top, side, side, 0, 0, SIDE, SIDE);
+    pen.drawImage(picture, (SIDE - width) / 2, (SIDE - height) / 2, width, height);
     picture.close();
   } catch {
     pen.fillStyle = "#8888";
