@@ -11,13 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
+from PIL import Image
 
 from adagauss.analysis.accuracy_figures import front, late_errors, share_over_fair
 from adagauss.analysis.measure import Quantity, measure
-from adagauss.analysis.plotting import draw_curve, mean_and_deviation, new_figure, save_figure
+from adagauss.analysis.plotting import (
+    METHODS,
+    colour,
+    draw_curve,
+    marker,
+    mean_and_deviation,
+    moved_apart,
+    new_figure,
+    places,
+    save_figure,
+)
 from adagauss.analysis.statistics_figures import against_efc
 from adagauss.analysis.studies import (
     Drawn,
+    NotDrawableError,
     analyse,
     check_comparable,
     chosen_studies,
@@ -35,16 +48,31 @@ from adagauss.errors import ConfigError
 from adagauss.experiments.config import make_config
 from adagauss.experiments.metrics import Evaluation
 from adagauss.experiments.run import Run, RunFolder, TaskFacts
+from adagauss.methods import methods
+from tests.analysis.conftest import SETTINGS, STREAM
+from tests.analysis.made_runs import config_of
 
 COMMAND = "adagauss analyse here --study {study}"
+ANTI_COLLAPSE = "representation.terms.anti_collapse"
+SWEEPS: dict[str, dict[str, Any]] = {
+    "beta": {f"{ANTI_COLLAPSE}.beta": 10.0},
+    "distillation": {ANTI_COLLAPSE: None},
+    "ranks-by-distillation": {ANTI_COLLAPSE: None},
+}
+"""Figures of runs that differ in one setting, and that setting."""
 COMPARE_DISTILLATIONS = {"ranks-by-distillation", "distillation"}
 
 
 @pytest.fixture(scope="module")
 def drawn(opened: Run, other: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Drawn]]:
     out = tmp_path_factory.mktemp("figures")
+    names = [name for name in studies() if name not in SWEEPS]
     groups = {"with L_AC": [opened], "without": [other]}
-    found = analyse(groups, out, names=list(studies()), dataset=load_dataset("digits"), command=COMMAND)
+    found = analyse(groups, out, names=names, dataset=load_dataset("digits"), command=COMMAND)
+    for name, changed in SWEEPS.items():
+        config = make_config("adagauss", STREAM, settings={**SETTINGS, **changed})
+        sweep = {"with L_AC": [opened], "without": [with_content(opened, config=config)]}
+        found += analyse(sweep, out, names=[name], command=COMMAND)
     return out, {one.name: one for one in found}
 
 
@@ -94,6 +122,64 @@ def test_every_figure_states_its_origin(drawn: tuple[Path, dict[str, Drawn]]) ->
         text = one.files["svg"].read_text(encoding="utf-8")
         assert "digits, 3 tasks; 6 classes; seed 0; adagauss 0." in text, name
         assert f"--study {name}" in text
+
+
+def test_figures_for_a_paper_have_their_origin_in_metadata_and_a_caption_file(
+    opened: Run, other: Run, tmp_path: Path
+) -> None:
+    groups = {"with L_AC": [opened], "without": [other]}
+    (one,) = analyse(groups, tmp_path, names=["recency"], command=COMMAND, style="paper")
+    assert set(one.files) == {"png", "pdf", "csv", "txt"}
+    caption = one.files["txt"].read_text(encoding="utf-8")
+    assert caption.startswith("Share of predictions by task\n")
+    assert "digits, 3 tasks" in caption
+    assert "--study recency" in caption
+    with Image.open(one.files["png"]) as image:
+        assert "digits, 3 tasks" in image.info["Description"]
+        assert image.width == pytest.approx(7.0 * 300, abs=2)
+    with pytest.raises(ConfigError, match="unknown style 'papr'; did you mean 'paper'"):
+        analyse(groups, tmp_path, names=["recency"], style="papr")
+
+
+def test_a_method_has_its_colour_and_marker_in_every_figure(opened: Run) -> None:
+    by_method = {name: [with_content(opened, config=config_of(name))] for name in ("lwf", "adagauss", "finetune")}
+    alone = {"any label": by_method["finetune"]}
+    assert places(by_method) == [METHODS.index(name) for name in by_method]
+    assert places(alone) == [METHODS.index("finetune")]
+    two = {"a": by_method["adagauss"], "b": by_method["adagauss"], "c": [with_content(opened, config=config_of("efc"))]}
+    assert places(two) == [0, 2, 1]
+    assert len({(colour(place), marker(place)) for place in range(len(METHODS))}) == len(METHODS)
+    assert set(METHODS) == set(methods()), "every method has a place"
+
+
+def test_the_colours_of_the_papers_methods_differ_under_colour_blindness() -> None:
+    # Machado, Oliveira and Fernandes (2009), full severity, on linear RGB.
+    protan = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    deutan = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    rgb = np.array([to_rgb(colour(place)) for place in range(11)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    for matrix in (np.eye(3), np.array(protan), np.array(deutan)):
+        seen = np.clip(linear @ matrix.T, 0, 1) ** (1 / 2.4)
+        apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(11, 1)]
+        assert apart.min() > 0.08
+
+
+def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
+    assert moved_apart([0.1, 0.1, 0.1], 0.2) == pytest.approx([0.1, 0.3, 0.5])
+    assert moved_apart([0.9, 0.95, 1.0], 0.2) == pytest.approx([0.6, 0.8, 1.0])
+
+
+def test_a_sweep_refuses_runs_that_differ_in_more_than_its_axis(opened: Run, tmp_path: Path) -> None:
+    def with_beta(beta: float, **settings: Any) -> list[Run]:
+        chosen = {"representation.terms.anti_collapse.beta": beta, "drift.kind": "affine", **settings}
+        return [with_content(opened, config=config_of("adagauss", (2, 2, 2), settings=chosen))]
+
+    beta = find_study("beta")
+    with pytest.raises(NotDrawableError, match="all runs have β = 1"):
+        beta.draw({"a": with_beta(1.0)})
+    with pytest.raises(NotDrawableError, match=r"these differ in drift\.views"):
+        beta.draw({"a": with_beta(1.0), "b": with_beta(10.0, **{"drift.views": 7})})
+    assert beta.draw({"a": with_beta(1.0), "b": with_beta(10.0)}).rows
 
 
 def test_the_csv_files_contain_the_numbers_of_the_paper(drawn: tuple[Path, dict[str, Drawn]]) -> None:

@@ -226,7 +226,7 @@ def test_constant_images_are_refused() -> None:
 
 
 def test_no_images_are_refused() -> None:
-    with pytest.raises(DataError, match="no images"):
+    with pytest.raises(DataError, match="at least one image"):
         draw_patches(ArrayImagesLike(), 3, 10, seeded())
     with pytest.raises(DataError, match="first task"):
         fit_patches(ArrayImagesLike(), SMALL, seeded())

@@ -14,9 +14,9 @@ from PIL import Image
 
 from adagauss.analysis.plotting import save_figure
 from adagauss.analysis.statistics_figures import gaussians_figure
-from adagauss.analysis.tables import spaced
 from adagauss.cli import output
 from adagauss.core.gaussians import ClassGaussians
+from adagauss.data.images import evenly_spaced
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 from tests.cli.conftest import SMALL, Command, Photographs
 
@@ -119,7 +119,7 @@ def test_a_cell_of_a_table_is_text_never_markup(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     for text in ("[bold]title", "[i]head", "[/bold] \\x1b[31m"):
         assert text in shown
-    assert spaced(100, 5) == [0, 25, 50, 74, 99]
+    assert evenly_spaced(100, 5).tolist() == [0, 24, 49, 74, 99]
 
 
 def test_a_name_of_a_megabyte_is_cut_at_once() -> None:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import functools
 import gc
 import math
-import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
 
 from adagauss.core.config import Requirement, plain
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import dataset_info
-from adagauss.data.images import Images, LabelledImages, Subset
+from adagauss.data.images import LabelledImages, Subset
 from adagauss.methods import Method, dataset_layers, make_method, methods
 from tests.contracts.toy import (
     LEARNING,
     NAMES,
+    READ_LATE,
     SIZES,
     accuracy,
     longer,
@@ -72,51 +71,23 @@ def test_every_term_takes_part_from_the_second_task_on_with_finite_losses(name: 
             assert {term for term, part in method.representation.terms.items() if part.weight} == set(history[0])
 
 
-class WatchedImages:
-    """Images that note when they are read after their task is over."""
-
-    def __init__(self, data: LabelledImages, read_late: list[str]) -> None:
-        self.pixels = data.images.batch(torch.arange(len(data)))
-        self.shape: tuple[int, int, int] = data.images.shape
-        self.over = False
-        self.read_late = read_late
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def batch(self, indices: Tensor) -> Tensor:
-        if self.over:
-            self.read_late.append(f"images {indices.tolist()}")
-        return self.pixels[indices]
-
-
 class Again(NamedTuple):
-    """A method taught a second time, from nothing, with other names for the classes and its images watched."""
+    """A method taught a second time, from nothing, with other names for the classes."""
 
     learner: Learner
-    read_late: list[str]
-    images: list[weakref.ref[Images]]
     changed: list[bool]
-    """Whether what was known after each task had changed when all were learned."""
+    """Whether the state after each task had changed when all were learned."""
 
 
 @functools.cache
 def again(name: str) -> Again:
     learner = toy_learner(name)
-    read_late: list[str] = []
-    references: list[weakref.ref[Images]] = []
     known = []
     for task in toy_tasks(tuple(reversed(NAMES))):
-        images = WatchedImages(task, read_late)
-        learner.learn(LabelledImages(images, task.targets, task.classes))
-        images.over = True
-        references.append(weakref.ref(images))
-        del images
-        scores(learner)
+        learner.learn(task)
         known.append((learner.state, state(learner)))
-    gc.collect()
     changed = [not same(dict(state.state_dict()), before) for state, before in known]
-    return Again(learner, read_late, references, changed)
+    return Again(learner, changed)
 
 
 @representative_methods
@@ -128,8 +99,11 @@ def test_is_deterministic_under_a_seed_whatever_its_classes_are_called(name: str
 
 @every_method
 def test_reads_no_old_image_and_keeps_none_alive(name: str) -> None:
-    assert again(name).read_late == []
-    assert [reference() for reference in again(name).images] == [None] * len(SIZES)
+    learned = [taught_method(quick_method(name), index + 1) for index in range(len(SIZES))]
+    scores(taught(name))
+    gc.collect()
+    assert [images() for one in learned for images in one.images] == [None] * len(SIZES)
+    assert READ_LATE == []
 
 
 @representative_methods
@@ -202,7 +176,7 @@ def test_a_datasets_bottleneck_is_not_forced_on_a_method_without_one(name: str) 
     assert make_method(name, layers=dataset_layers("digits")).backbone.features is None
 
 
-@pytest.mark.parametrize("name", TAKING_NO_ROOTS)
+@pytest.mark.parametrize("name", thorough(TAKING_NO_ROOTS))
 def test_signed_features_serve_every_method_that_takes_no_roots(name: str) -> None:
     bottleneck: dict[str, Any] = {"backbone.features": 24}
     learner = taught(name, 2, **bottleneck)

@@ -309,6 +309,29 @@ def test_latex_signs_in_names_are_escaped() -> None:
     assert r"a\_b\&c\$" in tables.latex([{"name": "a_b&c$"}])
 
 
+def test_latex_marks_the_best_and_the_second_of_each_metric() -> None:
+    scores = [("a", "40.0 ± 1.0", "9.0"), ("b", "50.5 ± 0.2", "3.0"), ("c", "–", "5.0")]
+    written = tables.latex([{"method": name, "A_last": last, "forgetting": less} for name, last, less in scores])
+    assert r"method & $A_\mathrm{last}$ & forgetting \\" in written
+    assert r"a & \underline{40.0} {\scriptsize$\pm$1.0} & 9.0 \\" in written
+    assert r"b & \textbf{50.5} {\scriptsize$\pm$0.2} & \textbf{3.0} \\" in written
+    assert r"c & – & \underline{5.0} \\" in written
+
+
+def test_latex_has_one_row_per_method_and_a_pair_of_columns_per_benchmark() -> None:
+    rows = [
+        {"benchmark": name, "row": row, "seeds": "3", "A_last": "1.0", "paper A_last": "2.0", "A_inc": "3.0"}
+        for name in ("cifar100-10", "tiny-10")
+        for row in ("EFC", "AdaGauss")
+    ]
+    written = tables.latex(rows, "from here")
+    assert written.startswith("% from here\n")
+    assert r" & \multicolumn{2}{c}{cifar100-10} & \multicolumn{2}{c}{tiny-10} \\" in written
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5}" in written
+    assert r"EFC & 1.0 & 3.0 & 1.0 & 3.0 \\" in written
+    assert "2.0" not in written
+
+
 def test_the_paper_is_quoted_only_next_to_unchanged_runs(grid: tuple[Path, dict[str, list[Run]]]) -> None:
     paper = at(grid[1]["finetune"][0], dataset="cifar100", tasks=tuple(CIFAR_10_TASKS), scale="paper")
     for changed, quoted in ((True, tables.OTHER_PROTOCOL), (False, "46.1 / 60.2")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.methods import dataset_layers, make_method
 from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
+from tests.contracts.toy import taught
 
 RUNTIME = Runtime(RuntimeConfig(device="cpu"))
 
@@ -78,3 +80,13 @@ def test_old_heads_stay_fixed_while_the_extractor_learns() -> None:
     after = learner.network.head.state_dict()
     assert all(torch.equal(after[name], value) for name, value in head.items())
     assert not torch.equal(learner.network.extractor.state_dict()["trunk.conv1.weight"], extractor)
+
+
+@pytest.mark.parametrize("name", ["sdc", "ldc", "adc", "dpcr"])
+def test_old_outputs_learn_under_drift_compensation(name: str) -> None:
+    before = taught(name, 1).network.head.class_parameters()[0]
+    after = taught(name, 2).network.head.class_parameters()[0]
+    assert not torch.equal(after[: len(before)], before)
+    assert torch.equal(
+        taught("lwf", 2).network.head.class_parameters()[0][:2], taught("lwf", 1).network.head.class_parameters()[0]
+    )

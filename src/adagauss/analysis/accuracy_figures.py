@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from adagauss.analysis.studies import (
     Drawing,
     Groups,
     NotDrawableError,
+    check_axis,
     register_study,
     select,
 )
@@ -35,6 +36,14 @@ MOST_NAMES = 120
 """Classes up to which each row has a name."""
 MOST_MATRICES = 4
 LOSSES = {"L_CE": "cross-entropy", "L_KD": "distillation L_PKD, without λ", "L_AC": "anti-collapse L_AC, without α"}
+BETA_SETTINGS = ("representation.terms.anti_collapse.beta", "drift.beta")
+DISTILLATION_SETTINGS = (
+    "representation.terms.distillation",
+    "representation.terms.anti_collapse",
+    "representation.heads",
+    "representation.train_old_heads",
+    "drift.anti_collapse",
+)
 MINUTES, BYTES = "training, minutes", "stored without the network, bytes"
 DATASETS = {"CIFAR-100": "cifar100", "ImageNet-Subset": "imagenet_subset", "CUB200": "cub200"}
 
@@ -46,12 +55,16 @@ def accuracy_curve(results: Results, title: str = "") -> Figure:
     """Accuracy on all seen classes after each task: one line per method, the best first, with its deviation."""
     last = {label: 100 * float(np.mean([run.curve[-1] for run in runs])) for label, runs in results.items()}
     ranked = {f"{label}  {last[label]:.1f}": results[label] for label in sorted(results, key=lambda one: -last[one])}
-    lines = lines_of(ranked, lambda run: {"accuracy": np.array(run.curve)})
-    figure, axes = panels(1, [line.label for line in lines], max(3.8, 1.4 + 0.2 * len(lines)), 6.0)
+    return _draw_accuracy(ranked, title or next(iter(results.values()))[0].protocol.title, "A_last, %")[0]
+
+
+def _draw_accuracy(groups: Groups, title: str, names: str) -> tuple[Figure, list[Row]]:
+    lines = lines_of(groups, lambda run: {"accuracy": np.array(run.curve)})
+    figure, axes = panels(1, groups, max(3.8, 1.4 + 0.2 * len(lines)), 6.0)
     panel = Panel("accuracy", "accuracy on all seen classes, %", scale=100, limits=(0, 102), xlabel="tasks learned")
-    draw_curves([panel], lines, "A_last, %", axes)
-    plot.set_title(axes[0], title or next(iter(results.values()))[0].protocol.title)
-    return figure
+    _, _, rows = draw_curves([panel], lines, names, axes)
+    plot.set_title(axes[0], title)
+    return figure, rows
 
 
 def matrix_figure(run: Run) -> Figure:
@@ -120,6 +133,16 @@ def write_figures(folder: RunFolder) -> list[Path]:
 
 
 @register_study(
+    "accuracy",
+    title="Accuracy on all seen classes",
+    claim="A method that compensates drift and has no task-recency bias loses least after later tasks.",
+)
+def accuracy(groups: Groups) -> Drawing:
+    """Accuracy on all seen classes after each task, every task weighted equally."""
+    return Drawing(*_draw_accuracy(groups, "", ""))
+
+
+@register_study(
     "recency",
     title="Share of predictions by task",
     claim="Without bias each task gets its share of the predictions; a rise to the right is the task-recency bias.",
@@ -184,7 +207,7 @@ def confusion(groups: Groups) -> Drawing:
             axes.set(xlabel="predicted task", ylabel="true task")
             plot.set_title(axes, label, 38)
     bar = figure.colorbar(image, ax=grid, shrink=0.8, fraction=0.04, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100])
-    bar.set_label("% of the true task", fontsize=9)
+    bar.set_label("% of the true task", fontsize=plot.points(9))
     return Drawing(figure, rows, others(groups, MOST_MATRICES))
 
 
@@ -200,7 +223,7 @@ def others(groups: Groups, most: int) -> str:
 )
 def pareto(groups: Groups) -> Drawing:
     """A_last against training time and against the stored bytes, mean over seeds; the Pareto front of each."""
-    figure, axes = panels(2, [f"{label} 00.0" for label in groups], height=max(3.6, 0.9 + 0.2 * len(groups)))
+    figure, axes = panels(2, height=3.6, width=4.0)
     points = {label: np.array([[*cost(run), 100 * run.curve[-1]] for run in runs]) for label, runs in groups.items()}
     order = sorted(groups, key=lambda label: -points[label][:, 2].mean())
     rows: list[Row] = [
@@ -209,17 +232,18 @@ def pareto(groups: Groups) -> Drawing:
         for run, (minutes, size, score) in zip(runs, points[label], strict=True)
     ]
     means = np.array([points[label].mean(0) for label in order])
+    looks = dict(zip(groups, plot.places(groups), strict=True))
     for place, one in enumerate(axes):
-        for index, (label, mean) in enumerate(zip(order, means, strict=True)):
+        for label, mean in zip(order, means, strict=True):
+            look: dict[str, Any] = {"color": colour(looks[label]), "markersize": plot.points(6), "ls": ""}
             text = f"{plot.shown(label)}  {mean[2]:.1f}"
-            one.plot(mean[place], mean[2], plot.marker(index), color=colour(index), markersize=6, label=text, ls="")
+            one.plot(mean[place], mean[2], plot.marker(looks[label]), label=text, **look)
         line = means[:, [place, 2]][front(means[:, [place, 2]])]
         one.plot(*line.T, color="#999999", linewidth=1, zorder=0, drawstyle="steps-post")
-        one.set_ylabel("A_last, %")
         one.margins(0.1)
-    axes[0].set(xlabel=f"{MINUTES}, all tasks (log scale)", xscale="log")
-    axes[1].set_xlabel(f"{BYTES} (log scale above 1 kB)")
-    axes[1].set_xscale("symlog", linthresh=1e3)
+        if (means[:, place] > 0).all():
+            plot.set_log_scale(one, "x")
+        plot.set_labels(one, (f"{MINUTES}, all tasks", BYTES)[place], "A_last, %", 2)
     plot.legend(axes[1], "A_last, %")
     return Drawing(figure, rows, "grey line: Pareto front; the bytes do not include the network")
 
@@ -253,10 +277,7 @@ def beta_of(method: Method) -> float | None:
 
 
 def by_variant(groups: Groups) -> Groups:
-    """Groups named by distillation and anti-collapse, in the order of the paper; at least two.
-
-    Configurations that differ in another setting keep their label in brackets.
-    """
+    """Groups named by distillation and anti-collapse, in the order of the paper; at least two."""
     names: dict[str, str] = {}
     for label, runs in groups.items():
         method = runs[0].config.method
@@ -265,6 +286,7 @@ def by_variant(groups: Groups) -> Groups:
     found = sorted(set(names.values()))
     if len(found) < 2:
         raise NotDrawableError(f"it compares distillations, with and without L_AC, but the runs have only {found[0]}")
+    check_axis(groups, DISTILLATION_SETTINGS)
     kinds = [NO_DISTILLATION, "feature KD", "feature KD (norm)", "logit KD", "projected KD"]
     order = sorted(groups, key=lambda label: (kinds.index(names[label].partition(" + ")[0]), names[label]))
     unique = [label for label in groups if list(names.values()).count(names[label]) == 1]
@@ -315,25 +337,32 @@ def beta(groups: Groups) -> Drawing:
     """A_last and A_inc against β, and the mean of each loss in every epoch."""
     groups = select(groups, lambda run: beta_of(run.config.method) is not None, "runs with L_AC")
     betas = {label: beta_of(runs[0].config.method) or 0.0 for label, runs in groups.items()}
+    if len(set(betas.values())) < 2:
+        raise NotDrawableError(f"it compares values of β, but all runs have β = {next(iter(betas.values())):g}")
+    check_axis(groups, BETA_SETTINGS)
     groups = {label: groups[label] for label in sorted(groups, key=betas.__getitem__)}
     unique = len(set(betas.values())) == len(betas)
-    figure, axes = panels(4, groups)
+    figure, axes = panels(4, [f"β = {value:g}" for value in betas.values()])
     rows: list[Row] = [{**row, "β": betas[str(row["group"])]} for row in _score_rows(groups)]
     for quantity, dashes in (("A_last", "-"), ("A_inc", "--")):
         means = [np.mean([_scores(run)[quantity] for run in runs]) for runs in groups.values()]
-        axes[0].plot(list(map(betas.__getitem__, groups)), means, dashes, color=plot.GREY, label=quantity, zorder=1)
+        axes[0].plot(
+            list(map(betas.__getitem__, groups)), means, dashes, color=plot.GREY, label=plot.typeset(quantity), zorder=1
+        )
         for index, (label, runs) in enumerate(groups.items()):
             points = [_scores(run)[quantity] for run in runs]
-            axes[0].plot([betas[label]] * len(runs), points, plot.marker(index), color=colour(index), markersize=5)
+            axes[0].plot(
+                [betas[label]] * len(runs), points, plot.marker(index), color=colour(index), markersize=plot.points(5)
+            )
     axes[0].set(xscale="log", xlabel="β", ylabel="accuracy, %")
-    axes[0].legend(fontsize=7)
+    axes[0].legend(fontsize=plot.points(7))
     lines = [
         Line(
             f"β = {betas[label]:g}" if unique else label,
             runs,
             [losses(run) for run in runs],
             index,
-            plot.DASHES[index % len(plot.DASHES)],
+            "",
             {"group": label, "β": betas[label]},
         )
         for index, (label, runs) in enumerate(groups.items())

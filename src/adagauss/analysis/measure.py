@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from adagauss.analysis.rescore import Checkpoint, TrackedMemory, Update, checkpoints, task_mean, track_memory, update_of
-from adagauss.analysis.tables import spaced
 from adagauss.backbones import Extractor, Network
 from adagauss.core import linalg
 from adagauss.core.gaussians import ClassGaussians
@@ -211,6 +210,12 @@ def blocks(bank: ClassGaussians) -> Iterator[list[object]]:
     step = max(1, BLOCK_BYTES // (8 * bank.size**2))
     for start in range(0, len(bank), step):
         yield list(bank.labels[start : start + step])
+
+
+def drawn_classes(count: int) -> list[int]:
+    """Places of the classes in the pictures of the latent space."""
+    places: list[int] = torch.linspace(0, count - 1, min(count, DRAWN), dtype=torch.float64).round().long().tolist()
+    return places
 
 
 def plane_of(real: ClassGaussians, chosen: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -470,7 +475,7 @@ def _compared(
             tables["real.accuracy"][index, BANKS.index(name)] = accuracy
     if index + 1 < run.done or own.covariance == "none" or not comparable:
         return {}
-    chosen = spaced(len(real), DRAWN)
+    chosen = drawn_classes(len(real))
     plane = plane_of(real, chosen)
     pictures = [in_plane(bank, chosen, plane) for bank in (real, own, memories[UNMOVED])]
     return {
@@ -546,7 +551,7 @@ def measure_frozen(run: Run, stream: TaskStream, reporter: Reporter) -> Tables:
     real, _ = statistics(network.extractor, stream, run.done - 1, method.memory, runtime)
     test = _TestFeatures(network, stream, run.done - 1, runtime)
     accuracy = test.accuracy(method.classifier.of_memory(real, FrozenContext(network, runtime)))
-    chosen = spaced(len(real), DRAWN)
+    chosen = drawn_classes(len(real))
     means, covariances = in_plane(real, chosen, plane_of(real, chosen))
     return {
         "frozen.accuracy": torch.tensor([accuracy], dtype=torch.float64),

@@ -24,10 +24,10 @@ from adagauss import __version__
 from adagauss.analysis.accuracy_figures import accuracy_curve, confusion_figure
 from adagauss.analysis.plotting import svg_of
 from adagauss.analysis.studies import analyse, differing, find_study, labels, planned_protocol, studies
-from adagauss.analysis.tables import Spread, spaced
+from adagauss.analysis.tables import Spread
 from adagauss.core.config import flatten, plain
 from adagauss.data.dataset import Dataset
-from adagauss.data.images import Label
+from adagauss.data.images import Label, evenly_spaced
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
@@ -56,8 +56,8 @@ WORST_CLASSES = 10
 MOST_CLASS_ROWS = 2500
 """Rows of all tables of classes together; beyond that, each table shows only its worst classes."""
 CONFUSED = 3
-SWEEPS = ("beta", "distillation", "ranks-by-distillation", "shrink", "strength")
-"""Studies of runs that differ in one setting, which usual reports do not show."""
+SWEEPS = ("accuracy", "beta", "distillation", "ranks-by-distillation", "shrink", "strength")
+"""Studies that usual reports do not show: sweeps of one setting, and the curve that each section has already."""
 CHOSEN = (USER, "epochs", "shared recipe")
 """Origins of settings that neither the method nor its data or protocol imply."""
 
@@ -286,7 +286,7 @@ def _template() -> Any:
     environment.filters["name"] = name
     environment.filters["average"] = average
     environment.filters["yaml"] = as_yaml
-    environment.filters["spaced"] = lambda count: spaced(count, MOST_TASKS)
+    environment.filters["spaced"] = lambda count: evenly_spaced(count, MOST_TASKS).tolist()
     environment.filters["commands"] = lambda lines: Markup("\n").join(clipped(line, LONGEST_COMMAND) for line in lines)
     return environment.get_template("report.html.jinja")
 

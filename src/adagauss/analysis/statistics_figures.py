@@ -20,6 +20,7 @@ from adagauss.experiments.paper import in_figures
 from adagauss.experiments.run import Numbers, Run
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 MOST_CLASSES = 10
@@ -65,6 +66,23 @@ def memory_lines(
         for number, (label, runs) in enumerate(groups.items())
         for place, memory in enumerate(memories)
     ]
+
+
+def memory_entries(groups: Groups, memories: Sequence[str]) -> list[Artist]:
+    """Entries of a legend for several groups: the colours of the memories, then the dashes of the groups."""
+    from matplotlib.lines import Line2D
+
+    if len(groups) == 1:
+        return []
+    colours = [
+        Line2D([], [], color=colour(place), marker=plot.marker(place), markersize=plot.points(4), label=memory)
+        for place, memory in enumerate(memories)
+    ]
+    dashes = [
+        Line2D([], [], color="black", linestyle=plot.DASHES[place % len(plot.DASHES)], label=plot.shown(label))
+        for place, label in enumerate(groups)
+    ]
+    return [*colours, *dashes]
 
 
 # Memory.
@@ -179,7 +197,7 @@ def shift(groups: Groups) -> Drawing:
         axes.set_xticks(range(2, tasks + 1, -(-(tasks - 1) // 10)))
         if classes <= MOST_NAMES:
             names = [plot.shown(name, 20) for name in groups[label][0].labels]
-            axes.set_yticks(range(len(names)), names, fontsize=6.5)
+            axes.set_yticks(range(len(names)), names, fontsize=plot.points(6.5))
         else:
             axes.set_ylabel("class, in the order learned")
         axes.set_xlabel("after task")
@@ -263,14 +281,14 @@ def distances(groups: Groups) -> Drawing:
     names = {"mean": "‖μ − μ*‖₂", "covariance": "‖Σ − Σ*‖_F", "kl": "KL(N‖N*) + KL(N*‖N)"}
     mean = "mean over old classes"
     chosen = [Panel(key, f"{text},\n{mean}", start=2, log=key == "kl") for key, text in names.items()]
-    figure, axes, rows = draw_curves(chosen, lines)
+    figure, axes, rows = draw_curves(chosen, lines, entries=memory_entries(groups, TRACKED))
     paper = in_figures("Fig. adaptation distances")
     for one, quantity, key in zip(axes, names, ("mean_l2", "cov_l2", "sym_kl"), strict=True):
         if quantity != "kl":
             one.set_ylim(bottom=0)
         if alone:
             change = against_efc(next(iter(groups.values())), quantity)
-            one.set_title(f"as run against EFC's: {change:+.0%} (paper {-paper[key]:+.0%})", fontsize=8)
+            one.set_title(f"as run against EFC's: {change:+.0%} (paper {-paper[key]:+.0%})", fontsize=plot.points(8))
         rows.append({"group": "paper", "quantity": f"{quantity}: against EFC's", "value": -paper[key]})
     return Drawing(figure, rows, "* marks real statistics; all memories are on the networks of the same run")
 
@@ -310,7 +328,9 @@ def oracle(groups: Groups) -> Drawing:
         "runs whose classifier follows from the memory, such as bayes",
     )
     lines = memory_lines(groups, BANKS, lambda run, bank: {ACCURACY: run.table("real.accuracy")[:, BANKS.index(bank)]})
-    figure, _, rows = draw_curves([Panel(ACCURACY, "accuracy on all seen classes, %", scale=100)], lines, "memory")
+    figure, axes = panels(1, BANKS if len(groups) == 1 else (), 3.8, 6.0)
+    chosen = [Panel(ACCURACY, "accuracy on all seen classes, %", scale=100)]
+    _, _, rows = draw_curves(chosen, lines, axes=axes, entries=memory_entries(groups, BANKS))
     return Drawing(figure, rows)
 
 
@@ -338,7 +358,7 @@ def shrink(groups: Groups) -> Drawing:
         one.set_xticks(range(len(amounts)), amounts)
     paper = in_figures("Fig. shrink sweep")["value"]
     if next(iter(groups.values()))[0].config.stream.dataset == "cifar100":
-        axes[0].plot(0, paper, "*", color=plot.COLOURS[6], markersize=9)
+        axes[0].plot(0, paper, "*", color=plot.GREY, markersize=plot.points(9))
     note = "in addition to the shrinkage of the run's own classifier; the axis of γ is not linear"
     rows.append({"group": "paper", "γ": "0", "quantity": "A_inc, L_AC, CIFAR-100", "value": paper})
     return Drawing(figure, rows, f"{note}; {PAPER_SHRINK.format(paper)}")
@@ -362,7 +382,7 @@ def motivation(groups: Groups) -> Drawing:
         "runs of two tasks or more that store covariances",
     )
     label, runs = next(iter(groups.items()))
-    figure = plot.new_figure(14.5, 3.4)
+    figure = plot.new_figure(14.5, 3.4, 5)
     axes = list(figure.subplots(1, 5, width_ratios=(1.3, 1.3, 1.3, 1, 1)))
     for one in axes:
         plot.style(one)
@@ -397,13 +417,14 @@ def _latent_spaces(axes: Sequence[Axes], run: Run) -> None:
         for index, place in enumerate(run.table("real.plane_classes").astype(int)):
             for (means, covariances), dashes, dot in ((truth, "--", "x"), (memorised, "-", "o")):
                 plot.draw_ellipse(one, means[index], covariances[index], colour(index), dashes)
-                one.plot(*means[index], dot, color=colour(index), markersize=3)
+                one.plot(*means[index], dot, color=colour(index), markersize=plot.points(3))
             text = f"{plot.shown(run.labels[place], 14)} (task {run.task_of_class[place] + 1})"
             one.plot([], [], "s", color=colour(index), label=text)
-        one.set_title(case, fontsize=9)
+        one.set_title(case, fontsize=plot.points(9))
         one.autoscale_view()
+        plot.set_labels(one, "first direction", "second direction" if one is axes[0] else "", 5)
         one.set_aspect("equal", adjustable="datalim")
-    plot.legend(axes[-1], "class")
+    plot.legend_below(axes[-1], axes[-1].get_legend_handles_labels()[0])
 
 
 def gaussians_figure(
@@ -414,7 +435,7 @@ def gaussians_figure(
     mine, theirs = memory.select(names), real.select(names)
     chosen = range(len(names))
     plane = plane_of(theirs, chosen)
-    figure, (axes,) = panels(1, names, 5.5, 6.0)
+    figure, (axes,) = panels(1, (), 5.5, 6.0)
     for bank, dashes, text in ((theirs, "--", "real (2σ)"), (mine, "-", "memorised (2σ)")):
         means, covariances = in_plane(bank, chosen, plane)
         for index in chosen:
@@ -429,6 +450,6 @@ def gaussians_figure(
         axes.plot([], [], "k.", alpha=0.4, label="test images")
     axes.set(xlabel="first direction between classes", ylabel="second direction")
     plot.set_title(axes, title)
-    plot.legend(axes)
+    plot.legend_below(axes, axes.get_legend_handles_labels()[0])
     axes.set_aspect("equal", adjustable="datalim")
     return figure

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adagauss.analysis.measure import Quantity, measure, stored_quantities
-from adagauss.analysis.plotting import Row, save_figure, shown
+from adagauss.analysis.plotting import Row, current_style, points, save_figure, shown, use_style
 from adagauss.analysis.tables import comma_separated
 from adagauss.core.config import KIND, flatten, plain
 from adagauss.data.dataset import Dataset
@@ -40,7 +40,7 @@ IMPLIED = {f"{TERMS}distillation": ("representation.heads",), f"{TERMS}anti_coll
 """Settings that change together with a part; labels name only the part."""
 MOST_NAMED = 3
 UNSET = object()
-LETTERS_PER_INCH, LINE_INCHES = 19.0, 0.125
+LETTERS_PER_INCH, LINE_INCHES = 18.0, 0.125
 """Of the footer, which is 6.5 points large."""
 
 
@@ -114,7 +114,7 @@ class Drawn:
     name: str
     title: str
     files: Mapping[str, Path] = field(default_factory=dict)
-    """Paths by ending: png, svg, csv."""
+    """Paths by ending: png, csv, svg or pdf, and txt for a caption."""
     note: str = ""
     missing: str | None = None
 
@@ -127,6 +127,7 @@ def analyse(
     dataset: Dataset | None = None,
     reporter: Reporter | None = None,
     command: str = "",
+    style: str = "web",
 ) -> list[Drawn]:
     """Measure what studies need of the runs, and draw them.
 
@@ -137,6 +138,8 @@ def analyse(
         dataset: the data of the runs, for studies that need images and are not measured yet.
         reporter: shows progress.
         command: how to draw a figure again, for its footer; ``{study}`` in it becomes the name of the study.
+        style: paper (column width, PDF, no title), talk (large text) or web (title and origin in the image). In paper
+            and talk, title and origin are in a caption file.
 
     Raises:
         ConfigError: if there is no run, or the runs cannot be compared.
@@ -155,7 +158,7 @@ def analyse(
                 measured[label].append(measure(run, dataset, needs, reporter))
                 advance(run.path.name)
     drawn = []
-    with reporter.progress("figures", len(chosen)) as advance:
+    with use_style(style), reporter.progress("figures", len(chosen)) as advance:
         for study in chosen:
             drawn.append(_drawn(study, measured, out, command))
             advance(study.name)
@@ -187,11 +190,16 @@ def _drawn(study: Study, groups: Groups, out: Path, command: str) -> Drawn:
     except NotDrawableError as error:
         return Drawn(study.name, study.title, missing=str(error))
     note = "; ".join(filter(None, (drawing.note, unfinished(usable), left_out and f"left out: {left_out}")))
-    protocol = summary(usable)
-    sign(drawing.figure, study.title, [note and f"Note: {note}", protocol, command.replace("{study}", study.name)])
-    files = {ending: out / f"{study.name}.{ending}" for ending in ("png", "svg", "csv")}
-    for ending in ("png", "svg"):
-        save_figure(drawing.figure, files[ending])
+    protocol, style = summary(usable), current_style()
+    lines = [note and f"Note: {note}", protocol, command.replace("{study}", study.name)]
+    origin = [escape_control_chars(line)[:1000] for line in lines if line]
+    sign(drawing.figure, study.title if style.has_title else "", origin if style.has_origin else ())
+    files = {ending: out / f"{study.name}.{ending}" for ending in ("png", style.vector, "csv")}
+    for ending in ("png", style.vector):
+        save_figure(drawing.figure, files[ending], study.title, "\n".join(origin))
+    if not style.has_origin:
+        files["txt"] = out / f"{study.name}.txt"
+        write_atomically(files["txt"], "\n".join([study.title, *origin, ""]).encode("utf-8", "backslashreplace"))
     rows = [{key: _escaped(value) for key, value in row.items()} for row in drawing.rows]
     write_atomically(files["csv"], comma_separated(rows, protocol).encode("utf-8", "backslashreplace"))
     return Drawn(study.name, study.title, files, note)
@@ -208,6 +216,14 @@ def select(groups: Groups, condition: Callable[[Run], bool], needs: str) -> Grou
     if not found:
         raise NotDrawableError(f"it needs {needs}")
     return found
+
+
+def check_axis(groups: Groups, settings: Sequence[str]) -> None:
+    """Refuse groups that differ in more than these settings, or parts of them."""
+    found = differing([settings_of(runs[0].config) for runs in groups.values()])
+    if others := [key for key in found if not key.startswith(tuple(settings))]:
+        shown_keys = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        raise NotDrawableError(f"its runs may differ only in {', '.join(settings)}, but these differ in {shown_keys}")
 
 
 # Labels.
@@ -336,19 +352,25 @@ def summary(groups: Groups) -> str:
     return f"{escape_control_chars(protocol.title)}{scale}; {classes} classes; {shown_seeds}; {code}"
 
 
-def sign(figure: Figure, title: str, lines: Iterable[str]) -> None:
+def sign(figure: Figure, title: str, lines: Sequence[str]) -> None:
     """Add a title above a figure, and lines on its origin in a strip below it."""
+    if title:
+        figure.suptitle(shown(title, 120), fontsize=points(11))
+    if not lines:
+        return
     width, height = figure.get_size_inches()
     letters = max(30, int(width * LETTERS_PER_INCH))
-    texts = [escape_control_chars(line)[:1000] for line in lines if line]
-    wrapped = [part for text in texts for part in textwrap.wrap(text, letters, break_on_hyphens=False)]
+    wrapped = [part for text in lines for part in textwrap.wrap(text, letters, break_on_hyphens=False)]
     strip = LINE_INCHES * len(wrapped) + 0.1
-    share = strip / (height + strip)
+    # The layout leaves no room for a legend that stands above the strip.
+    legends = sum(legend.get_window_extent().height / figure.dpi + 0.1 for legend in figure.legends)
+    share, below = strip / (height + strip), (strip + legends) / (height + strip)
     figure.set_size_inches(width, height + strip)
     engine = figure.get_layout_engine()
     assert engine is not None, "new_figure sets one"
-    engine.set(rect=(0, share, 1, 1 - share))  # type: ignore[call-arg]  # the constrained layout takes it
-    figure.suptitle(shown(title, 120), fontsize=11)
+    engine.set(rect=(0, below, 1, 1 - below))  # type: ignore[call-arg]  # the constrained layout takes it
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, share, 1, 1 - share), figure.transFigure)
     text = "\n".join(line.replace("$", r"\$") for line in wrapped)
     top = share * (1 - 0.05 / strip)
     figure.text(0.008, top, text, fontsize=6.5, color="#555555", va="top", linespacing=1.15)

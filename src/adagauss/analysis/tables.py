@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, zip_longest
 
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import published
@@ -34,17 +37,6 @@ class Spread:
         return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.deviation is not None else "")
 
 
-def spaced(count: int, most: int) -> list[int]:
-    """Positions 0..count-1; if there are more than ``most``, evenly spaced ones with the first and the last.
-
-    >>> spaced(3, 5), spaced(10, 4)
-    ([0, 1, 2], [0, 3, 6, 9])
-    """
-    if count <= most:
-        return list(range(count))
-    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
-
-
 def markdown(rows: Rows, caption: str = "") -> str:
     """Write rows as a Markdown table."""
     header, cells = _cells(rows)
@@ -54,11 +46,63 @@ def markdown(rows: Rows, caption: str = "") -> str:
 
 
 def latex(rows: Rows, caption: str = "") -> str:
-    """Write rows as a LaTeX tabular, the caption as its last line."""
-    header, cells = _cells(rows)
-    below = [f"\\multicolumn{{{len(header)}}}{{l}}{{{_latex_text(caption)}}} \\\\"] if caption else []
-    above = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\hline", _latex_row(header), "\\hline"]
-    return "\n".join([*above, *map(_latex_row, cells), "\\hline", *below, "\\end{tabular}", ""])
+    """Write rows as a LaTeX table for the package booktabs: the best of each metric is bold, the second underlined.
+
+    If rows have a benchmark, each row label gets one line with a group of columns per benchmark, without the paper's
+    numbers. The caption is a comment.
+    """
+    lines: dict[str, dict[tuple[str, str], str]] = {}
+    for number, row in enumerate(rows):
+        benchmark = str(row.get("benchmark", ""))
+        line = lines.setdefault(str(row.get("row")) if benchmark else str(number), {})
+        if benchmark:
+            line["", "method"] = str(row.get("row"))
+        for column, value in row.items():
+            if not benchmark or not column.startswith(("benchmark", "row", "seeds", "note", "paper ")):
+                line[benchmark, column] = _text(value)
+    columns = list(dict.fromkeys(key for line in lines.values() for key in line))
+    cells = [[_latex_column(key, line.get(key, ""), lines.values()) for key in columns] for line in lines.values()]
+    body = [[_latex_text(column) for _, column in columns], *cells]
+    header, *below = (" & ".join(row) + " \\\\" for row in body)
+    comment = [f"% {line}" for line in (*caption.splitlines(), "needs \\usepackage{booktabs}")]
+    start = f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
+    end = ["\\bottomrule", "\\end{tabular}", ""]
+    return "\n".join([*comment, start, "\\toprule", *_benchmark_header(columns), header, "\\midrule", *below, *end])
+
+
+def _benchmark_header(columns: Sequence[tuple[str, str]]) -> list[str]:
+    """The names of the benchmarks above their columns; nothing if the columns have none."""
+    counts = Counter(benchmark for benchmark, _ in columns)
+    if list(counts) == [""]:
+        return []
+    names = [f"\\multicolumn{{{count}}}{{c}}{{{_latex_text(name)}}}" if name else "" for name, count in counts.items()]
+    ends = list(accumulate(counts.values()))
+    rules = [
+        f"\\cmidrule(lr){{{end - count + 1}-{end}}}"
+        for end, (name, count) in zip(ends, counts.items(), strict=True)
+        if name
+    ]
+    return [" & ".join(names) + " \\\\", " ".join(rules)]
+
+
+def _latex_column(key: tuple[str, str], text: str, lines: Iterable[Mapping[tuple[str, str], str]]) -> str:
+    """A cell, marked if it is the best or the second of its column."""
+    mean, _, deviation = text.partition(" ± ")
+    cell = _latex_text(mean)
+    better = next((metric.better for metric in METRICS if metric.title == key[1]), None)
+    if better is not None and (value := _number(text)) is not None:
+        values = {number for line in lines if (number := _number(line.get(key, ""))) is not None}
+        ranked = sorted(values, reverse=better == "higher")
+        if len(ranked) > 1 and value in ranked[:2]:
+            cell = f"\\{('textbf', 'underline')[ranked.index(value)]}{{{cell}}}"
+    return cell + (f" {{\\scriptsize$\\pm${_latex_text(deviation)}}}" if deviation else "")
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.partition(" ± ")[0])
+    except ValueError:
+        return None
 
 
 def comma_separated(rows: Rows, caption: str = "") -> str:
@@ -88,13 +132,20 @@ def _markdown_row(values: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _latex_row(values: Sequence[str]) -> str:
-    return " & ".join(map(_latex_text, values)) + " \\\\"
+LATEX = {
+    **{sign: f"\\{sign}" for sign in "_%&#${}"},
+    "\\": "\\textbackslash{}",
+    "±": "$\\pm$",
+    **{letter: f"$\\{name}$" for letter, name in zip("βγλμΣ", ("beta", "gamma", "lambda", "mu", "Sigma"), strict=True)},
+}
+"""Signs that LaTeX reads as commands, or lacks."""
 
 
 def _latex_text(text: str) -> str:
-    escapes = {**{sign: f"\\{sign}" for sign in "_%&#${}"}, "\\": "\\textbackslash{}", "±": "$\\pm$"}
-    return "".join(escapes.get(letter, letter) for letter in text)
+    parts = re.split(r"\b(A_last|A_inc|L_AC)\b", " ".join(text.split()))
+    formulas = [f"${part[0]}_\\mathrm{{{part[2:]}}}$" for part in parts[1::2]]
+    plain = ["".join(LATEX.get(letter, letter) for letter in part) for part in parts[::2]]
+    return "".join(part for pair in zip_longest(plain, formulas, fillvalue="") for part in pair)
 
 
 # The comparison of several methods and seeds under one protocol.

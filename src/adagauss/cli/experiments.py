@@ -565,20 +565,26 @@ def analyse(
         typer.Option("--study", metavar="NAMES", help="Figures by name, separated by commas, or all (without shrink)."),
     ] = "all",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures.")] = Path("figures"),
+    style: Annotated[
+        str, typer.Option("--style", help="paper: column width, PDF, caption in a file; talk: large text; or web.")
+    ] = "web",
     data_root: DataRoot = Path("data"),
     quiet: Quiet = False,
 ) -> None:
-    """Draw figures of runs as PNG and SVG, with their numbers as CSV.
+    """Draw figures of runs as PNG and SVG (or PDF, for a paper), with their numbers as CSV.
 
     Runs with equal settings are averaged over their seeds; the others are labelled by the settings that differ. Some
     figures need real statistics of old classes: they are computed from the images of the run and stored in its folder.
     Without these images, the other figures are drawn.
     """
+    from adagauss.analysis.plotting import STYLES
     from adagauss.analysis.studies import analyse as draw
     from adagauss.analysis.studies import chosen_studies, find_study, group_by_settings
     from adagauss.experiments.run import Run
 
     names = [] if study == "all" else [name.strip() for name in study.split(",")]
+    if style not in STYLES:
+        raise unknown_name("style", style, STYLES)
     for name in names:
         find_study(name)
     reporter = make_reporter(quiet)
@@ -587,10 +593,10 @@ def analyse(
     with stoppable("measurements of finished runs are stored: the same command continues"):
         data, reason = _images(chosen_studies(names, opened), opened, data_root, reporter)
         command = shlex.join(["adagauss", "analyse", *map(str, runs)]) + " --study {study}"
-        drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command)
+        drawn = draw(groups, out, names=names or None, dataset=data, reporter=reporter, command=command, style=style)
     made = [one for one in drawn if one.missing is None]
     if made:
-        rows = [(one.name, "png, svg, csv", one.title) for one in made]
+        rows = [(one.name, ", ".join(one.files), one.title) for one in made]
         say(*output.column_lines(("drawn", "files", "what it shows"), rows), f"Figures: {out}")
     for one in drawn:
         if one.missing is not None:
@@ -806,9 +812,12 @@ def _list_methods() -> None:
     families = list(dict.fromkeys([*FAMILIES, *(info.family for info in infos)]))
     infos.sort(key=lambda info: families.index(info.family))
     # All families share their columns; each heading goes before the first of its lines.
-    rows = [(f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0]) for info in infos]
+    rows = [
+        (f"  {info.name}", info.title, info.paper.partition(", arXiv")[0].partition(";")[0], f"recipe: {info.recipe}")
+        for info in infos
+    ]
     family = ""
-    for info, line in zip(infos, output.column_lines(("", "", ""), rows)[1:], strict=True):
+    for info, line in zip(infos, output.column_lines(("", "", "", ""), rows)[1:], strict=True):
         if info.family != family:
             family = info.family
             say(f"{family}: {FAMILIES[family]}" if family in FAMILIES else family)
@@ -831,6 +840,7 @@ def _show_method(name: str, preset: str | None, protocol: str | None, dataset: s
         "family": info.family,
         "stored": info.stores,
         "paper": info.paper,
+        "recipe of": info.recipe,
         "presets": ", ".join(f"{key} (default)" if key == info.default_preset else key for key in info.presets),
     }
     for key, text in facts.items():

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from adagauss.analysis.tables import spaced
 from adagauss.utils.progress import clipped, columns, escape_control_chars
 
 if TYPE_CHECKING:
@@ -155,10 +154,11 @@ MEANING = (
 
 def accuracy_table(results: Results) -> Table:
     """Accuracy over all seen classes after each task, mean over seeds."""
+    from adagauss.data.images import evenly_spaced
     from adagauss.experiments.run import protocol_title
 
     tasks = len(next(iter(results.values()))[0].protocol.tasks)
-    chosen = spaced(tasks, MOST_TASKS)
+    chosen = evenly_spaced(tasks, MOST_TASKS).tolist()
     heads = ["method", *(f"task {task + 1}" for task in chosen)]
     rows = []
     for name, runs in results.items():
@@ -171,8 +171,10 @@ def accuracy_table(results: Results) -> Table:
 
 def run_table(result: Run) -> Table:
     """One run task by task: accuracy on all seen classes, and on the classes of the task when learned and finally."""
+    from adagauss.data.images import evenly_spaced
+
     matrix = result.matrix
-    chosen = spaced(len(matrix), MOST_ROWS)
+    chosen = evenly_spaced(len(matrix), MOST_ROWS).tolist()
     heads = ("task", "classes", "all seen classes", "accuracy when learned", "final accuracy")
     rows = [
         (

@@ -28,6 +28,9 @@ from torch import Tensor
 from adagauss.core.config import Config
 from adagauss.errors import DataError
 
+GREY = 128
+"""AutoAugment's grey level for points outside the image, as in the published code of the methods that use it."""
+
 
 class Augmentation(Config):
     """Random augmentation of a batch of images, in the order of the fields.
@@ -94,8 +97,10 @@ class Augmentation(Config):
             factors = low + (high - low) * torch.rand(count, generator=generator)
             steps.append(Step(brightness, {"factors": factors}))
         if self.policy != "none":
-            drawn = draw_trivial(count, generator) if self.policy == "trivial" else draw_auto(count, size, generator)
-            steps += [Step(apply_operations, {"operations": one, "magnitudes": two}) for one, two in drawn]
+            trivial = self.policy == "trivial"
+            drawn = draw_trivial(count, generator) if trivial else draw_auto(count, size, generator)
+            apply = partial(apply_operations, fill=0 if trivial else GREY)
+            steps += [Step(apply, {"operations": one, "magnitudes": two}) for one, two in drawn]
         steps.append(Step(to_float, {}))
         if self.cutout:
             rows, columns = (torch.randint(side, (count,), generator=generator) for side in size)
@@ -259,8 +264,8 @@ _TRUNCATION_MARGIN = 1 / 128
 _FAR_AWAY = 3.0
 
 
-def affine(images: Tensor, matrices: Tensor) -> Tensor:
-    """Resample uint8 images ``(B, C, H, W)`` by matrices ``(B, 6)``; what lies outside the image is black."""
+def affine(images: Tensor, matrices: Tensor, fill: int = 0) -> Tensor:
+    """Resample uint8 images ``(B, C, H, W)`` by matrices ``(B, 6)``; points outside the image are ``fill``."""
     height, width = images.shape[-2:]
     a, b, c, d, e, f = matrices.to(images.device, torch.float32)[:, :, None, None].unbind(1)
     x, y = pixel_centres(width, images.device), pixel_centres(height, images.device)[:, None]
@@ -268,7 +273,7 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
     v = _black_outside((d * x - 0.5 * height) + (e * y + f), height)
     grid = torch.stack((u, v), dim=-1)
     raised = images.float().add_(_TRUNCATION_MARGIN)
-    values = F.grid_sample(raised, grid, padding_mode="zeros", align_corners=False)
+    values = F.grid_sample(raised - fill, grid, padding_mode="zeros", align_corners=False) + fill
     return values.to(torch.uint8)
 
 
@@ -432,13 +437,14 @@ SIGNED = frozenset({*MATRICES, *MIXTURES, "brightness", "contrast"})
 """Operations whose magnitude may also be negative."""
 
 
-def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor) -> Tensor:
+def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor, fill: int = 0) -> Tensor:
     """Image ``i`` under operation number ``operations[i]`` of strength ``magnitudes[i]``.
 
     Args:
         images: uint8 ``(B, C, H, W)``.
         operations: whole numbers ``(B,)`` on the CPU, positions in `OPERATIONS`.
         magnitudes: ``(B,)`` on the CPU: a slope, pixels, degrees, a factor minus one, bits or a threshold.
+        fill: grey level of pixels that lie outside the image.
     """
     order = torch.argsort(operations, stable=True)
     counts = torch.bincount(operations, minlength=len(OPERATIONS)).tolist()
@@ -457,7 +463,7 @@ def apply_operations(images: Tensor, operations: Tensor, magnitudes: Tensor) -> 
     grouped = torch.cat(
         (
             group(["identity"])[0],
-            affine(group(MATRICES)[0], torch.cat(matrices)),
+            affine(group(MATRICES)[0], torch.cat(matrices), fill),
             lookup(group(TABLES)[0], torch.cat(tables)),
             *(mixture(*group([name])) for name, mixture in MIXTURES.items()),
         )

@@ -22,7 +22,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from adagauss import errors
 from adagauss.distributed.processes import BatchNorm, Processes
 from adagauss.errors import AdagaussError, ConfigError, ProcessError
-from adagauss.utils.runtime import Runtime, RuntimeConfig
+from adagauss.utils.runtime import Runtime, RuntimeConfig, resolve_precision
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -166,12 +166,13 @@ def _fabric(layout: Layout, config: RuntimeConfig, start: Any) -> Fabric:
 
     from adagauss.distributed.strategy import data_parallel
 
+    device = Runtime(config).device
     return Fabric(
-        accelerator=Runtime(config).device.type,
+        accelerator=device.type,
         strategy=data_parallel(start),
         devices=layout.devices,
         num_nodes=layout.nodes,
-        precision=config.precision,
+        precision=resolve_precision(config.precision, device),
     )
 
 

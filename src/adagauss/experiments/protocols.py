@@ -24,7 +24,6 @@ FINE_GRAINED: Settings = {
     **PLAIN_CROPS,
     "backbone.name": "resnet18",
     "backbone.features": 32,
-    "representation.trunk_rate": 0.1,
 }
 """ImageNet-pretrained networks; give the weight file with ``--set backbone.weights=FILE``."""
 

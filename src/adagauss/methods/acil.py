@@ -37,6 +37,7 @@ from adagauss.core.linalg import solve_ridge, summed_columns
 from adagauss.core.state import ClassMap, Scorer, State, as_state
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
 from adagauss.core.train import Recipe
+from adagauss.data.augment import Augmentation
 from adagauss.errors import DataError, UnsupportedError
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Classifier
@@ -209,11 +210,13 @@ class Analytic(Classifier):
     family="frozen extractor",
     stores="autocorrelation of all expanded features, and one vector of that size per class",
     paper="Zhuang et al., NeurIPS 2022, arXiv 2205.14922",
+    recipe="PyCIL",
 )
 def acil() -> Method:
     """The method of the paper."""
     return Method(
         backbone=BackboneConfig(features=None),
+        augmentation=Augmentation(brightness=63 / 255),
         representation=base_training(),
         classifier=Analytic(expansion_size=8192, gamma=0.1),
     )
@@ -302,11 +305,13 @@ class DualStream(Analytic):
     family="frozen extractor",
     stores="two autocorrelations of all expanded features, and two vectors of that size per class",
     paper="Zhuang et al., AAAI 2024, arXiv 2403.17503",
+    recipe="PyCIL",
 )
 def dsal() -> Method:
     """The method of the paper."""
     return Method(
         backbone=BackboneConfig(features=None),
+        augmentation=Augmentation(brightness=63 / 255),
         representation=base_training(),
         classifier=DualStream(expansion_size=8192, gamma=0.1, gamma_compensation=0.1, compensation=0.6),
     )

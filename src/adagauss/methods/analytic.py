@@ -131,6 +131,7 @@ def analytic_pretrained() -> Method:
     family="analytic",
     stores="autocorrelation of all random features, and one vector of that size for each class",
     paper="McDonnell et al., NeurIPS 2023, arXiv 2307.02251",
+    recipe="authors; ridge strength ours",
     fixed=UNTRAINED,
 )
 def ranpac() -> Method:

@@ -106,6 +106,8 @@ class MethodInfo:
     stores: str
     paper: str
     build: Callable[[], Method]
+    recipe: str = "ours"
+    """Whose training settings it has: those of its authors, of a toolbox (PyCIL, FACIL) or ours."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     default_preset: str | None = None
     joint: bool = False

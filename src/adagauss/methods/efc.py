@@ -11,8 +11,7 @@
         E = mean of Wᵀ(diag p − ppᵀ)W over task t                                       representation (finish)
 
 Settings are those for CIFAR-100, where the published code pads whole images before the resized crop (here: a shifted
-window is cropped). On ImageNet-Subset later tasks train the backbone at 1e-5 in the published code, and at 1e-4 like
-the outputs here.
+window is cropped). On ImageNet-Subset later tasks train the backbone at 1e-5 and the outputs at 1e-4.
 
 EFC++ (2025) has two phases, first the backbone, then the outputs; it changes these lines:
 
@@ -265,11 +264,10 @@ class _Mixture:
             yield features[chosen], self.targets[chosen]
 
 
+IMAGENET_FIRST = Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False)
 DATASETS: dict[str, dict[str, Any]] = {
     "tiny": {"augmentation.resized_crop": False},
-    "imagenet": {
-        "representation.first": Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160)).model_dump(),
-    },
+    "imagenet": {"representation.first": IMAGENET_FIRST.model_dump(), "representation.later_trunk_rate": 0.1},
 }
 
 
@@ -279,6 +277,7 @@ DATASETS: dict[str, dict[str, Any]] = {
     family="drift compensation",
     stores="mean and covariance of each class, outputs of each task, one feature matrix",
     paper="Magistri et al., ICLR 2024, arXiv 2402.03917",
+    recipe="authors",
     datasets=DATASETS,
 )
 def efc() -> Method:
@@ -295,6 +294,7 @@ def efc() -> Method:
                 learning_rate=1e-3,
                 weight_decay=2e-4,
                 milestones=(0.45, 0.9),
+                drop_last=False,
             ),
             later=Recipe(
                 epochs=100,
@@ -303,6 +303,7 @@ def efc() -> Method:
                 learning_rate=1e-4,
                 weight_decay=2e-4,
                 schedule="constant",
+                drop_last=False,
             ),
             heads="keep",
             train_old_heads=True,
@@ -325,6 +326,7 @@ def efc() -> Method:
     family="drift compensation",
     stores="mean, covariance and count of each class, outputs of each task, one feature matrix",
     paper="Magistri et al., 2025, arXiv 2503.10439",
+    recipe="authors",
     datasets=DATASETS,
 )
 def efcpp() -> Method:

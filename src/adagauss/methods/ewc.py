@@ -7,9 +7,9 @@
         F ← ½F + ½·diagonal Fisher information of task t                       ewc (after the task)
     predict the largest output of all heads                                    classifier
 
-λ depends on how F is measured. This method squares the gradient of every image. FACIL and PyCIL square the gradients of
-batches of 128, which are much smaller, with λ = 5000 and 1000. Only the extractor is penalised: PyCIL also penalises
-the old outputs, which are fixed here.
+The settings are neither FACIL's nor PyCIL's. λ depends on how F is measured: this method squares the gradient of every
+image; FACIL and PyCIL square the gradients of batches of 128, which are much smaller, with λ = 5000 and 1000. Only the
+extractor is penalised: PyCIL also penalises the old outputs, which are fixed here.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from adagauss.parts.terms import CrossEntropy
     family="frozen extractor",
     stores="mean and covariance of each class",
     paper="Goswami et al., NeurIPS 2023, arXiv 2309.14062",
+    recipe="authors",
 )
 def fecam() -> Method:
     """The method of the paper, shrinking twice as the published code does."""
@@ -37,7 +38,7 @@ def fecam() -> Method:
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(brightness=63 / 255, policy="autoaugment"),
         representation=Representation(
-            first=Recipe(epochs=200, batch_size=128, schedule="cosine"),
+            first=Recipe(epochs=200, batch_size=128, schedule="cosine", drop_last=False),
             later=None,
             head="cosine",
             terms={"cross_entropy": CrossEntropy()},

@@ -88,12 +88,13 @@ class TranslatedSVM(Classifier):
     family="frozen extractor",
     stores="mean of each class",
     paper="Petit et al., WACV 2023, arXiv 2211.13131",
+    recipe="PyCIL",
 )
 def fetril() -> Method:
     """The method of the paper, with support vector machines."""
     return Method(
         backbone=BackboneConfig(features=None),
-        augmentation=Augmentation(brightness=63 / 255, policy="autoaugment"),
+        augmentation=Augmentation(brightness=63 / 255, policy="autoaugment", cutout=16),
         representation=Representation(
             first=Recipe(epochs=200, batch_size=128, schedule="cosine"),
             later=None,

@@ -144,7 +144,7 @@ def upper_bound_logits(
     return F.linear(means, weight, bias) + ratio / 2 * quadratic
 
 
-RECIPE = PASS_RECIPE.with_changes(batch_size=320)
+RECIPE = PASS_RECIPE.with_changes(batch_size=320, milestones=(45 / 101, 90 / 101))
 
 TINY: dict[str, Any] = {
     "representation.first.batch_size": 500,
@@ -160,6 +160,7 @@ TINY: dict[str, Any] = {
     family="prototype replay",
     stores="mean and covariance of each class",
     paper="Zhu et al., NeurIPS 2021",
+    recipe="authors",
     datasets={"tiny": TINY},
 )
 def il2a() -> Method:

@@ -32,13 +32,14 @@ RECIPE = Recipe(
     learning_rate=1e-3,
     weight_decay=2e-4,
     milestones=(44 / 101, 89 / 101),  # the published code steps its schedule at the start of an epoch
+    drop_last=False,
 )
 
 IMAGENET: dict[str, Any] = {
     "representation.terms.cross_entropy.temperature": 1.0,
     "representation.terms.prototypes.temperature": 1.0,
     "representation.first": Recipe(
-        epochs=160, batch_size=256, milestones=(80 / 160, 120 / 160, 150 / 160)
+        epochs=160, batch_size=256, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False
     ).model_dump(),
     "representation.later.epochs": 100,
     "augmentation": Augmentation(crop_padding=0, resized_crop=True).model_dump(),
@@ -51,6 +52,7 @@ IMAGENET: dict[str, Any] = {
     family="prototype replay",
     stores="mean of each class, one radius",
     paper="Zhu et al., CVPR 2021",
+    recipe="authors",
     datasets={"imagenet": IMAGENET, "tiny": {"augmentation.crop_padding": 0}},
 )
 def pass_() -> Method:

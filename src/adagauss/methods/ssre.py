@@ -10,6 +10,9 @@ for task t = 2 … T:
     fold the 1×1 convolutions into the 3×3 ones                                                reparameterisation
 for every new class c: μ_c of its augmented images                                             memory
 predict the largest of the C outputs                                                           classifier
+
+The authors have not released their training of the first task: that of PASS, with rotations, is a guess (PyCIL trains
+without rotations).
 """
 
 from __future__ import annotations
@@ -226,6 +229,7 @@ LATER = Recipe(
     family="prototype replay",
     stores="mean of each class",
     paper="Zhu et al., CVPR 2022, arXiv 2203.06359",
+    recipe="authors; first task ours",
 )
 def ssre() -> Method:
     """Self-sustaining representation expansion."""

@@ -225,7 +225,7 @@ class TaskObjective(Objective):
         self._generator = torch.Generator()
 
     def parameter_groups(self, learning_rate: float) -> list[dict[str, Any]]:
-        return self.part.parameter_groups(self.network, self.parts, learning_rate)
+        return self.part.parameter_groups(self.network, self.parts, learning_rate, self._context[0].first)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         self._warm = epoch < self.warm_epochs
@@ -321,6 +321,8 @@ class Representation(Part):
     terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
     trunk_rate: PositiveFloat = 1.0
     """Learning rate of the trunk relative to that of new layers; below 1 for pretrained weights."""
+    later_trunk_rate: PositiveFloat | None = None
+    """The same for the tasks after the first; None: ``trunk_rate``."""
     full_rate: Literal["bottleneck", "bottleneck_bias"] = "bottleneck"
     """What counts as new besides the head: the bottleneck, or only its bias (the published code)."""
 
@@ -402,7 +404,9 @@ class Representation(Part):
         states = {f"terms/{name}": term.finish(now, memory) for name, term in terms.items()}
         return {name: state for name, state in states.items() if state is not None}
 
-    def parameter_groups(self, network: Network, parts: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+    def parameter_groups(
+        self, network: Network, parts: nn.Module, learning_rate: float, first: bool
+    ) -> list[dict[str, Any]]:
         """The trunk at its own learning rate; head, bottleneck and helper modules at the full rate."""
         new = {
             id(parameter)
@@ -413,8 +417,9 @@ class Representation(Part):
         full = [*network.head.parameters(), *parts.parameters()]
         for parameter in network.extractor.parameters():
             (full if id(parameter) in new else slow).append(parameter)
+        rate = self.trunk_rate if first or self.later_trunk_rate is None else self.later_trunk_rate
         groups = [
-            {"params": [p for p in slow if p.requires_grad], "lr": learning_rate * self.trunk_rate},
+            {"params": [p for p in slow if p.requires_grad], "lr": learning_rate * rate},
             {"params": [p for p in full if p.requires_grad], "lr": learning_rate},
         ]
         return [group for group in groups if group["params"]]
