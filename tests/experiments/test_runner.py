@@ -127,6 +127,7 @@ MOMENTS = (
 """Within a training, within an adapter's, and between tasks."""
 
 
+@pytest.mark.nightly
 def test_a_run_killed_again_and_again_resumes_to_the_same_numbers(tmp_path: Path, uninterrupted: Path) -> None:
     folder = RunFolder(tmp_path / "killed")
     folder.path.mkdir()

@@ -223,3 +223,23 @@ def test_upgraded_connections_stay_within_the_limits(model: Path) -> None:
             with opened(port, upgrade) as client:
                 assert client.recv(4096).startswith(b"HTTP/1.1 200")
         assert status(port, png()) == 200
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "PNG"])
+def test_one_frame_of_many_is_read(kind: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (200, 32, 32, 3), dtype=np.uint8)
+    frames = [Image.fromarray(frame) for frame in noise]
+    content = io.BytesIO()
+    frames[0].save(content, kind, save_all=True, append_images=frames[1:])
+
+    class Counting(io.BytesIO):
+        count = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(size)
+            self.count += len(found)
+            return found
+
+    file = Counting(content.getvalue())
+    assert decode_image(file, 8).shape == (3, 8, 8)
+    assert file.count < len(content.getvalue()) / 3
