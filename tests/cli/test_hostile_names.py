@@ -107,7 +107,7 @@ def test_an_error_shows_them_harmlessly(adagauss: Command, hostile: Path) -> Non
 
 
 def test_a_run_with_such_classes_is_shown_and_drawn(adagauss: Command, hostile: Path) -> None:
-    outcome = adagauss("run", "-d", "seen", "-t", "2", "--out", "[bold]run", "--image-size", "16", *SMALL)
+    outcome = adagauss("run", "-d", "seen", "-t", "2", "--out", "[bold]run", "--set", "stream.image_size=16", *SMALL)
     assert outcome.code == 0, outcome.err
     assert "no figures" not in outcome.err
     assert "confusion.png" in outcome.out

@@ -69,7 +69,7 @@ def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
     adagauss: Command, photographs: Photographs, here: Path
 ) -> None:
     photographs(here / "some" / "birds", ("wren", "owl", "robin", "tit"))
-    outcome = adagauss("run", "-d", "some/birds", "-t", "2", "--image-size", "16", *SMALL)
+    outcome = adagauss("run", "-d", "some/birds", "-t", "2", "--set", "stream.image_size=16", *SMALL)
     assert outcome.code == 0, outcome.err
     assert "birds, 2 tasks" in outcome.out
     assert str(here) not in outcome.out
@@ -81,7 +81,7 @@ def test_a_folder_is_a_dataset_whose_classes_keep_their_order(
 def test_classes_are_ordered_by_name(adagauss: Command, photographs: Photographs, here: Path) -> None:
 
     photographs(here / "birds", ("1", "10", "2", "owl"))
-    order = ("--class-order", "owl,2,1", "-t", "3", "--image-size", "16", "--out", "out")
+    order = ("--class-order", "owl,2,1", "-t", "3", "--set", "stream.image_size=16", "--out", "out")
     outcome = adagauss("run", "-d", "birds", *order, *SMALL)
     assert outcome.code == 0, outcome.err
     assert Run.open("out").protocol.classes == (("owl",), ("2",), ("1",))

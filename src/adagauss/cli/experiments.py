@@ -123,9 +123,6 @@ def run(
             "--class-order", help="natural, icarl, per-run, a seed, or classes by name or position, e.g. 3,1,2."
         ),
     ] = None,
-    image_size: Annotated[
-        int | None, typer.Option("--image-size", min=1, help="Images are resized to this size, in pixels.")
-    ] = None,
     preset: Preset = None,
     settings: RunSettings = None,
     config: Annotated[

@@ -135,6 +135,7 @@ OLD_OPTIONS: Mapping[str, str] = {
     "rescore -l": "--parts-from {}",
     "teach --epochs": "--set representation.first.epochs={0} --set representation.later.epochs={0}",
     "teach --like": "--features-from {}",
+    "run --image-size": "--set stream.image_size={}",
     "tune --image-size": "--set stream.image_size={}",
     "tune --skip-bad": "--set stream.skip_bad_images=true",
 }
@@ -258,7 +259,7 @@ def chosen_stream(context: typer.Context, settings: Mapping[str, Any]) -> tuple[
     from adagauss.experiments.protocols import protocol
 
     given = context.params
-    names = [name for name in ("dataset", "tasks", "class_order", "image_size", "skip_bad_images") if name in given]
+    names = [name for name in ("dataset", "tasks", "class_order", "skip_bad_images") if name in given]
     if given["protocol"]:
         if both := [option_name(context, name) for name in names if name in given_options(context)]:
             raise ConfigError(f"{both[0]} and --protocol both choose the tasks: give only one of them")
