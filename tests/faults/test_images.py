@@ -20,8 +20,8 @@ from PIL import EpsImagePlugin, ExifTags, Image, ImageFile
 from adagauss.data import decode
 from adagauss.data.dataset import ReadOptions, load_dataset
 from adagauss.data.decode import FORMATS, MAX_PIXELS, decode_image, pixel_limit
-from adagauss.data.files import FileImages
 from adagauss.data.folders import IMAGE_SUFFIXES, images_below, require, table
+from adagauss.data.image_files import FileImages
 from adagauss.errors import ConfigError, DataError
 from tests.faults.budget import budget
 

@@ -106,7 +106,7 @@ def learn_task(
             network.extractor.prepare(data.images, runtime.generator("unlabelled"))
         trained = method.representation.fit(training, before.memory, of_terms)
         report.history = trained.history
-        now.forget_features()
+        now.clear_features()
         if now.first:
             network.extractor.end_first_task()
         network.eval()
@@ -219,7 +219,7 @@ class Learner:
         before = self.state
         if not len(data):
             raise DataError("the task has no images")
-        self.of_shape(data.images)
+        self.check_shape(data.images)
         check_labels_exact([*before.classes, *data.classes])
         check_known(self.method, [label for label in data.classes if label in before.classes])
         empty = [label for label, count in zip(data.classes, data.counts().tolist(), strict=True) if count == 0]
@@ -246,7 +246,7 @@ class Learner:
         ACIL and DS-AL do not check. Other methods need no images.
         """
         if data is not None:
-            self.of_shape(data.images)
+            self.check_shape(data.images)
         self._change(lambda before: forgotten(self.method, before, labels, self.runtime, data))
 
     def rename(self, old: Label, new: Label) -> None:
@@ -297,7 +297,7 @@ class Learner:
 
     def features(self, images: Images) -> Tensor:
         """(N, S) features of the current network."""
-        return extract_features(self.network.extractor, self.of_shape(images), self.runtime, prediction=True)
+        return extract_features(self.network.extractor, self.check_shape(images), self.runtime, prediction=True)
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, C) calibrated scores of features, columns in the order of `classes`."""
@@ -306,7 +306,7 @@ class Learner:
     def predictions(self, images: Images, reporter: Reporter | None = None) -> PredictionBatch:
         """Predict images: labels, probabilities, prediction sets and out-of-distribution scores, from one scoring."""
         runtime = self.runtime if reporter is None else Runtime(self.runtime.config, self.runtime.seed, reporter)
-        state, images = self.state, self.of_shape(images)
+        state, images = self.state, self.check_shape(images)
         read = state.predictor.read  # feature groups that no score depends on are not computed
         return state.predict_features(
             extract_features(state.network.extractor, images, runtime, prediction=True, read=read)
@@ -373,7 +373,7 @@ class Learner:
         learner.about, learner.resize_mode = facts.about, facts.resize_mode
         return learner
 
-    def of_shape(self, images: Images) -> Images:
+    def check_shape(self, images: Images) -> Images:
         """Return images of the shape of the training images; other shapes are a `DataError`."""
         if images.shape != self.shape:
             raise DataError(

@@ -249,11 +249,11 @@ class CurrentTask:
                 "learning rate, or set clip_norm=1"
             )
 
-    def forget_features(self) -> None:
+    def clear_features(self) -> None:
         """Clear cached features, after the network has changed."""
         self._features.clear()
         if self.whole is not None:
-            self.whole.forget_features()
+            self.whole.clear_features()
 
     def _draw(self, view: str | int) -> Draw | None:
         if view in ("test", "flip"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from adagauss.data.files import FileImages
+from adagauss.data.image_files import FileImages
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, Subset, evenly_spaced
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOptions, dataset_error
-from adagauss.data.files import load_files
+from adagauss.data.image_files import load_files
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
 from adagauss.utils.files import file_kind_error

@@ -39,8 +39,8 @@ from PIL import Image
 from torch import Tensor
 
 from adagauss.data.decode import ResizeMode, fitted, image_size, upright
-from adagauss.data.files import FileImages, some_named
 from adagauss.data.folders import PHOTO_SIZE, folders_in, image_files
+from adagauss.data.image_files import FileImages, some_named
 from adagauss.data.images import ArrayImages, Images, Label, LabelledImages, evenly_spaced, to_uint8
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular

@@ -99,7 +99,10 @@ def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
     datasets=DATASETS,
 )
 def adagauss() -> Method:
-    """The method of the paper."""
+    """Compose the method; a preset, by default ``reference``, sets what the published code does differently.
+
+    `adagauss.core.learn.learn_task` runs it, which is Algorithm 1 of the paper.
+    """
     return Method(
         representation=Representation(
             terms={

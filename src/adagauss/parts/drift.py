@@ -1,4 +1,7 @@
-"""The drift part: how the memory follows the extractor."""
+"""The drift part: how the memory follows the extractor.
+
+Here are those of AdaGauss. SDC, LDC and ADC are in `adagauss.methods.lwf`, EFC's is in `adagauss.methods.efc`.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from adagauss.data.decode import decode_image
-from adagauss.data.files import FileImages, load_files
+from adagauss.data.image_files import FileImages, load_files
 from adagauss.errors import DataError
 from adagauss.utils.progress import Advance, Reporter
 
