@@ -300,8 +300,8 @@ def _label_lines(axes: Axes, lines: Sequence[Line2D], gap: float, title: str) ->
 def moved_apart(heights: Sequence[float], gap: float) -> list[float]:
     """Ascending heights with at least this gap between them, at most 1, near the given ones.
 
-    >>> moved_apart([0.5, 0.5, 0.9], 0.2)
-    [0.5, 0.7, 0.9]
+    >>> moved_apart([0.5, 0.5, 1.0], 0.25)
+    [0.5, 0.75, 1.0]
     """
     found = list(heights)
     for place in range(1, len(found)):

@@ -78,7 +78,8 @@ def best_temperature(true: Tensor, runner_up: Tensor, images: float, relative: b
 
 
 PER_DECADE = 32
-EDGES = 1e-4 * 10 ** (torch.arange(9 * PER_DECADE + 1, dtype=torch.float64) / PER_DECADE)
+FIRST_EDGE = 1e-4
+EDGES = FIRST_EDGE * 10 ** (torch.arange(9 * PER_DECADE + 1, dtype=torch.float64) / PER_DECADE)
 """Edges of logarithmic histogram bins; the first bin is below all of them, the last above."""
 BINS = len(EDGES) + 1
 
@@ -98,7 +99,7 @@ def share_above(histogram: Tensor, values: Tensor, total: float) -> Tensor:
     """For each value, the share of ``total`` that is larger; values spread evenly over a bin."""
     places = bin_of(values)
     above = F.pad(histogram.flip(0).cumsum(0).flip(0), (0, 1))
-    position = (values.double().clamp_min(float(EDGES[0])) / EDGES[0].item()).log10() * PER_DECADE - (places - 1)
+    position = (values.double().clamp_min(FIRST_EDGE) / FIRST_EDGE).log10() * PER_DECADE - (places - 1)
     return (above[places + 1] + (1 - position.clamp(0, 1)) * histogram[places]) / total
 
 
