@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,14 +80,10 @@ def test_examples_of_the_reference_run() -> None:
 
 
 @pytest.mark.parametrize("name", ["your_data", "write_a_method"])
-def test_programs_of_a_page_run(name: str) -> None:
-    from adagauss.methods import base
-
+def test_programs_of_a_page_run(name: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    known = set(base.methods())
-    try:
-        exec(compile(program, f"{name}.md", "exec"), {"__name__": name})
-    finally:
-        for method in base.methods().keys() - known:
-            base._METHODS.remove(method)
+    (tmp_path / f"{name}.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-c", f"import {name}"]  # another process, whose registries are empty
+    child = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
