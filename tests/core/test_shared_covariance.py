@@ -171,7 +171,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         GaussianMemory.of({"covariance": "shared", "shrinkage": 1.0})
     for refused, need in (
         ({"memory.covariance": "shared"}, r"covariance of each class.*classifier\.covariance=shared"),
-        ({"memory.covariance": "low_rank"}, "'full', 'diagonal' or 'shared'"),
+        ({"memory.covariance": "low_rank"}, r"removed in version 0\.3.*memory\.covariance=shared"),
         ({**SETTINGS["shared"], "drift.kind": "dual_projection"}, "covariance of each class"),
     ):
         with pytest.raises(ConfigError, match=need):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, field_validator, model_validator
 from torch import Tensor
 
 from adagauss.core.config import Part, Requirement
@@ -139,6 +139,13 @@ class GaussianMemory(MeanMemory):
     """λ: covariances are those of f^λ, means those of f (FeCAM). Needs non-negative features."""
     shrink_after_drift: bool = True
     """Shrink again whenever drift has changed the covariances, as in the published code: traces then grow."""
+
+    @field_validator("covariance", mode="before")
+    @classmethod
+    def _not_low_rank(cls, value: object) -> object:
+        if value == "low_rank":
+            raise ValueError("low-rank covariances were removed in version 0.3: set memory.covariance=shared")
+        return value
 
     @model_validator(mode="after")
     def _stored_as_measured(self) -> GaussianMemory:
