@@ -30,7 +30,6 @@ from adagauss.experiments.reproduce import (
     Reproduced,
     ReproductionConfig,
     check_claim,
-    dataset_reader,
     distinct_runs,
     finished_run,
     list_lines,
@@ -38,7 +37,6 @@ from adagauss.experiments.reproduce import (
     read_rescored,
     reproduce,
     rescore_missing,
-    rescored_file,
     results,
     run_missing,
     table_rows,
@@ -76,9 +74,9 @@ def test_rescoring_without_changes_gives_the_accuracy_of_the_run(made: Made) -> 
     config, _ = made
     one = next(one for one in plan(find_items(["ablation"]), config) if one.row.label == "8 AdaGauss")
     assert isinstance(one.run, RunSpec)
-    unchanged = replace(one, row=replace(one.row, rescore={}))
-    rescore_missing([unchanged], config, dataset_reader(config.options), Reporter())
-    scored, run = read_rescored(rescored_file(config, one.run, {}), config), finished_run(one.run, config)
+    unchanged = replace(one, row=replace(one.row, rescore={}), rescored=config.out / "rescored" / "unchanged.json")
+    rescore_missing([unchanged], config, Reporter())
+    scored, run = read_rescored(unchanged.rescored, config), finished_run(one.run, config)  # type: ignore[arg-type]
     assert isinstance(run, Run)
     assert scored.accuracy == pytest.approx(run.curve)  # type: ignore[union-attr]
 
@@ -134,7 +132,7 @@ def test_an_item_without_runs_at_a_scale_has_no_files_and_no_error(tmp_path: Pat
 
 def test_a_page_is_written_from_finished_runs(made: Made, tmp_path: Path) -> None:
     config, _ = made
-    write_page(find_items([*NAMES, "half"]), config, tmp_path / "paper.md")
+    write_page(reproduce(find_items([*NAMES, "half"]), config, run=False), config, tmp_path / "paper.md")
     page = (tmp_path / "paper.md").read_text(encoding="utf-8")
     sections = {part.splitlines()[0]: part for part in page.split("\n## ")}
     ablation = sections["Ablation: the parts of AdaGauss"]
@@ -159,7 +157,7 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
     config: ReproductionConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = plan(find_items(["spectrum"]), config)
-    runs, read = distinct_runs(planned), dataset_reader(config.options)
+    runs = distinct_runs(planned)
     tried = []
 
     def run(config: object, path: Path, **_: object) -> None:
@@ -168,12 +166,12 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
             raise NumericalError("the loss became NaN: lower the rate")
 
     monkeypatch.setattr("adagauss.experiments.grid.run", run)
-    run_missing(runs, config, read, Reporter())
+    run_missing(runs, config, Reporter())
     (found,) = results(planned, config)
     assert found.problems()["AdaGauss"] == ("failed", "the loss became NaN: lower the rate")
     assert found.problems()["without anti-collapse"].kind == "missing"
     with ThreadPoolExecutor(1) as executor:
-        run_missing(runs, config, read, Reporter(), executor)
+        run_missing(runs, config, Reporter(), executor)
     assert len(tried) == 4, "a failed run is tried again"
     assert results(planned, config)[0].problems()["AdaGauss"].kind == "missing", "it did not fail again"
 
@@ -181,7 +179,7 @@ def test_a_failed_run_is_a_value_and_the_others_go_on(
 def test_a_run_in_use_by_another_process_is_left_to_it(config: ReproductionConfig) -> None:
     runs = distinct_runs(plan(find_items(["confusion"]), config))
     with RunFolder(runs[0].folder).lock():
-        run_missing(runs, config, dataset_reader(config.options), Reporter())
+        run_missing(runs, config, Reporter())
     state = finished_run(runs[0], config)
     assert isinstance(state, Problem)
     assert state.kind == "missing", "it neither ran nor failed"

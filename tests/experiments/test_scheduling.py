@@ -57,7 +57,7 @@ def make_specs(out: Path, *names: str) -> list[RunSpec]:
 
 
 def test_workers_with_another_current_folder_write_into_the_same_run_folder(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Elsewhere(Here):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -68,7 +68,7 @@ def test_workers_with_another_current_folder_write_into_the_same_run_folder(
     for name in ("here", "elsewhere"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    ((spec, outcome),) = run_specs(make_specs(Path("out"), "one"), Path("out"), lambda _: digits, executor=Elsewhere())
+    ((spec, outcome),) = run_specs(make_specs(Path("out"), "one"), Path("out"), executor=Elsewhere())
     assert outcome.result is not None
     assert spec.folder == Path("out/one")
     assert (tmp_path / "here/out/one/metrics.json").exists()
@@ -97,20 +97,18 @@ def test_an_executor_gives_the_numbers_of_one_after_another(alone: dict[str, lis
     assert f"frozen, seed 0: done {100 * alone['frozen'][0].curve[-1]:.1f} %" in out.getvalue()
 
 
-def test_a_run_whose_worker_dies_is_resumed(digits: Dataset, tmp_path: Path) -> None:
+def test_a_run_whose_worker_dies_is_resumed(tmp_path: Path) -> None:
     out = io.StringIO()
     reporter = LineReporter(Console(file=out, width=200))
     executor = Here(deaths=1)
-    ((_, outcome),) = run_specs(
-        make_specs(tmp_path, "a"), tmp_path, lambda _: digits, executor=executor, reporter=reporter
-    )
+    ((_, outcome),) = run_specs(make_specs(tmp_path, "a"), tmp_path, executor=executor, reporter=reporter)
     assert outcome.result is not None
     assert executor.calls == 2
     assert "a: its worker ended (RuntimeError: the node is gone); it is resumed" in out.getvalue()
 
 
 def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deadly(spec: RunSpec, *_: Any) -> Outcome:
         if spec.name == "deadly":
@@ -119,7 +117,7 @@ def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
 
     monkeypatch.setattr("adagauss.experiments.grid.work", deadly)
     with ThreadPoolExecutor(1) as executor:
-        outcomes = run_specs(make_specs(tmp_path, "deadly", "b"), tmp_path, lambda _: digits, executor=executor)
+        outcomes = run_specs(make_specs(tmp_path, "deadly", "b"), tmp_path, executor=executor)
     found = {spec.name: str(outcome.failure) for spec, outcome in outcomes}
     assert found["b"] == "harmless"
     assert "its worker ended (RuntimeError: the memory of the node is full), 2 times" in found["deadly"]
@@ -138,16 +136,14 @@ def test_a_run_that_kills_its_workers_is_reported_and_the_others_go_on(
         (ZeroDivisionError("of nothing"), "unexpected error (ZeroDivisionError: of nothing)"),
     ],
 )
-def test_errors_are_values(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
-) -> None:
+def test_errors_are_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
     def fail(*_: Any, **__: Any) -> Run:
         raise error
 
     monkeypatch.setattr(grid_module, "run", fail)
     (spec,) = make_specs(tmp_path, "a")
     spec.folder.mkdir()
-    ((_, outcome),) = run_specs([spec], tmp_path, lambda _: digits, executor=Here())
+    ((_, outcome),) = run_specs([spec], tmp_path, executor=Here())
     assert message in str(outcome.failure)
     assert (spec.folder / TRACEBACK).exists() == isinstance(error, ZeroDivisionError)
 
@@ -159,23 +155,21 @@ def test_runs_on_different_data_are_not_compared(
         def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
             if self.calls:
                 monkeypatch.setattr(grid_module, "load_dataset", lambda *_: replace(digits, test=digits.train))
-            grid_module._read.cache_clear()
+            grid_module._load.cache_clear()
             return super().submit(fn, *args, **kwargs)
 
     with pytest.raises(DataError, match="read different data"):
         run_grid("frozen", [0, 1], STREAM, tmp_path, epochs=1, executor=Other())
-    grid_module._read.cache_clear()
+    grid_module._load.cache_clear()
 
 
-def test_a_worker_that_does_not_see_the_folder_is_an_error(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_does_not_see_the_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _: False)
     outcome = grid_module.work(make_specs(tmp_path, "a")[0], tmp_path / "out", ReadOptions())
     assert "that all of them share" in str(outcome.failure)
 
 
-def test_at_most_that_many_runs_are_submitted(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_that_many_runs_are_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adagauss.experiments.grid.work", lambda *_: Outcome(failure=WorkerError("x")))
     taken: list[str] = []
 
@@ -185,22 +179,17 @@ def test_at_most_that_many_runs_are_submitted(digits: Dataset, tmp_path: Path, m
             yield spec
 
     seen: list[int] = []
-    run_specs(
-        source(), tmp_path, lambda _: digits, executor=Here(), most=1, then=lambda *_: seen.append(len(taken)), total=3
-    )
+    run_specs(source(), tmp_path, executor=Here(), most=1, then=lambda *_: seen.append(len(taken)), total=3)
     assert seen == [1, 2, 3]
 
 
-def test_an_outcome_may_be_followed_by_another_run(
-    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outcome_may_be_followed_by_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
     first, second = make_specs(tmp_path, "a", "b")
     for executor in (None, Here()):
         outcomes = run_specs(
             [first],
             tmp_path,
-            lambda _: digits,
             executor=executor,
             then=lambda spec, _: second if spec is first else None,
         )

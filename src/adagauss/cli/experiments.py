@@ -82,7 +82,7 @@ def demo(
     with stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"):
         for method, seed in product(DEMO_METHODS, range(3)):
             config = make_config(method, stream, seed=seed, diagnostics="features")
-            folders.append(out / f"{method}-{config.digest()}-seed{seed}")
+            folders.append(out / config.folder_name)
             result = run(config, folders[-1], resume=True, reporter=reporter, dataset=dataset)
             results.setdefault(method, []).append(result)
     output.show_results(results, results[DEMO_METHODS[0]][0])
@@ -167,7 +167,7 @@ def run(
     reporter = make_reporter(quiet)
     resolved, data, layout = resolve_run(context, reporter)
     place = (protocol and protocol_by_name(protocol, scale).name) or f"{short_name(resolved.stream.dataset)}-{tasks}"
-    out = out or Path("runs") / re.sub(r"[^\w.+-]+", "_", place) / f"{method}-{resolved.digest()}-seed{seed}"
+    out = out or Path("runs") / re.sub(r"[^\w.+-]+", "_", place) / resolved.folder_name
     if not quiet:
         _show_summary(resolved, out, settings or ())
     with stoppable(f"finished tasks are stored: `adagauss run --out {out} --resume` continues with the same numbers"):
@@ -420,7 +420,6 @@ def tune(
     """
     import yaml
 
-    from adagauss.data.dataset import load_dataset
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.runner import ValidationSplit
     from adagauss.experiments.tune import UNFINISHED, Range, Search
@@ -441,19 +440,16 @@ def tune(
         protocol=chosen,
         runtime=RuntimeConfig.of({"device": device, **given["runtime"]}, "runtime."),
     )
-    search.check()
     out = out or Path("runs") / "tune" / method
-    options = read_options(data_root, stream, reporter)
     with (
         stoppable(f"finished trials and tasks are stored in {out}: the same command resumes"),
         open_executor(out, engine_name, jobs=jobs, gpus=int(device.startswith("cuda"))) as executor,
     ):
         tuned = search_settings(
             search,
-            load_dataset(stream.dataset, options),
             out,
             trials=trials,
-            options=options,
+            options=read_options(data_root, stream, reporter),
             reporter=reporter,
             executor=executor,
             most=jobs or AT_ONCE,
@@ -738,9 +734,9 @@ def reproduce(
         say(f"Files: {config.folder(one.item)}")
     if page is not None:
         with stoppable("only the page is missing: the same command writes it"):
-            reproduction.write_page(items, config, page)
+            reproduction.write_page(made, config, page)
         say(f"Page: {page}")
-    failures = {name: problem for one in made for name, problem in one.failures()}
+    failures = {name: problem for one in made for name, problem in one.problems() if problem.kind == "failed"}
     for name, problem in failures.items():
         warn(f"{name} failed: {problem.reason}", "red")
     if failures:

@@ -55,6 +55,11 @@ class RunConfig(Config):
         data = {key: value for key, value in plain(self).items() if key != "seed"}
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:10]
 
+    @property
+    def folder_name(self) -> str:
+        """The name of its run folder among those of other methods, settings and seeds."""
+        return f"{self.method_name}-{self.digest()}-seed{self.seed}"
+
 
 def make_config(
     method: str,

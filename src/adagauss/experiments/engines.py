@@ -24,6 +24,7 @@ from adagauss.utils.registry import import_extra
 ENGINES = ("local", "dask", "ray", "slurm")
 LOCAL = "local"
 """Instead of an address or a partition: the engine on this machine alone."""
+SPAWN = get_context("spawn")
 CONNECT_SECONDS = 10.0
 SLURM_MINUTES = 24 * 60
 MOST_JOBS = 500
@@ -80,7 +81,8 @@ class WorkerProcesses(ThreadPoolExecutor):
             raise ConfigError(f"--jobs is the number of processes, at least 1; got {count}")
         super().__init__(count, "worker")
         self._here = threading.local()
-        self._workers: list[_Worker] = []
+        # Workers end when the other end is closed, even by the death of this process, which releases their locks.
+        self._theirs, self._ours = SPAWN.Pipe(duplex=False)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Start a call when a worker is idle."""
@@ -88,38 +90,21 @@ class WorkerProcesses(ThreadPoolExecutor):
 
     def _call(self, call: Callable[[], Any]) -> Any:
         """Run a call in the process of this thread; a process that died is replaced at the next call."""
-        if not hasattr(self._here, "worker"):
-            self._here.worker = _Worker()
-            self._workers.append(self._here.worker)
+        if not hasattr(self._here, "pool"):
+            self._here.pool = ProcessPoolExecutor(1, SPAWN, _start_worker, (self._theirs,))
         try:
-            return self._here.worker.pool.submit(call).result()
+            return self._here.pool.submit(call).result()
         except BrokenProcessPool:
-            del self._here.worker
+            del self._here.pool
             raise
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers; with ``cancel_futures`` at once, without waiting for their calls."""
         super().shutdown(wait=wait and not cancel_futures, cancel_futures=cancel_futures)
-        for worker in self._workers:
-            worker.end()
-
-
-class _Worker:
-    """A pool of one process, which ends when this end of a pipe is closed, even by the death of this process."""
-
-    def __init__(self) -> None:
-        context = get_context("spawn")
-        theirs, self._ours = context.Pipe(duplex=False)
-        self.pool = ProcessPoolExecutor(1, context, initializer=_start, initargs=(theirs,))
-
-    def end(self) -> None:
         self._ours.close()
-        self.pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _start(parent: Connection) -> None:
-    """Prepare a worker: it ends together with the process that started it, which releases its locks."""
-
+def _start_worker(parent: Connection) -> None:
     def wait() -> None:
         with suppress(EOFError, OSError):
             parent.recv()

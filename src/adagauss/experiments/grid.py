@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
 from adagauss.utils.process import is_out_of_memory
-from adagauss.utils.progress import Advance, Reporter, ignore
+from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import RuntimeConfig
 
 TRACEBACK = "error.txt"
@@ -46,8 +46,6 @@ REMEDY = (
 )
 SILENT = Reporter()
 """One for all, so that equal options are equal."""
-
-Reader = Callable[[StreamConfig], Dataset]
 
 
 @dataclass(frozen=True)
@@ -80,14 +78,24 @@ Then = Callable[[RunSpec, Outcome], RunSpec | None]
 """Called with each outcome; returns a spec to run next, if there is one."""
 
 
-def attempt(spec: RunSpec, dataset: Callable[[], Dataset], reporter: Reporter) -> Outcome:
+def read_dataset(stream: StreamConfig, options: ReadOptions) -> Dataset:
+    """Read the dataset of a stream. The last one stays in memory, because runs on one dataset follow each other."""
+    return _load(stream.dataset, replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images))
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, options: ReadOptions) -> Dataset:
+    return load_dataset(name, options)
+
+
+def attempt(spec: RunSpec, options: ReadOptions, reporter: Reporter) -> Outcome:
     """Run a spec here. Every error is a value, except those that stop the whole process."""
     try:
-        config, data = spec.config, dataset()
+        config, data = spec.config, read_dataset(spec.config.stream, options)
         if spec.split is not None:
             config, data = spec.split.of(config, data)
-        options: dict[str, Any] = {"trackers": spec.trackers, "until": spec.until}
-        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, **options))
+        more: dict[str, Any] = {"trackers": spec.trackers, "until": spec.until}
+        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, **more))
     except AdagaussError as error:
         return Outcome(failure=error)
     except OSError as error:
@@ -115,35 +123,27 @@ class _Messages(Reporter):
 def work(spec: RunSpec, out: Path, options: ReadOptions) -> Outcome:
     """Run a spec in a worker: the function that executors are given. All workers must see the folder ``out``."""
     torch.set_num_threads(1)
+    host = socket.gethostname()
     if not out.exists():
         return Outcome(
             failure=WorkerError(
-                f"{socket.gethostname()} does not see {out}: runs on several machines need an --out folder "
+                f"{host} does not see {out}: runs on several machines need an --out folder "
                 "that all of them share under one path"
             )
         )
-    reporter, stream = _Messages(), spec.config.stream
-    options = replace(options, size=stream.image_size, skip_bad_images=stream.skip_bad_images)
+    reporter = _Messages()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        outcome = attempt(spec, lambda: _read(stream.dataset, options), reporter)
+        outcome = attempt(spec, replace(options, reporter=SILENT), reporter)
+    if isinstance(outcome.failure, DataError):
+        outcome = Outcome(failure=DataError(f"{host}: {outcome.failure}"))
     messages = [*reporter.texts, *(str(warning.message) for warning in caught)]
     return replace(outcome, messages=tuple(dict.fromkeys(messages)))
-
-
-@lru_cache(maxsize=1)
-def _read(name: str, options: ReadOptions) -> Dataset:
-    """Read once per process, not once per spec."""
-    try:
-        return load_dataset(name, options)
-    except DataError as error:
-        raise DataError(f"{socket.gethostname()}: {error}") from error
 
 
 def run_specs(
     specs: Iterable[RunSpec],
     out: Path,
-    read: Reader,
     *,
     then: Then = lambda spec, outcome: None,
     total: int | None = None,
@@ -158,112 +158,83 @@ def run_specs(
     Args:
         specs: taken one by one, when there is room.
         out: the folder of all runs.
-        read: reads the data of a stream in this process; workers read data for themselves.
         then: called with each outcome in this process.
         total: number of specs, if ``specs`` is not a list.
         executor: makes the runs; None makes one after another here.
         most: how many are submitted to the executor at a time; None submits all.
-        options: how workers read the data.
+        options: how the data are read, here or by the workers.
         reporter: shows progress: a table of specs with an executor, bars of the current run without one.
         title: name of the whole.
     """
     reporter = reporter or Reporter()
-    total = total if total is not None else len(specs) if isinstance(specs, list) else None
-    if executor is None:
-        return list(_one_by_one(specs, read, then, total, reporter, title))
-    out.mkdir(parents=True, exist_ok=True)
     options = options or ReadOptions()
-    options = replace(options, reporter=SILENT, root=options.root.absolute())
-    scheduler = _Scheduler(executor, out.absolute(), options, then, reporter, iter(specs), total, title)
-    try:
-        return scheduler.run(most)
-    finally:
-        for future in scheduler.pending:
-            future.cancel()
+    elsewhere = replace(options, reporter=Reporter(), root=options.root.absolute())
+    total = total if total is not None else len(specs) if isinstance(specs, list) else 0
+    source = iter(specs)
+    again: list[tuple[RunSpec, int]] = []  # runs to continue, each with its number of attempts
+    pending: dict[Future[Outcome], tuple[RunSpec, int]] = {}
+    outcomes: list[tuple[RunSpec, Outcome]] = []
 
+    def submit(spec: RunSpec) -> Future[Outcome]:
+        future: Future[Outcome] = Future()
+        if executor is None:
+            future.set_result(attempt(spec, options, reporter))
+            return future
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            # Workers may have another current folder.
+            return executor.submit(work, replace(spec, folder=spec.folder.absolute()), out.absolute(), elsewhere)
+        except Exception as error:  # engines raise their own errors if they are gone
+            future.set_exception(error)
+            return future
 
-def _one_by_one(
-    specs: Iterable[RunSpec], read: Reader, then: Then, total: int | None, reporter: Reporter, title: str
-) -> Iterator[tuple[RunSpec, Outcome]]:
-    with reporter.progress(title, total or 1) as advance:
-        for first in specs:
-            spec: RunSpec | None = first
-            while spec is not None:
-                outcome = attempt(spec, partial(read, spec.config.stream), reporter)
-                yield spec, outcome
-                note = f"{spec.name} {outcome if outcome.result else 'failed'}"
-                spec = then(spec, outcome)
-            advance(note)
-
-
-@dataclass
-class _Scheduler:
-    """The specs that an executor has, and those that wait."""
-
-    executor: Executor
-    out: Path
-    options: ReadOptions
-    then: Then
-    reporter: Reporter
-    source: Iterator[RunSpec]
-    total: int | None
-    title: str
-    again: list[tuple[RunSpec, int]] = field(default_factory=list)
-    """Runs to continue, each with its number of attempts."""
-    pending: dict[Future[Outcome], tuple[RunSpec, int]] = field(default_factory=dict)
-    outcomes: list[tuple[RunSpec, Outcome]] = field(default_factory=list)
-    failed: int = 0
-    advance: Advance = ignore
-
-    def run(self, most: int | None) -> list[tuple[RunSpec, Outcome]]:
-        with self.reporter.progress(self.title, self.total or 0) as self.advance:
-            while self._submit(most):
-                ended, _ = wait(self.pending, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    self._end(future)
-                folders = {spec.name: RunFolder(spec.folder) for spec, _ in self.pending.values()}
-                running = [f"{name} ({one.finished_tasks()} tasks)" for name, one in folders.items() if one.exists()]
-                failures = [f"{self.failed} failed"] if self.failed else []
-                self.advance("; ".join([*failures, *running[:MOST_SHOWN]]), step=0)
-        return self.outcomes
-
-    def _submit(self, most: int | None) -> bool:
+    def fill() -> bool:
         """Submit as many specs as there is room for; whether any are pending."""
-        while most is None or len(self.pending) < most:
-            spec, attempts = self.again.pop(0) if self.again else (next(self.source, None), 0)
+        while len(pending) < (1 if executor is None else most or len(pending) + 1):
+            spec, attempts = again.pop(0) if again else (next(source, None), 0)
             if spec is None:
                 break
-            try:
-                # Workers may have another current folder.
-                future = self.executor.submit(
-                    work, replace(spec, folder=spec.folder.absolute()), self.out, self.options
-                )
-            except Exception as error:  # engines raise their own errors if they are gone
-                future = Future()
-                future.set_exception(error)
-            self.pending[future] = spec, attempts + 1
-        return bool(self.pending)
+            pending[submit(spec)] = spec, attempts + 1
+        return bool(pending)
 
-    def _end(self, future: Future[Outcome]) -> None:
-        spec, attempts = self.pending.pop(future)
+    with reporter.progress(title, total) as advance:
         try:
-            outcome = future.result()
-        except Exception as error:  # our own errors are values: this is the engine's
-            lines = str(error).strip().splitlines()
-            lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
-            if attempts < ATTEMPTS:
-                self.reporter.message(f"{spec.name}: {lost}; it is resumed")
-                self.again.append((spec, attempts))
-                return
-            outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
-        for message in outcome.messages:
-            self.reporter.message(f"{spec.name}: {message}")
-        self.failed += not outcome.result
-        self.reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
-        self.advance()
-        self.outcomes.append((spec, outcome))
-        if (following := self.then(spec, outcome)) is not None:
-            self.again.append((following, 0))
+            while fill():
+                ended, _ = wait(pending, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    spec, attempts = pending.pop(future)
+                    try:
+                        outcome = future.result()
+                    except Exception as error:  # our own errors are values: this is the engine's
+                        lines = str(error).strip().splitlines()
+                        lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
+                        if attempts < ATTEMPTS:
+                            reporter.message(f"{spec.name}: {lost}; it is resumed")
+                            again.append((spec, attempts))
+                            continue
+                        outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
+                    for message in outcome.messages:
+                        reporter.message(f"{spec.name}: {message}")
+                    outcomes.append((spec, outcome))
+                    if executor is not None:
+                        reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
+                    if (following := then(spec, outcome)) is not None:
+                        again.append((following, 0))
+                    else:
+                        advance(f"{spec.name} {outcome if outcome.result else 'failed'}")
+                if executor is not None:
+                    advance(_running(spec for spec, _ in pending.values()), step=0)
+        finally:
+            for future in pending:
+                future.cancel()
+    return outcomes
+
+
+def _running(specs: Iterable[RunSpec]) -> str:
+    """The first runs that have started, with their finished tasks."""
+    folders = {spec.name: RunFolder(spec.folder) for spec in specs}
+    running = [f"{name} ({one.finished_tasks()} tasks)" for name, one in folders.items() if one.exists()]
+    return "; ".join(running[:MOST_SHOWN])
 
 
 SHARED_RATES: dict[str, dict[str, float]] = {
@@ -332,18 +303,14 @@ def run_grid(
     one after another; ``most`` limits how many an executor has at a time. ``trackers`` follow the logs of the runs.
     """
     require_trackers(trackers)
-    recipe = OLD_RECIPES.get(recipe, recipe)
-    if recipe not in RECIPES:
-        raise unknown_name("recipe", recipe, RECIPES)
+    options = options or ReadOptions()
     chosen = all_methods() if methods == "all" else (name.strip() for name in methods.split(","))
     names = list(dict.fromkeys(chosen))
-    for name in names:
-        method_info(name)
+    recipes = {name: recipe_of(method_info(name).name, recipe) for name in names}
     known = {name: flatten(plain(make_method(name))).keys() for name in names}
     for key in settings or {}:
         if not any(key in keys for keys in known.values()):
             raise unknown_name("setting", key, set().union(*known.values()))
-    dataset = load_dataset(stream.dataset, options)
     specs: list[RunSpec] = []
     failures: dict[str, AdagaussError] = {}
     for name, seed in product(names, dict.fromkeys(seeds)):
@@ -353,7 +320,7 @@ def run_grid(
                 stream,
                 # Settings of a grid apply only to the methods that have them.
                 settings={key: value for key, value in (settings or {}).items() if key in known[name]},
-                recipe=recipe_of(name, recipe),
+                recipe=recipes[name],
                 epochs=epochs,
                 seed=seed,
                 runtime=runtime,
@@ -364,12 +331,11 @@ def run_grid(
         except (ConfigError, DataError) as error:
             failures[name] = error
         else:
-            folder = out / f"{name}-{config.digest()}-seed{seed}"
-            specs.append(RunSpec(f"{name}, seed {seed}", config, folder, tuple(trackers)))
+            specs.append(RunSpec(f"{name}, seed {seed}", config, out / config.folder_name, tuple(trackers)))
+    read_dataset(stream, options)  # so that data that cannot be read are one error, not one of each run
     outcomes = run_specs(
         specs,
         out,
-        lambda _: dataset,
         executor=executor,
         most=most,
         options=options,

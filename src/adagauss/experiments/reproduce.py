@@ -30,11 +30,11 @@ from adagauss.analysis.studies import analyse, find_study
 from adagauss.analysis.tables import FORMATS, Spread, markdown
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer, plain, resolve
-from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset
+from adagauss.data.dataset import ReadOptions, dataset_info
 from adagauss.errors import AdagaussError, CheckpointError
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.environment import code_name
-from adagauss.experiments.grid import Outcome, Reader, RunSpec, recipe_of, run_specs
+from adagauss.experiments.grid import Outcome, RunSpec, read_dataset, recipe_of, run_specs
 from adagauss.experiments.paper import (
     BEYOND,
     SCALES,
@@ -44,13 +44,12 @@ from adagauss.experiments.paper import (
     Item,
     Row,
     Scale,
-    Settings,
     Size,
     TableValue,
     Value,
     paper_row,
 )
-from adagauss.experiments.run import ENVIRONMENT, METRICS_FILE, InUseError, Run, RunFolder
+from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.methods import Method
 from adagauss.utils.checkpoint import save_json
 from adagauss.utils.files import IrregularFileError, read_text, write_atomically
@@ -100,6 +99,20 @@ class ReproductionConfig:
         """File with the reason why a run or a rescoring failed."""
         return self.out / "failures" / f"{name}.json"
 
+    def failure_reason(self, name: str) -> str | None:
+        """Why a run or a rescoring failed; None if it did not, or if the file is damaged."""
+        try:
+            return str(json.loads(read_text(self.failure(name)))["reason"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, IrregularFileError):
+            return None
+
+    def note_failure(self, name: str, error: AdagaussError | None) -> None:
+        """Store why a run or a rescoring failed, or with None that it did not."""
+        if error is None:
+            self.failure(name).unlink(missing_ok=True)
+        else:
+            save_json(self.failure(name), {"reason": str(error)})
+
 
 class Problem(NamedTuple):
     """Why a number is missing."""
@@ -117,29 +130,39 @@ class PlannedRow:
     row: Row
     seed: int
     run: RunSpec | Problem
+    rescored: Path | None = None
+    """File of the accuracies of changed parts, if the row has some."""
 
 
 def plan(items: Iterable[Item], config: ReproductionConfig) -> list[PlannedRow]:
     """Expand items to rows, benchmarks and seeds."""
-    configured: dict[str, RunConfig | Problem] = {}
+    configured: dict[str, tuple[RunConfig, str] | Problem] = {}
     planned = []
-    for item in items:
-        for benchmark in item.benchmarks[config.scale.size]:
-            for row in item.rows:
-                if benchmark.only and row.label not in benchmark.only:
-                    continue
-                # Many items share a row, and settings take longer to resolve than to compare.
-                key = f"{benchmark.protocol} {row.method} {sorted(row.settings.items())}"
-                if key not in configured:
-                    configured[key] = run_config(row, benchmark.protocol, config)
-                seeds = config.seeds if config.seeds is not None else config.scale.seeds[: benchmark.seeds]
-                for seed in seeds:
-                    planned.append(PlannedRow(item, benchmark, row, seed, _spec(configured[key], seed, config)))
+    for item, benchmark in ((one, benchmark) for one in items for benchmark in one.benchmarks[config.scale.size]):
+        seeds = config.seeds if config.seeds is not None else config.scale.seeds[: benchmark.seeds]
+        for row in item.rows:
+            if benchmark.only and row.label not in benchmark.only:
+                continue
+            # Many items share a row, and settings take longer to resolve than to compare.
+            key = f"{benchmark.protocol} {row.method} {sorted(row.settings.items())} {row.rescore}"
+            if key not in configured:
+                configured[key] = _configured(row, benchmark.protocol, config)
+            for seed in seeds:
+                run: RunSpec | Problem
+                rescored = None
+                if isinstance(found := configured[key], Problem):
+                    run = found
+                else:
+                    made, changes = found[0].model_copy(update={"seed": seed}), found[1]
+                    run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
+                    if row.rescore is not None:
+                        rescored = config.out / "rescored" / f"{run.name}-{changes}.json"
+                planned.append(PlannedRow(item, benchmark, row, seed, run, rescored))
     return planned
 
 
-def run_config(row: Row, protocol_name: str, config: ReproductionConfig) -> RunConfig | Problem:
-    """The configuration of a row, or why it cannot be run here: data, weights or a package are missing."""
+def _configured(row: Row, protocol_name: str, config: ReproductionConfig) -> tuple[RunConfig, str] | Problem:
+    """The configuration of a row and a digest of its changed parts, or why it cannot be run here."""
     protocol = config.scale.find(protocol_name)
     dataset = dataset_info(protocol.stream.dataset)
     if not dataset.present(config.options.root):
@@ -159,43 +182,43 @@ def run_config(row: Row, protocol_name: str, config: ReproductionConfig) -> RunC
             protocol=protocol,
         )
         protocol.check_weights(made.method)
+        changed = changed_method(made.method, row)
     except AdagaussError as error:
         return Problem("unavailable", str(error))
     backbone = backbone_info(made.method.backbone.name)
     if not backbone.available:
         return Problem("unavailable", f"backbone {backbone.name} needs the package {backbone.modules[0]}")
-    return made
+    parts = {role: plain(getattr(changed, role)) for role in RESCORED}
+    return made, hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _spec(made: RunConfig | Problem, seed: int, config: ReproductionConfig) -> RunSpec | Problem:
-    if isinstance(made, Problem):
-        return made
-    name = f"{made.method_name}-{made.digest()}-seed{seed}"
-    return RunSpec(name, made.model_copy(update={"seed": seed}), config.runs / name)
+def changed_method(method: Method, row: Row) -> Method:
+    """The method of a run with the memory, drift or classifier of a row."""
+    return resolve(method, [Layer("row", row.rescore or {})], "run").config
 
 
-def distinct_runs(planned: Sequence[PlannedRow]) -> list[RunSpec]:
+def distinct_runs(planned: Iterable[PlannedRow]) -> list[RunSpec]:
     """The runs of planned rows, each once: one seed of everything before the next, dataset by dataset.
 
     Most tables and figures are thus complete for one seed long before all runs are.
     """
-    seeds = list(dict.fromkeys(one.seed for one in planned))
     specs = {one.run.folder: one.run for one in planned if isinstance(one.run, RunSpec)}.values()
+    seeds = list(dict.fromkeys(spec.config.seed for spec in specs))
     datasets = list(dict.fromkeys(spec.config.stream.dataset for spec in specs))
     return sorted(specs, key=lambda spec: (seeds.index(spec.config.seed), datasets.index(spec.config.stream.dataset)))
 
 
 def finished_run(spec: RunSpec, config: ReproductionConfig) -> Run | Problem:
     """The run of a spec, if it is finished."""
-    folder, file = RunFolder(spec.folder), spec.folder / METRICS_FILE
+    file = spec.folder / METRICS_FILE
     if file.exists():
         try:
             return _open_run(spec.folder, file.stat().st_mtime_ns)
         except CheckpointError as error:
             return Problem("missing", str(error))
-    if reason := failure_reason(config, spec.name):
+    if reason := config.failure_reason(spec.name):
         return Problem("failed", reason)
-    done = folder.finished_tasks()
+    done = RunFolder(spec.folder).finished_tasks()
     return Problem("missing", f"{done} of {spec.config.stream.tasks} tasks are done" if done else "not run yet")
 
 
@@ -205,31 +228,12 @@ def _open_run(folder: Path, written: int) -> Run:
     return Run.open(folder)
 
 
-def failure_reason(config: ReproductionConfig, name: str) -> str | None:
-    """Why a run or a rescoring failed; None if it did not, or if the file is damaged."""
-    try:
-        return str(json.loads(read_text(config.failure(name)))["reason"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, IrregularFileError):
-        return None
-
-
 # Running and rescoring.
 
 
-def dataset_reader(options: ReadOptions) -> Reader:
-    """A function that reads the dataset of a stream and caches the last one: runs on one dataset follow each other."""
-
-    @lru_cache(maxsize=1)
-    def load(name: str, size: int | None, skip_bad_images: bool) -> Dataset:
-        return load_dataset(name, replace(options, size=size, skip_bad_images=skip_bad_images))
-
-    return lambda stream: load(stream.dataset, stream.image_size, stream.skip_bad_images)
-
-
 def run_missing(
-    runs: Sequence[RunSpec],
+    runs: Iterable[RunSpec],
     config: ReproductionConfig,
-    read: Reader,
     reporter: Reporter,
     executor: Executor | None = None,
     most: int | None = None,
@@ -238,26 +242,17 @@ def run_missing(
 
     Runs that another process works on are skipped: the same command may be started several times.
     """
-    missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
 
     def note(spec: RunSpec, outcome: Outcome) -> None:
         if isinstance(outcome.failure, InUseError):
             reporter.message(f"{spec.name}: another process runs it")
-        elif outcome.failure is not None:
-            save_json(config.failure(spec.name), {"reason": str(outcome.failure)})
         else:
-            config.failure(spec.name).unlink(missing_ok=True)
+            config.note_failure(spec.name, outcome.failure)
 
+    missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
     if missing:
         run_specs(
-            missing,
-            config.runs,
-            read,
-            then=note,
-            executor=executor,
-            most=most,
-            options=config.options,
-            reporter=reporter,
+            missing, config.runs, then=note, executor=executor, most=most, options=config.options, reporter=reporter
         )
 
 
@@ -269,59 +264,36 @@ class Rescored(Curve):
     changes: dict[str, Any]
 
 
-def changed_method(method: Method, changes: Mapping[str, Any]) -> Method:
-    """A method with another memory, drift or classifier."""
-    return resolve(method, [Layer("row", changes)], "run").config
-
-
-def rescored_file(config: ReproductionConfig, spec: RunSpec, changes: Mapping[str, Any]) -> Path:
-    """File of the accuracies of changed parts: named by the parts, so that equal ones are scored once."""
-    method = changed_method(spec.config.method, changes)
-    parts = {role: plain(getattr(method, role)) for role in RESCORED}
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:10]
-    return config.out / "rescored" / f"{spec.name}-{digest}.json"
-
-
 def read_rescored(path: Path, config: ReproductionConfig) -> Rescored | Problem:
     """Stored accuracies of changed parts."""
     try:
         return Rescored.read(path, "run the command again")
     except CheckpointError as error:
-        if reason := failure_reason(config, path.stem):
+        if reason := config.failure_reason(path.stem):
             return Problem("failed", reason)
         return Problem("missing", str(error) if path.exists() else "not scored yet")
 
 
-def rescore_missing(
-    planned: Sequence[PlannedRow], config: ReproductionConfig, read: Reader, reporter: Reporter
-) -> None:
-    """Score changed parts of finished runs that are not scored yet."""
-    rescored = [one for one in planned if one.row.rescore is not None]
-    with reporter.progress("rescoring finished runs", len(rescored)) as advance:
-        for one in rescored:
-            if isinstance(one.run, RunSpec) and isinstance(run := finished_run(one.run, config), Run):
-                _rescore(one.run, run, one.row.rescore or {}, config, read, reporter)
+def rescore_missing(planned: Iterable[PlannedRow], config: ReproductionConfig, reporter: Reporter) -> None:
+    """Score changed parts of finished runs that are not scored yet; equal ones are scored once."""
+    rows = {one.rescored: one for one in planned if one.rescored is not None}
+    with reporter.progress("rescoring finished runs", len(rows)) as advance:
+        for file, one in rows.items():
+            assert isinstance(one.run, RunSpec)
+            run = finished_run(one.run, config)
+            if isinstance(run, Run) and isinstance(read_rescored(file, config), Problem):
+                method = changed_method(run.config.method, one.row)
+                parts = {"row": method.drift}, {"row": method.classifier}
+                error = None
+                try:
+                    data = read_dataset(run.config.stream, config.options)
+                    scored = rescore(run, data, *parts, reporter, method.memory, oracle=False)
+                    changes = dict(one.row.rescore or {})
+                    Rescored(run=one.run.name, changes=changes, accuracy=scored.rows[0].accuracy).write(file)
+                except AdagaussError as failure:
+                    error = failure
+                config.note_failure(file.stem, error)
             advance(one.row.label)
-
-
-def _rescore(
-    spec: RunSpec, run: Run, changes: Settings, config: ReproductionConfig, read: Reader, reporter: Reporter
-) -> None:
-    try:
-        file = rescored_file(config, spec, changes)
-    except AdagaussError:  # the results show the reason
-        return
-    if isinstance(read_rescored(file, config), Rescored):
-        return
-    method = changed_method(run.config.method, changes)
-    drifts, classifiers = {"row": method.drift}, {"row": method.classifier}
-    try:
-        scored = rescore(run, read(spec.config.stream), drifts, classifiers, reporter, method.memory, oracle=False)
-    except AdagaussError as error:
-        save_json(config.failure(file.stem), {"reason": str(error)})
-        return
-    Rescored(run=spec.name, changes=dict(changes), accuracy=scored.rows[0].accuracy).write(file)
-    config.failure(file.stem).unlink(missing_ok=True)
 
 
 # Results of an item.
@@ -343,7 +315,7 @@ class ItemResults:
     """T of the paper's benchmark, which does not count a first task with half of the classes."""
     outcomes: Mapping[str, Mapping[int, Numbers | Problem]]
     """By row and seed."""
-    runs: Mapping[str, Sequence[RunSpec]]
+    runs: Mapping[str, Sequence[Run]]
     """Finished runs of rows without rescoring."""
     drawn: Sequence[Mapping[str, str]] = ()
     """Rows of the CSV file of the figure."""
@@ -387,13 +359,12 @@ class ItemResults:
     @property
     def features(self) -> float | None:
         """S, the number of features of the networks; None without finished runs."""
-        return next((spec.config.method.backbone.features for runs in self.runs.values() for spec in runs), None)
+        return next((run.config.method.backbone.features for runs in self.runs.values() for run in runs), None)
 
     @property
     def code(self) -> str:
         """Version and digest of the code of the runs."""
-        specs = [spec for runs in self.runs.values() for spec in runs]
-        codes = {code_name(RunFolder(spec.folder).read_json_or_nothing(ENVIRONMENT)) for spec in specs}
+        codes = {code_name(run.environment) for runs in self.runs.values() for run in runs}
         return "; ".join(f"adagauss {code}" for code in sorted(codes)) or "no finished runs"
 
     def paper_values(self, label: str) -> dict[str, Any]:
@@ -415,50 +386,38 @@ def results(planned: Iterable[PlannedRow], config: ReproductionConfig) -> list[I
     groups: dict[tuple[str, str], list[PlannedRow]] = {}
     for one in planned:
         groups.setdefault((one.item.name, one.benchmark.protocol), []).append(one)
-    return [_results(group, config) for group in groups.values()]
+    found = []
+    for group in groups.values():
+        item, benchmark = group[0].item, group[0].benchmark
+        outcomes: dict[str, dict[int, Numbers | Problem]] = {}
+        runs: dict[str, list[Run]] = {}
+        for one in group:
+            run = one.run if isinstance(one.run, Problem) else finished_run(one.run, config)
+            outcomes.setdefault(one.row.label, {})[one.seed] = (
+                run if isinstance(run, Problem) else _numbers(run, one.rescored, config)
+            )
+            if isinstance(run, Run) and one.rescored is None:
+                runs.setdefault(one.row.label, []).append(run)
+        stream = SCALES["paper"].find(benchmark.protocol).stream
+        tasks = stream.tasks - 1 if stream.first else stream.tasks
+        file = config.figure(item, benchmark, "csv")
+        drawn = list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else ()
+        scaled = config.scale.find(benchmark.protocol).name
+        found.append(
+            ItemResults(item, benchmark, scaled, stream.dataset, tasks, outcomes, runs, drawn, config.scale.size)
+        )
+    return found
 
 
-def _results(group: Sequence[PlannedRow], config: ReproductionConfig) -> ItemResults:
-    item, benchmark = group[0].item, group[0].benchmark
-    outcomes: dict[str, dict[int, Numbers | Problem]] = {}
-    runs: dict[str, list[RunSpec]] = {}
-    for one in group:
-        outcome = _outcome(one, config)
-        outcomes.setdefault(one.row.label, {})[one.seed] = outcome
-        if isinstance(one.run, RunSpec) and one.row.rescore is None and not isinstance(outcome, Problem):
-            runs.setdefault(one.row.label, []).append(one.run)
-    stream = SCALES["paper"].find(benchmark.protocol).stream
-    file = config.figure(item, benchmark, "csv")
-    return ItemResults(
-        item,
-        benchmark,
-        config.scale.find(benchmark.protocol).name,
-        stream.dataset,
-        stream.tasks - 1 if stream.first else stream.tasks,
-        outcomes,
-        runs,
-        list(csv.DictReader(io.StringIO(read_text(file)))) if file.exists() else (),
-        config.scale.size,
-    )
-
-
-def _outcome(one: PlannedRow, config: ReproductionConfig) -> Numbers | Problem:
-    if isinstance(one.run, Problem):
-        return one.run
-    run = finished_run(one.run, config)
-    if isinstance(run, Problem):
-        return run
-    if one.row.rescore is None:
-        cost = run.cost
-        if cost.cpu_seconds and run.environment.get("device") == "cpu":  # other processes may slow down the wall clock
-            cost = cost.model_copy(update={"seconds": cost.cpu_seconds})
-        times = {"training_min": cost.training_seconds / 60, "inference_sec": cost.seconds["evaluation"]}
-        return {**{name: 100 * run.metrics[name] for name in ACCURACY}, **times}
-    try:
-        scored = read_rescored(rescored_file(config, one.run, one.row.rescore), config)
-    except AdagaussError as error:
-        return Problem("failed", str(error))
-    return scored if isinstance(scored, Problem) else {"a_last": 100 * scored.a_last, "a_inc": 100 * scored.a_inc}
+def _numbers(run: Run, rescored: Path | None, config: ReproductionConfig) -> Numbers | Problem:
+    if rescored is not None:
+        scored = read_rescored(rescored, config)
+        return scored if isinstance(scored, Problem) else {"a_last": 100 * scored.a_last, "a_inc": 100 * scored.a_inc}
+    cost = run.cost
+    if cost.cpu_seconds and run.environment.get("device") == "cpu":  # other processes may slow down the wall clock
+        cost = cost.model_copy(update={"seconds": cost.cpu_seconds})
+    times = {"training_min": cost.training_seconds / 60, "inference_sec": cost.seconds["evaluation"]}
+    return {**{name: 100 * run.metrics[name] for name in ACCURACY}, **times}
 
 
 class Verdict(NamedTuple):
@@ -507,31 +466,31 @@ def _trend(claim: Claim, found: ItemResults) -> Verdict:
 
 
 def _comparison(claim: Claim, found: ItemResults) -> Verdict:
-    form = ".1f" if isinstance(claim.values[0], TableValue) else ".3g"
     first, *others = (value.name for value in claim.values)
     measured = {value.name: numbers for value in claim.values if (numbers := found.by_seed(value))}
     missing = [name for name in others if name not in measured]
     seeds = sorted(set.intersection(*map(set, measured.values()))) if measured else []
-    means = {name: statistics.fmean(numbers[seed] for seed in seeds) for name, numbers in measured.items() if seeds}
-    amounts = {name: f"{name} {mean:{form}}" for name, mean in means.items()}
-    others = [name for name in others if name in means]
-    if first not in means:
+    bound = found.features if claim.bound == "features" else claim.bound
+    compared = bound is not None if claim.relation == "at least" else len(measured) > 1
+    if first not in measured or not seeds or not compared or (missing and claim.relation == "decreasing"):
         return Verdict("not measured")
-    if claim.relation == "at least":
-        bound, name = (found.features, "features") if claim.bound == "features" else (claim.bound, "bound")
-        if bound is None:
-            return Verdict("not measured")
-        differences = {seed: number - bound + ROUNDING for seed, number in measured[first].items()}
-        return verdict(differences, f"{amounts[first]}, {name} {bound:{form}}")
-    if not others or (missing and claim.relation == "decreasing"):
-        return Verdict("not measured")
+    is_table = isinstance(claim.values[0], TableValue)
+    means = {name: statistics.fmean(numbers[seed] for seed in seeds) for name, numbers in measured.items()}
+    amounts = {name: f"{name} {mean:{'.1f' if is_table else '.3g'}}" for name, mean in means.items()}
+    if bound is not None and claim.relation == "at least":
+        name = "features" if claim.bound == "features" else "bound"
+        margins = {seed: number - bound + ROUNDING for seed, number in measured[first].items()}
+        return verdict(margins, f"{amounts[first]}, {name} {bound:{'.1f' if is_table else '.3g'}}")
     if claim.relation == "decreasing":
-        order = list(measured.values())
-        steps = {seed: min(one[seed] - two[seed] for one, two in itertools.pairwise(order)) for seed in seeds}
-        return verdict(steps, f"claimed order: {', '.join(amounts.values())}")
+        pairs = list(itertools.pairwise(measured.values()))
+        return verdict(
+            {seed: min(one[seed] - two[seed] for one, two in pairs) for seed in seeds},
+            f"claimed order: {', '.join(amounts.values())}",
+        )
     extreme, sign = (max, 1) if claim.relation == "highest" else (min, -1)
-    gaps = {seed: sign * (measured[first][seed] - extreme(measured[name][seed] for name in others)) for seed in seeds}
-    nearest = extreme(others, key=lambda name: means[name])
+    rest = [name for name in measured if name != first]
+    margins = {seed: sign * (measured[first][seed] - extreme(measured[name][seed] for name in rest)) for seed in seeds}
+    nearest = extreme(rest, key=lambda name: means[name])
     facts = f"{amounts[first]}, {amounts[nearest]}"
     if claim.change is not None:
         facts += f" ({means[nearest] / means[first] - 1:+.0%}; paper: {claim.change:+.0%})"
@@ -540,7 +499,7 @@ def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     if isinstance(claim.values[0], TableValue):
         quoted = [found.paper_values(row).get(claim.values[0].quantity) for row in (first, nearest)]
         facts += f" (paper: {quoted[0]:.1f} and {quoted[1]:.1f})" if None not in quoted else ""
-    return verdict(gaps, facts)
+    return verdict(margins, facts)
 
 
 def verdict(differences: BySeed, numbers: str) -> Verdict:
@@ -594,27 +553,33 @@ class Reproduced:
     """An item as far as it could be reproduced."""
 
     item: Item
+    planned: Sequence[PlannedRow]
     results: Sequence[ItemResults]
     files: Sequence[Path]
     notes: Sequence[str]
     """Figures that could not be drawn, and why."""
 
-    def failures(self) -> Iterator[tuple[str, Problem]]:
-        """Rows that failed, named by benchmark and label."""
+    @property
+    def measured(self) -> list[ItemResults]:
+        """The benchmarks with some number."""
+        return [one for one in self.results if any(map(one.numbers, one.outcomes))]
+
+    def problems(self) -> Iterator[tuple[str, Problem]]:
+        """Rows without a number, named by benchmark and label."""
         for one in self.results:
             for label, problem in one.problems().items():
-                if problem.kind == "failed":
-                    yield f"{one.protocol}, {label}", problem
+                yield f"{one.protocol}, {label}", problem
+
+    def verdicts(self) -> Iterator[tuple[Claim, ItemResults, Verdict]]:
+        """The verdicts on measured claims."""
+        for claim, one in itertools.product(self.item.claims, self.results):
+            if (checked := check_claim(claim, one)).word != "not measured":
+                yield claim, one, checked
 
     def remarks(self) -> Iterator[str]:
         """Reasons for missing numbers, verdicts on measured claims, and notes."""
-        for one in self.results:
-            for label, problem in one.problems().items():
-                yield f"{one.protocol}, {label}: {problem.kind} ({problem.reason})"
-        for claim in self.item.claims:
-            for one in self.results:
-                if (checked := check_claim(claim, one)).word != "not measured":
-                    yield f"{claim.text} {one.protocol}: {checked}."
+        yield from (f"{name}: {problem.kind} ({problem.reason})" for name, problem in self.problems())
+        yield from (f"{claim.text} {one.protocol}: {checked}." for claim, one, checked in self.verdicts())
         yield from self.notes
 
 
@@ -653,139 +618,94 @@ def reproduce(
         run: whether missing runs are made; without it the finished ones are used.
     """
     reporter = reporter or Reporter()
-    read = dataset_reader(config.options)
     planned = plan(items, config)
     if run:
-        run_missing(distinct_runs(planned), config, read, reporter, executor, most)
-    rescore_missing(planned, config, read, reporter)
+        run_missing(distinct_runs(planned), config, reporter, executor, most)
+    rescore_missing(planned, config, reporter)
     made = []
     with reporter.progress("tables and figures", len(items)) as advance:
         for item in items:
-            made.append(_reproduced(item, [one for one in planned if one.item is item], config, read, reporter))
+            made.append(_reproduced(item, [one for one in planned if one.item is item], config, reporter))
             advance(item.name)
     return made
 
 
 def _reproduced(
-    item: Item, planned: Sequence[PlannedRow], config: ReproductionConfig, read: Reader, reporter: Reporter
+    item: Item, planned: Sequence[PlannedRow], config: ReproductionConfig, reporter: Reporter
 ) -> Reproduced:
     command = f"adagauss reproduce {item.name} --scale {config.scale.name}"
-    found = results(planned, config)
-    files, notes = _write_table(item, found, config, command), []
+    found, files, notes = results(planned, config), [], []
+    if rows := table_rows(found):
+        codes = "; ".join(dict.fromkeys(one.code for one in found))
+        caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
+        for ending, text in FORMATS.items():
+            files.append(config.folder(item) / f"table.{ending}")
+            write_atomically(files[-1], text(rows, caption).encode("utf-8", "backslashreplace"))
     for one in found:
         if item.study is None or not one.runs:
             continue
         try:
             (drawn,) = analyse(
-                {label: [Run.open(spec.folder) for spec in specs] for label, specs in one.runs.items()},
+                one.runs,
                 config.figure(item, one.benchmark, "csv").parent,
                 names=[item.study],
-                dataset=read(config.scale.find(one.benchmark.protocol).stream),
+                dataset=read_dataset(config.scale.find(one.benchmark.protocol).stream, config.options),
                 reporter=reporter,
                 command=command,
             )
             files += drawn.files.values()
-            notes += [f"{one.protocol}: no figure ({drawn.missing})"] if drawn.missing else []
+            missing: object = drawn.missing
         except AdagaussError as error:
-            notes.append(f"{one.protocol}: no figure ({error})")
+            missing = error
+        notes += [f"{one.protocol}: no figure ({missing})"] if missing else []
     # The claims use the figures that were drawn just now.
-    return Reproduced(item, results(planned, config), files, notes)
+    return Reproduced(item, planned, results(planned, config), files, notes)
 
 
-def _write_table(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, command: str) -> list[Path]:
-    rows, files = table_rows(found), []
-    if rows:
-        codes = "; ".join(dict.fromkeys(one.code for one in found))
-        for ending, text in FORMATS.items():
-            path = config.folder(item) / f"table.{ending}"
-            caption = f"{item.title}; {config.scale.note}; {codes}; {command}"
-            write_atomically(path, text(rows, caption).encode("utf-8", "backslashreplace"))
-            files.append(path)
-    return files
-
-
-def write_page(items: Sequence[Item], config: ReproductionConfig, path: Path) -> None:
-    """Write a Markdown page on all claims from finished runs, and copy its figures and tables next to it.
+def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Path) -> None:
+    """Write a Markdown page on all claims, and copy its figures and tables next to it.
 
     The copies are in the folders ``images/paper`` and ``tables/paper``.
     """
-    planned = plan(items, config)
-    runs = distinct_runs(planned)
-    done = [run for spec in runs if isinstance(run := finished_run(spec, config), Run)]
-    found = results(planned, config)
-    sections = [_section(item, [one for one in found if one.item is item], config, path.parent) for item in items]
+
+    def copied(file: Path, name: str) -> str:
+        (path.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, path.parent / name)
+        return name
+
+    def summary(beyond: bool) -> tuple[str, list[dict[str, str]]]:
+        """How many claims of the paper, or of items beyond it, have which verdict, and all of them."""
+        rows = [
+            {
+                "item": f"[{one.item.title}](#{_anchor(one.item.title)})",
+                "claim": claim.text,
+                "benchmark": found.protocol,
+                "verdict": f"{checked.word} ({checked.seeds})",
+            }
+            for one in made
+            if (one.item.paper == BEYOND) == beyond
+            for claim, found, checked in one.verdicts()
+        ]
+        counts = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
+        return ", ".join(f"{word}: {count}" for word, count in counts), rows
+
+    states = [finished_run(spec, config) for spec in distinct_runs(row for one in made for row in one.planned)]
+    done = [state for state in states if isinstance(state, Run)]
     template = Environment(
         loader=PackageLoader("adagauss.analysis"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     ).get_template("paper.md.jinja")
     text = template.render(
+        config=config,
         scale=config.scale,
-        seeds=config.seeds or config.scale.seeds,
-        runs=len(runs),
+        runs=len(states),
         finished=len(done),
         hours=sum(sum(run.cost.seconds.values()) for run in done) / 3600,
-        summaries={
-            title: _summary([section for section in sections if (section["item"].paper == BEYOND) == beyond])
-            for title, beyond in (("## All claims", False), ("### Beyond the paper", True))
-        },
-        sections=sections,
+        summaries={"## All claims": summary(beyond=False), "### Beyond the paper": summary(beyond=True)},
+        made=made,
+        beyond=BEYOND,
+        **{one.__name__: one for one in (copied, find_study, markdown, table_rows)},
     )
     write_atomically(path, text.encode("utf-8"))
-
-
-def _section(item: Item, found: Sequence[ItemResults], config: ReproductionConfig, place: Path) -> dict[str, Any]:
-    """An item with its verdicts, its table, and copies of its files below ``place``."""
-    checked = {claim.text: [(one, check_claim(claim, one)) for one in found] for claim in item.claims}
-    measured = [one for one in found if any(map(one.numbers, one.outcomes))]
-    pictures = {
-        f"{item.title}, {one.protocol}": _copied(
-            picture, place, f"images/paper/{item.name}-{one.benchmark.protocol}.png"
-        )
-        for one in found
-        if (picture := config.figure(item, one.benchmark, "png")).exists()
-    }
-    files = {name: config.folder(item) / f"table.{ending}" for name, ending in (("LaTeX", "tex"), ("CSV", "csv"))}
-    return {
-        "item": item,
-        "study": find_study(item.study) if item.study else None,
-        "beyond": item.paper == BEYOND,
-        "deviation": item.deviations.get(config.scale.size),
-        "is_run": bool(item.benchmarks[config.scale.size]),
-        "verdicts": {
-            text: [(one, verdict) for one, verdict in verdicts if verdict.word != "not measured"]
-            for text, verdicts in checked.items()
-        },
-        "pictures": pictures,
-        "table": markdown(table_rows(measured)).rstrip() if measured else "",
-        "files": {
-            name: _copied(file, place, f"tables/paper/{item.name}{file.suffix}")
-            for name, file in files.items()
-            if measured and item.tables and file.exists()
-        },
-    }
-
-
-def _copied(file: Path, place: Path, name: str) -> str:
-    (place / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, place / name)
-    return name
-
-
-def _summary(sections: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
-    """How many claims have which verdict, and all of them as a Markdown table; empty if nothing was measured."""
-    rows = [
-        {
-            "item": f"[{section['item'].title}](#{_anchor(section['item'].title)})",
-            "claim": text,
-            "benchmark": found.protocol,
-            "verdict": f"{one.word} ({one.seeds})",
-        }
-        for section in sections
-        for text, verdicts in section["verdicts"].items()
-        for found, one in verdicts
-    ]
-    frequencies = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
-    counts = f"Of {len(rows)}: {', '.join(f'{word}: {count}' for word, count in frequencies)}."
-    return (counts, markdown(rows).rstrip()) if rows else ("", "")
 
 
 def _anchor(title: str) -> str:

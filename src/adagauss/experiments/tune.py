@@ -10,13 +10,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from adagauss.core.config import plain
-from adagauss.data.dataset import Dataset, ReadOptions
+from adagauss.data.dataset import ReadOptions
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, NumericalError
 from adagauss.experiments.config import RunConfig, make_config
-from adagauss.experiments.grid import Outcome, RunSpec, run_specs
+from adagauss.experiments.grid import Outcome, RunSpec, read_dataset, run_specs
 from adagauss.experiments.protocols import Protocol
 from adagauss.experiments.run import RunFolder
 from adagauss.experiments.runner import ValidationSplit
@@ -36,38 +36,33 @@ MOST_FAULTS = 8
 COMPLETE, PRUNED, UNFINISHED, FAILED = "complete", "stopped early", "unfinished", "failed"
 
 
-@dataclass(frozen=True)
-class Range:
-    """The values that one setting may take."""
+class Range(NamedTuple):
+    """The values that one setting may take, as a distribution of Optuna; choices are JSON texts."""
 
     key: str
-    low: float | int = 0
-    high: float | int = 0
-    log: bool = False
-    choices: tuple[str, ...] = ()
-    """As JSON, so that they may be lists and None too; empty if it is a range of numbers."""
+    distribution: Any
 
     @classmethod
-    def parse(cls, text: str) -> Range:
+    def parse(cls, text: str) -> Self:
         """From ``key=low..high``, ``key=low..high:log`` or ``key=a,b,c``; two integers are a range of integers.
 
-        >>> Range.parse("classifier.pooled_shrinkage=0..1.0").high, Range.parse("a=1e-4..0.1:log").log
-        (1.0, True)
-        >>> Range.parse("a=16..256").low, Range.parse("a=sgd,[1, 2],null").choices
-        (16, ('"sgd"', '[1, 2]', 'null'))
+        >>> Range.parse("classifier.pooled_shrinkage=0..1.0").ends(), Range.parse("a=1e-4..0.1:log").distribution.log
+        ([0.0, 1.0], True)
+        >>> Range.parse("a=16..256").ends(), Range.parse("a=sgd,[1, 2],null").ends()
+        ([16, 256], ['sgd', [1, 2], None])
         """
+        kinds = import_extra("optuna", "tune", "tune").distributions
         key, _, value = (part.strip() for part in text.partition("="))
         try:
             if found := NUMBERS.fullmatch(value):
                 low, high = (_number(found[end].strip()) for end in (1, 2))
-                if isinstance(low, float) or isinstance(high, float):
-                    low, high = float(low), float(high)
-                if key and low < high < math.inf and (low > 0 or not found[3]):
-                    return cls(key, low, high, bool(found[3]))
+                kind = kinds.IntDistribution if isinstance(low, int) and isinstance(high, int) else None
+                if key and low < high < math.inf:
+                    return cls(key, (kind or kinds.FloatDistribution)(low, high, log=bool(found[3])))
             elif isinstance(read := parse_yaml(f"[{value}]"), list):
                 choices = tuple(json.dumps(choice) for choice in read)
                 if key and len(set(choices)) == len(choices) > 1:
-                    return cls(key, choices=choices)
+                    return cls(key, kinds.CategoricalDistribution(choices))
         except (YamlError, TypeError, ValueError):  # the error below names the forms
             pass
         raise ConfigError(
@@ -75,25 +70,15 @@ class Range:
             f"KEY=A,B,C, e.g. representation.later.learning_rate=0.001..0.1:log; got {text!r}"
         )
 
-    def distribution(self) -> Any:
-        """Optuna's distribution."""
-        distributions = import_extra("optuna", "tune", "tune").distributions
-        if self.choices:
-            return distributions.CategoricalDistribution(self.choices)
-        kind = distributions.IntDistribution if isinstance(self.low, int) else distributions.FloatDistribution
-        return kind(self.low, self.high, log=self.log)
-
-    def setting(self, drawn: Any) -> Any:
-        """The value of the setting for a drawn value."""
-        return json.loads(drawn) if self.choices else drawn
-
     def ends(self) -> list[Any]:
         """Values that must be valid if all are: the choices, or both ends."""
-        return [json.loads(choice) for choice in self.choices] or [self.low, self.high]
+        one = self.distribution
+        return [setting(choice) for choice in one.choices] if hasattr(one, "choices") else [one.low, one.high]
 
-    def __str__(self) -> str:
-        values = ",".join(self.choices) or f"{self.low}..{self.high}" + ":log" * self.log
-        return f"{self.key}={values}"
+
+def setting(drawn: Any) -> Any:
+    """The value of a setting for a drawn value, which is a JSON text if it is a choice."""
+    return json.loads(drawn) if isinstance(drawn, str) else drawn
 
 
 def _number(text: str) -> int | float:
@@ -144,8 +129,9 @@ class Search:
     def question(self) -> dict[str, Any]:
         """Plain data that two searches share only if their trials can be compared."""
         first = self.config({one.key: one.ends()[0] for one in self.ranges[:1]})
+        ranges = [[one.key, repr(one.distribution)] for one in self.ranges]
         split = [self.split.tasks, self.split.share, self.split.seed]
-        found = {"ranges": [str(one) for one in self.ranges], "validation": split, "config": plain(first)}
+        found = {"ranges": ranges, "validation": split, "config": plain(first)}
         return dict(json.loads(json.dumps(found)))
 
 
@@ -163,7 +149,6 @@ class Trial:
 
 def tune(
     search: Search,
-    dataset: Dataset,
     out: Path,
     *,
     trials: int = 20,
@@ -178,16 +163,14 @@ def tune(
     Returns the trials, the best first. With ``prune``, a trial is stopped after a task if its accuracy is below the
     median of the earlier trials.
     """
-    optuna = import_extra("optuna", "tune", "tune")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     search.check()
-    search.split.of(search.config({}), dataset)
+    options = options or ReadOptions()
+    search.split.of(search.config({}), read_dataset(search.split.stream, options))
     with RunFolder(out).lock():
-        study = _Study(optuna, search, out, prune)
+        study = _Study(search, out, prune)
         run_specs(
             study.specs(trials),
             out,
-            lambda _: dataset,
             then=study.report,
             total=trials,
             executor=executor,
@@ -202,12 +185,15 @@ def tune(
 class _Study:
     """The trials of a search, which Optuna stores in a journal file."""
 
-    def __init__(self, optuna: Any, search: Search, out: Path, prune: bool) -> None:
-        self._optuna, self._search, self._out, self._prune = optuna, search, out, prune
+    def __init__(self, search: Search, out: Path, prune: bool) -> None:
+        self._optuna = optuna = import_extra("optuna", "tune", "tune")
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._search, self._out, self._prune = search, out, prune
         self._state = optuna.trial.TrialState
         self._failure: AdagaussError | None = None
         self._faults: dict[int, AdagaussError] = {}
         """Failures of machines; these trials go on when the search is resumed."""
+        question = search.question()
         try:
             backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
@@ -219,7 +205,6 @@ class _Study:
             raise CheckpointError(
                 f"{out / JOURNAL} cannot be read ({error}): delete it, or choose another --out"
             ) from None
-        question = search.question()
         if before is None:
             self._study.set_user_attr(QUESTION, question)
         elif before != question:
@@ -230,7 +215,7 @@ class _Study:
 
     def specs(self, trials: int) -> Iterator[RunSpec]:
         """Unfinished trials, then new ones; each spec is one task of a trial."""
-        space = {one.key: one.distribution() for one in self._search.ranges}
+        space = {one.key: one.distribution for one in self._search.ranges}
         for unfinished in self._study.get_trials(states=(self._state.RUNNING,)):
             yield from self._spec(self._trial(unfinished.number))
         while (number := len(self._study.get_trials(deepcopy=False))) < trials and len(self._faults) < MOST_FAULTS:
@@ -243,7 +228,7 @@ class _Study:
         """The next task of a trial, unless its settings are invalid together."""
         done = len(self._study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         try:
-            config = self._search.config(self._settings(trial.params))
+            config = self._search.config({key: setting(drawn) for key, drawn in trial.params.items()})
         except ConfigError as error:
             self._fail(trial.number, error)
             return
@@ -253,11 +238,10 @@ class _Study:
     def report(self, spec: RunSpec, outcome: Outcome) -> RunSpec | None:
         """Report the accuracy after a task to Optuna; returns the next task of the trial, if there is one."""
         number = int(spec.folder.name.rpartition("-")[2])
-        if outcome.failure is not None:
-            if isinstance(outcome.failure, ConfigError | NumericalError):
-                self._fail(number, outcome.failure)
-            else:  # a machine that is gone, full or has other data: the settings may be good
-                self._failure = self._faults[number] = outcome.failure
+        if isinstance(outcome.failure, ConfigError | NumericalError):
+            self._fail(number, outcome.failure)
+        elif outcome.failure is not None:  # a machine that is gone, full or has other data: the settings may be good
+            self._failure = self._faults[number] = outcome.failure
         if outcome.result is None:
             return None
         accuracy, task = outcome.result.curve[-1], spec.until or 0
@@ -287,20 +271,18 @@ class _Study:
     def _trial(self, number: int) -> Any:
         return self._optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
 
-    def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {one.key: one.setting(params[one.key]) for one in self._search.ranges}
-
     def outcome(self) -> list[Trial]:
         """All trials: complete ones first, the best first."""
         names = {self._state.COMPLETE: COMPLETE, self._state.PRUNED: PRUNED, self._state.RUNNING: UNFINISHED}
+        order = (COMPLETE, PRUNED, UNFINISHED, FAILED)
         found = []
         for one in self._study.get_trials():
             values = list(one.intermediate_values.values())
             reason = str(self._faults.get(one.number, "")) or one.user_attrs.get(REASON, "")
-            settings = self._settings(one.params) if one.params else {}
-            state = names.get(one.state, FAILED)
-            found.append(Trial(one.number, state, settings, values[-1] if values else None, reason))
-        order = (COMPLETE, PRUNED, UNFINISHED, FAILED)
+            settings = {key: setting(drawn) for key, drawn in one.params.items()}
+            found.append(
+                Trial(one.number, names.get(one.state, FAILED), settings, values[-1] if values else None, reason)
+            )
         found.sort(key=lambda one: (order.index(one.state), -(one.accuracy or 0.0), one.number))
         if not found or found[0].state != COMPLETE:
             raise self._failure or ConfigError("no trial is complete: give more with --trials")
