@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from adagauss.deploy.serve.jobs import Job, JobReporter
 from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Model
-from adagauss.deploy.serve.security import ApiError, Limits
+from adagauss.deploy.serve.security import Limits
 from adagauss.deploy.serve.server import Batcher
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
@@ -157,7 +157,6 @@ def results_of(batcher: Batcher[int], *requests: tuple[Any, list[int], float | N
             *(batcher.classify(model, [picture(value) for value in values], rate) for model, values, rate in requests)
         )
 
-    batcher.start()
     try:
         return asyncio.run(all_at_once())
     finally:
@@ -190,34 +189,6 @@ def test_a_long_request_goes_in_pieces_between_which_others_come() -> None:
     assert long == list(range(12))
     assert short == [99]
     assert all(size <= 4 for size, _ in model.batches)
-
-
-def test_a_server_that_stops_answers_what_is_in_line_and_takes_no_more() -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    class Slow(Counting):
-        def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
-            started.set()
-            go_on.wait(10)
-            return super().classify(pixels, unknown)
-
-    batcher: Batcher[int] = Batcher(100, Metrics(), batch_size=1)
-    batcher.start()
-
-    async def stopped_meanwhile() -> list[list[int]]:
-        model = Slow()
-        waiting = [asyncio.create_task(batcher.classify(model, [picture(value)], None)) for value in range(3)]
-        await asyncio.to_thread(started.wait, 10)
-        ending = asyncio.create_task(asyncio.to_thread(batcher.stop))
-        await asyncio.sleep(0.05)
-        with pytest.raises(ApiError, match="stopped"):
-            await batcher.classify(model, [picture(9)], None)
-        go_on.set()
-        answers = await asyncio.wait_for(asyncio.gather(*waiting), 10)
-        await ending
-        return answers
-
-    assert asyncio.run(stopped_meanwhile()) == [[0], [1], [2]]
 
 
 def test_an_error_reaches_every_request() -> None:

@@ -44,8 +44,8 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool)
 
 
 STEPS = [
-    (Model, "save", False),
-    (Model, "save", True),
+    (IncrementalClassifier, "save", False),
+    (IncrementalClassifier, "save", True),
     (store_module, "same_file", False),
     (store_module, "same_file", True),
     (History, "write", False),
@@ -69,10 +69,10 @@ def test_killed_before_the_commit_the_old_state_is_whole(
     assert model.read_bytes() == content
 
     again = opened(model)
-    assert again.snapshot.model.names == ("green", "scarlet")
+    assert again.model.names == ("green", "scarlet")
     assert [entry.summary for entry in again.history.entries][1:] == ["red is now scarlet"]
     again.undo()
-    assert again.snapshot.model.names == ("green", "red")
+    assert again.model.names == ("green", "red")
     assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json"]
     again.close()
 
@@ -85,10 +85,10 @@ def test_killed_after_the_commit_the_new_state_is_whole(model: Path, monkeypatch
             rename(store, "red", "scarlet")
     store.close()
     again = opened(model)
-    assert again.snapshot.model.names == ("green", "scarlet")
-    assert again.snapshot.version == 2
+    assert again.model.names == ("green", "scarlet")
+    assert again.model.version == 2
     again.undo()
-    assert again.snapshot.model.names == ("green", "red")
+    assert again.model.names == ("green", "red")
     again.close()
 
 
@@ -106,9 +106,9 @@ def test_an_undo_that_was_killed_can_be_repeated(
             store.undo()
     store.close()
     again = opened(model)
-    assert again.snapshot.model.names == ("green", "scarlet")
+    assert again.model.names == ("green", "scarlet")
     again.undo()
-    assert again.snapshot.model.names == ("green", "red")
+    assert again.model.names == ("green", "red")
     with pytest.raises(DataError, match="nothing to undo"):
         again.undo()
     again.close()
@@ -124,7 +124,7 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
         patch.setattr(store_module, "move_atomically", full)
         with pytest.raises(CheckpointError, match="no space"):
             rename(store, "red", "scarlet")
-    assert store.snapshot.model.names == ("green", "red")
+    assert store.model.names == ("green", "red")
     rename(store, "red", "pink")
     assert [entry.summary for entry in store.history.entries][1:] == ["red is now pink"]
     store.close()
@@ -150,7 +150,7 @@ def test_a_change_of_another_program_is_neither_lost_nor_overwritten(model: Path
         rename(store, "red", "scarlet")
     store.close()
     again = opened(model)
-    assert again.snapshot.model.names == ("green", "ruby")
+    assert again.model.names == ("green", "ruby")
     assert again.history.entries[-1].summary == "changed by another program"
     with pytest.raises(DataError, match="nothing to undo"):
         again.undo()
@@ -164,10 +164,10 @@ def test_the_first_class_can_be_undone_as_well(tmp_path: Path, saved: Path) -> N
     assert path.exists()
     store.undo()
     assert not path.exists()
-    assert store.snapshot.model.names == ()
+    assert store.model.names == ()
     store.close()
     again = opened(path)
-    assert again.snapshot.model.names == ()
+    assert again.model.names == ()
     again.close()
 
 
@@ -175,7 +175,7 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     path = tmp_path / "new.safetensors"
     store = opened(path)
     store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
-    store.drop_copies()
+    store.history.finish()
     for again in (store, Store(path)):  # at once, and after a restart
         if again is not store:
             store.close()
@@ -191,7 +191,7 @@ def test_the_reason_why_nothing_can_be_undone_is_shown(model: Path, saved: Path)
     with pytest.raises(DataError, match="nothing was changed here"):
         store.undo()
     rename(store, "red", "scarlet")
-    store.drop_copies()
+    store.history.finish()
     with pytest.raises(DataError, match="is not stored"):
         store.undo()
     store.close()
@@ -203,7 +203,7 @@ def test_the_reason_why_nothing_can_be_undone_is_shown(model: Path, saved: Path)
 
 
 def test_a_model_is_called_by_its_method_or_by_what_chose_it(saved: Path) -> None:
-    assert Model.empty().method == "none yet"
+    assert Model().method == "none yet"
     model = Model.load(saved)
     assert model.method == model.classifier.method
     model.classifier.method, model.classifier.effort = None, "quick"
@@ -223,7 +223,7 @@ def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
     rename(store, "red", "scarlet")
     rename(store, "green", "lime")
     store.change("forget", "scarlet", ["scarlet"], lambda model: model.forgot(["scarlet"]))
-    store.drop_copies(["scarlet"])
+    store.history.finish(["scarlet"])
     listed = (store.history.folder / "history.json").read_text(encoding="utf-8")
     assert "scarlet" not in listed
     assert "red" not in listed, "a former name"
@@ -238,7 +238,7 @@ def test_names_of_forgotten_classes_match_exactly(model: Path) -> None:
     # Files of release 0.2 contain no list of names.
     store.history.write([entry.model_copy(update={"classes": None}) for entry in store.history.entries])
     store.change("forget", "c", ["c"], lambda model: model.forgot(["c"]))
-    assert store.drop_copies(["c"]) == {"c", "red"}
+    assert store.history.finish(["c"]) == {"c", "red"}
     assert [entry.summary for entry in store.history.entries[1:]] == [NOT_NAMED, "green is now cat", NOT_NAMED]
     store.close()
 

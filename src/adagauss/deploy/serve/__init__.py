@@ -36,13 +36,7 @@ def main(
         undo: number of changes that can be undone. Each one stores a copy of the model file.
     """
     try:
-        import fastapi
-        import prometheus_client
-        import python_multipart
-        import uvicorn
-    except ImportError as error:
+        from adagauss.deploy.serve.app import run
+    except ModuleNotFoundError as error:
         raise ConfigError(f"serving requires the package {error.name}: pip install 'adagauss[serve]'") from None
-    del fastapi, prometheus_client, python_multipart, uvicorn
-    from adagauss.deploy.serve.app import run
-
     run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts, undo)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import mimetypes
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from adagauss.errors import AdagaussError, CheckpointError, ConfigError, Unsuppo
 from adagauss.utils.progress import escape_control_chars
 
 STATIC = Path(__file__).parent / "static"
-for kind, suffix in (("text/javascript", ".js"), ("text/css", ".css"), ("image/svg+xml", ".svg")):
-    mimetypes.add_type(kind, suffix)  # the registry of Windows may contain others, which browsers refuse
 
 
 class PageFiles(StaticFiles):
@@ -53,7 +50,7 @@ def make_app(server: Server) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(server.start)
+        await asyncio.to_thread(server.store.open)
         try:
             yield
         finally:
@@ -73,19 +70,15 @@ def make_app(server: Server) -> FastAPI:
     app.include_router(routes.router)
     files = PageFiles(directory=STATIC)
     app.mount("/static", files)
-    for path, name in (("/", "index.html"), ("/favicon.ico", "icon.svg")):
-        app.add_api_route(path, _page(files, name), include_in_schema=False)
+
+    @app.get("/", include_in_schema=False)
+    async def page(request: Request) -> Response:
+        return await files.get_response("index.html", request.scope)
+
     app.add_exception_handler(AdagaussError, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid)
     app.add_middleware(SecurityMiddleware, access=server.access, limits=server.limits, metrics=server.metrics)
     return app
-
-
-def _page(files: PageFiles, name: str) -> Callable[[Request], Awaitable[Response]]:
-    async def respond(request: Request) -> Response:
-        return await files.get_response(name, request.scope)
-
-    return respond
 
 
 async def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
@@ -111,7 +104,7 @@ def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, 
     access = access_for(host, token, hosts)
     server = Server(Store(model, undo), access)
     with _listening(host, port) as listener:
-        server.start()  # before the address is printed, so that errors in the model file end this command
+        server.store.open()  # before the address is printed, so that errors in the model file end this command
         sys.stderr.write(_greeting(server, host, listener.getsockname()[1]))
         sys.stderr.flush()
         with suppress(KeyboardInterrupt):  # Ctrl+C stops the server

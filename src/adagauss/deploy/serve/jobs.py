@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -59,6 +58,8 @@ class Job(BaseModel):
     seconds: float = 0.0
     _classes: frozenset[str] = PrivateAttr(frozenset())
     """Names of the classes in the summary."""
+    _stop: threading.Event = PrivateAttr(default_factory=threading.Event)
+    _future: Future[None] = PrivateAttr()
 
     @property
     def ended(self) -> bool:
@@ -79,7 +80,6 @@ class JobReporter(Reporter):
     def __init__(self, job: Job) -> None:
         self._job = job
         self._depth = 0
-        self.cancelled = threading.Event()
 
     def message(self, text: str) -> None:
         if len(self._job.notes) < NOTES:
@@ -92,7 +92,7 @@ class JobReporter(Reporter):
 
         def advance(note: str = "", step: float = 1.0) -> None:
             nonlocal done
-            if self.cancelled.is_set():
+            if self._job._stop.is_set():
                 raise StoppedError
             done += step
             if outermost:
@@ -107,47 +107,36 @@ class JobReporter(Reporter):
 
 
 class Jobs:
-    """A thread that runs jobs from a bounded queue."""
+    """A thread that runs jobs in order."""
 
     def __init__(self, waiting: int, metrics: Metrics) -> None:
-        self._queue: queue.Queue[tuple[Job, JobReporter, Work] | None] = queue.Queue(waiting)
-        self._jobs: OrderedDict[str, tuple[Job, JobReporter]] = OrderedDict()
+        self._most = waiting
         self._metrics = metrics
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
+        self._jobs: dict[str, Job] = {}
+        self._pool = ThreadPoolExecutor(1, "learner", initializer=_yield_to_readers)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> bool:
-        """Cancel all jobs and wait for the thread. Return False if it did not stop within the timeout."""
-        with self._lock:
-            for _, reporter in self._jobs.values():
-                reporter.cancelled.set()
-        with suppress(queue.Full):
-            self._queue.put(None, timeout=30)
-        self._thread.join(timeout=30)
-        return not self._thread.is_alive()
+    def stop(self) -> None:
+        """Cancel all jobs and wait for the running one: it ends at its next step, or completes if it is saving."""
+        for job in self.all:
+            job._stop.set()
+        self._pool.shutdown(cancel_futures=True)
 
     def require_room(self) -> None:
-        """Raise if the queue is full. Called before the pictures of a change are received."""
-        if self._queue.full():
+        """Raise if too many jobs are waiting. Called before the pictures of a change are received."""
+        if sum(job.state == "waiting" for job in self.all) >= self._most:
             raise ApiError(503, "the job queue is full: try again later", 5.0)
 
     def submit(
         self, action: str, summary: str, classes: Iterable[str], work: Work, skipped: list[Skipped] | None = None
     ) -> Job:
         """Queue a change; ``classes`` are the names in the summary."""
+        self.require_room()
         job = Job(action=action, summary=summary, skipped=skipped or [])
         job._classes = frozenset(classes)
-        reporter = JobReporter(job)
-        self.require_room()  # only the event loop submits, so put_nowait cannot fail
-        with self._lock:
-            self._jobs[job.id] = (job, reporter)
-            self._queue.put_nowait((job, reporter, work))
-            for name in [name for name, (old, _) in self._jobs.items() if old.ended][:-REMEMBERED]:
-                del self._jobs[name]
+        job._future = self._pool.submit(self._run, job, work)
+        self._jobs[job.id] = job
+        for old in [job for job in self.all if job.ended][REMEMBERED:]:
+            del self._jobs[old.id]
         return job
 
     def blank(self, classes: Collection[str]) -> None:
@@ -158,46 +147,34 @@ class Jobs:
 
     def get(self, name: str) -> Job:
         """Return the job with this id."""
-        with self._lock:
-            if name in self._jobs:
-                return self._jobs[name][0]
-        raise ApiError(404, "job not found: jobs are listed until the server restarts")
+        if name not in self._jobs:
+            raise ApiError(404, "job not found: jobs are listed until the server restarts")
+        return self._jobs[name]
 
     def cancel(self, name: str) -> Job:
         """Cancel a job. A job that is already saving completes."""
         job = self.get(name)
-        with self._lock:
-            self._jobs[name][1].cancelled.set()
-            if job.state == "waiting":
-                job.state = "cancelled"
+        job._stop.set()
+        if job._future.cancel():  # it has not started
+            job.state = "cancelled"
         return job
 
     @property
     def all(self) -> list[Job]:
         """Listed jobs, newest first."""
-        with self._lock:
-            return [job for job, _ in reversed(self._jobs.values())]
+        return list(self._jobs.values())[::-1]
 
     @property
     def open(self) -> int:
         """Number of jobs that are waiting or running."""
         return sum(not job.ended for job in self.all)
 
-    def _run(self) -> None:
-        _yield_to_readers()
-        while (item := self._queue.get()) is not None:
-            self._execute(*item)
-
-    def _execute(self, job: Job, reporter: JobReporter, work: Work) -> None:
+    def _run(self, job: Job, work: Work) -> None:
         started = time.perf_counter()
         state: State = "failed"
-        with self._lock:
-            if reporter.cancelled.is_set():
-                job.state = "cancelled"
-                return
-            job.state = "running"
+        job.state = "running"
         try:
-            job.version = work(reporter)
+            job.version = work(JobReporter(job))
             job.progress, state = 1.0, "done"
         except StoppedError:
             state = "cancelled"
@@ -207,7 +184,7 @@ class Jobs:
             logger.exception("job %s failed", job.action)
             job.error = f"unexpected error ({type(error).__name__}): see the server's log"
         job.seconds = time.perf_counter() - started
-        self._metrics.job(job.action, state)
+        self._metrics.jobs.labels(job.action, state).inc()
         job.state = state  # set last: a reader that sees the final state sees all fields
 
 

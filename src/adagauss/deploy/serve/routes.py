@@ -1,10 +1,10 @@
-"""The REST routes. Reads use the current snapshot; each change is submitted as a job and returns at once."""
+"""The REST routes. Reads use the current model; each change is submitted as a job and returns at once."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from io import BufferedReader
 from typing import Annotated, Any
 
@@ -12,36 +12,35 @@ import anyio
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from pydantic import BaseModel, Field
 
 import adagauss
 from adagauss.data.decode import Pixels
 from adagauss.deploy.serve.jobs import Job, Skipped
-from adagauss.deploy.serve.model import TOP, ClassProbability, KnownClass, class_name
-from adagauss.deploy.serve.security import ApiError
+from adagauss.deploy.serve.model import TOP, ClassProbability, KnownClass, probabilities
+from adagauss.deploy.serve.security import ApiError, client_address
 from adagauss.deploy.serve.server import Served, Server
-from adagauss.deploy.serve.store import Action
+from adagauss.deploy.serve.store import Change
+from adagauss.deploy.serve.uploads import PictureShape
 from adagauss.errors import DataError
 from adagauss.utils.files import open_regular
 
 router = APIRouter(prefix="/api")
 CHUNK = 2**20
 
-_PREDICT_FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {"pictures": {"type": "array", "items": {"type": "string", "format": "binary"}}},
-                }
-            },
-            "image/*": {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
-}
+
+class PredictForm(BaseModel):
+    """Pictures to classify."""
+
+    pictures: list[bytes]
+
+
+class TeachForm(BaseModel):
+    """Pictures to learn."""
+
+    label: list[str] = Field(description="The class of the pictures that follow it in the form; may be repeated.")
+    pictures: list[bytes]
 
 
 class Prediction(BaseModel):
@@ -78,16 +77,6 @@ class ModelInfo(BaseModel):
     """The running or next job, if any."""
 
 
-class Change(BaseModel):
-    """An entry of the history."""
-
-    number: int
-    time: str
-    action: Action
-    summary: str
-    undone: bool
-
-
 class Health(BaseModel):
     """Health of the server."""
 
@@ -95,7 +84,31 @@ class Health(BaseModel):
     release: str
 
 
-@router.post("/predict", openapi_extra=_PREDICT_FORM, tags=["read"], summary="Classify pictures")
+class Forget(BaseModel):
+    """Classes to forget."""
+
+    classes: list[str] = Field(min_length=1, max_length=1000)
+    for_good: bool = False
+    """Also delete the copies for undo, which still contain the classes. Nothing can be undone afterwards."""
+
+
+class Rename(BaseModel):
+    """A new name for a class."""
+
+    old: str
+    new: str
+
+
+def _body(form: type[BaseModel], **others: Any) -> dict[str, Any]:
+    """Describe a request body that the route reads itself, without writing pictures to disk."""
+    content = {"multipart/form-data": {"schema": form.model_json_schema()}, **others}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+ONE_PICTURE = {"image/*": {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.post("/predict", openapi_extra=_body(PredictForm, **ONE_PICTURE), tags=["read"], summary="Classify pictures")
 async def predict(
     request: Request,
     server: Served,
@@ -107,15 +120,12 @@ async def predict(
     With ``unknown``, the target false-positive rate such as 0.05, pictures of unknown classes get no label.
     Pictures are not stored.
     """
-    now = server.store.snapshot
-    if not now.model.names:
-        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
-    shape = now.model.picture_shape
+    model, shape = server.store.model, _taught(server)
     pictures = [picture async for picture in server.decoder.pictures(request, shape)]
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
     if not pictures:
         raise DataError("the request contains no pictures")
-    answers = iter(await server.batcher.classify(now.model, pixels, unknown) if pixels else [])
+    answers = iter(await server.batcher.classify(model, pixels, unknown))
     predictions = []
     for picture in pictures:
         if picture.pixels is None:
@@ -125,28 +135,27 @@ async def predict(
         predictions.append(
             Prediction(
                 name=picture.name,
-                label=answer.label,
+                label=None if answer.label is None else str(answer.label),
                 unknown=answer.label is None,
                 probability=answer.probability,
-                top=answer.top[:top],
+                top=probabilities(answer.top[:top]),
             )
         )
-    return Predictions(version=now.version, predictions=predictions)
+    return Predictions(version=model.version, predictions=predictions)
 
 
 @router.get("/model", tags=["read"], summary="Classes and capabilities of the model")
 def model(server: Served) -> ModelInfo:
     """For each class: number of pictures, estimated accuracy and confused classes."""
-    now = server.store.snapshot
+    now = server.store.model
     undoable = server.store.history.undoable()
-    size, _, _ = now.model.picture_shape
     return ModelInfo(
         name=server.store.path.stem,
         version=now.version,
-        method=now.model.method,
-        picture_size=size,
-        classes=now.model.classes,
-        cannot=now.model.unsupported_actions(),
+        method=now.method,
+        picture_size=now.picture_shape[0],
+        classes=now.classes,
+        cannot=now.unsupported_actions(),
         can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
         job=next((job for job in reversed(server.jobs.all) if not job.ended), None),
     )
@@ -155,8 +164,7 @@ def model(server: Served) -> ModelInfo:
 @router.get("/history", tags=["read"], summary="History of changes, newest first")
 def history(server: Served) -> list[Change]:
     """List all recorded changes."""
-    shown = set(Change.model_fields)
-    return [Change(**entry.model_dump(include=shown)) for entry in reversed(server.store.history.entries)]
+    return [*reversed(server.store.history.entries)]
 
 
 @router.get("/jobs", tags=["jobs"], summary="Jobs since the start of the server, newest first")
@@ -180,17 +188,15 @@ async def stop_job(job: str, server: Served) -> Job:
 @router.get("/download/model", tags=["read"], summary="The model file", response_class=StreamingResponse)
 def download(server: Served) -> StreamingResponse:
     """Readable with `IncrementalClassifier.load`."""
-    if not server.store.path.exists():
-        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
+    _taught(server)
     return _file(open_regular(server.store.path), server.store.path.name)
 
 
 @router.get("/download/onnx", tags=["read"], summary="The model as ONNX", response_class=StreamingResponse)
 async def download_onnx(server: Served) -> StreamingResponse:
     """Includes preprocessing, labels and OOD thresholds. The first export of a version takes some seconds."""
-    if not server.store.path.exists():
-        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
-    await run_in_threadpool(server.store.snapshot.model.require_can, "onnx")
+    _taught(server)
+    await run_in_threadpool(server.store.model.require_can, "onnx")
     return _file(await server.exporter.file(), f"{server.store.path.stem}.onnx")
 
 
@@ -203,13 +209,78 @@ async def health() -> Health:
 @router.get("/metrics", tags=["operation"], summary="Prometheus metrics", response_class=PlainTextResponse)
 async def metrics(server: Served) -> PlainTextResponse:
     """Requests, jobs, pictures, prediction latency and batch sizes."""
-    now = server.store.snapshot
-    gauges = {
-        "classes": float(len(now.model.names)),
-        "model_version": float(now.version),
-        "jobs_open": float(server.jobs.open),
-    }
-    return PlainTextResponse(server.metrics.text(gauges), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return PlainTextResponse(generate_latest(server.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+@router.post("/teach", status_code=202, tags=["change"], openapi_extra=_body(TeachForm), summary="Teach classes")
+async def teach(request: Request, server: Served) -> Job:
+    """Send a form: a field ``label``, then its pictures, then optionally the next label and its pictures.
+
+    Classes may be new or known. Unreadable pictures are skipped and listed in the job. Pictures are not stored.
+    """
+    server.jobs.require_room()
+    with server.uploads.use(client_address(request.scope)) as take:
+        take(1)
+        pixels, names, skipped = await _received(request, server)
+    counts = Counter(names)
+    known = server.store.model
+    if not counts.keys().isdisjoint(known.names):
+        await run_in_threadpool(known.require_can, "teach more")
+    summary = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    return server.change(
+        "teach",
+        summary,
+        list(counts),
+        lambda model, reporter: model.taught(pixels, names, reporter),
+        skipped=skipped,
+    )
+
+
+@router.post("/forget", status_code=202, tags=["change"], summary="Forget classes")
+async def forget(what: Forget, server: Served) -> Job:
+    """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
+    await run_in_threadpool(server.store.model.require_can, "forget")
+    names = list(dict.fromkeys(class_name(name, server) for name in what.classes))
+    return server.change(
+        "forget", ", ".join(names), names, lambda model, _: model.forgot(names), for_good=what.for_good
+    )
+
+
+@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
+async def rename(what: Rename, server: Served) -> Job:
+    """The new name must not belong to another class."""
+    old, new = class_name(what.old, server), class_name(what.new, server)
+    return server.change("rename", f"{old} is now {new}", [old, new], lambda model, _: model.renamed(old, new))
+
+
+@router.post("/undo", status_code=202, tags=["change"], summary="Undo the last change")
+async def undo(server: Served) -> Job:
+    """Restore the model before the last change. Repeat to undo earlier changes."""
+    # With queued jobs, the last change is known only when this job runs.
+    last = None if server.jobs.open else server.store.history.last()
+    summary, names = (last.summary, last.names) if last else ("the last change", [])
+    return server.jobs.submit("undo", summary, names, lambda _: server.store.undo())
+
+
+@router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the copies for undo")
+async def drop_copies(server: Served) -> Job:
+    """Nothing can be undone afterwards, and no copy contains forgotten classes."""
+    return server.jobs.submit("drop copies", "copies for undo", [], lambda _: server.drop_copies([]))
+
+
+def class_name(text: str, server: Server) -> str:
+    """Normalise whitespace in a class name and check its length and characters."""
+    name, most = " ".join(text.split()), server.limits.name
+    if not name or len(name) > most or not name.isprintable():
+        raise DataError(f"a class name must have 1 to {most} printable characters; got {name[:most]!r}")
+    return name
+
+
+def _taught(server: Server) -> PictureShape:
+    """Return the shape of pictures of a model that has learned some."""
+    if not server.store.model.names:
+        raise ApiError(409, "nothing has been taught yet: teach at least one class first")
+    return server.store.model.picture_shape
 
 
 def _file(file: BufferedReader, name: str) -> StreamingResponse:
@@ -225,143 +296,23 @@ def _file(file: BufferedReader, name: str) -> StreamingResponse:
     return StreamingResponse(content(), media_type="application/octet-stream", headers=headers)
 
 
-_TEACH_FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["label", "pictures"],
-                    "properties": {
-                        "label": {
-                            "type": "array",
-                            "items": {"type": "string"},
-                            "description": "The class of the pictures that follow it in the form; may be repeated.",
-                        },
-                        "pictures": {"type": "array", "items": {"type": "string", "format": "binary"}},
-                    },
-                }
-            }
-        },
-    }
-}
-
-
-class Forget(BaseModel):
-    """Classes to forget."""
-
-    classes: list[str] = Field(min_length=1, max_length=1000)
-    for_good: bool = False
-    """Also delete the copies for undo, which still contain the classes. Nothing can be undone afterwards."""
-
-
-class Rename(BaseModel):
-    """A new name for a class."""
-
-    old: str
-    new: str
-
-
-@router.post(
-    "/teach",
-    status_code=202,
-    tags=["change"],
-    openapi_extra=_TEACH_FORM,
-    summary="Teach new or known classes",
-)
-async def teach(request: Request, server: Served) -> Job:
-    """Send a form: a field ``label``, then its pictures, then optionally the next label and its pictures.
-
-    Unreadable pictures are skipped and listed in the job. Pictures are not stored.
-    """
-    server.jobs.require_room()
-    with server.uploads.use(request.client.host if request.client else "local"):
-        pixels, names, skipped = await _received(request, server)
-    counts = Counter(names)
-    now = server.store.snapshot.model
-    if not counts.keys().isdisjoint(now.names):
-        await run_in_threadpool(now.require_can, "teach more")
-    summary = ", ".join(f"{count} of {name}" for name, count in counts.items())
-    return server.jobs.submit(
-        "teach",
-        summary,
-        counts,
-        lambda reporter: server.store.change(
-            "teach", summary, list(counts), lambda model: model.taught(pixels, names, reporter)
-        ),
-        skipped,
-    )
-
-
-@router.post("/forget", status_code=202, tags=["change"], summary="Forget classes")
-async def forget(what: Forget, server: Served) -> Job:
-    """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
-    await run_in_threadpool(server.store.snapshot.model.require_can, "forget")
-    names = list(dict.fromkeys(class_name(name, server.limits) for name in what.classes))
-    summary = ", ".join(names)
-
-    def work(_: object) -> int:
-        version = server.store.change("forget", summary, names, lambda model: model.forgot(names))
-        return _without_copies(server, names) if what.for_good else version
-
-    return server.jobs.submit("forget", summary, names, work)
-
-
-@router.post("/rename", status_code=202, tags=["change"], summary="Rename a class")
-async def rename(what: Rename, server: Served) -> Job:
-    """The new name must not belong to another class."""
-    old, new = class_name(what.old, server.limits), class_name(what.new, server.limits)
-    summary = f"{old} is now {new}"
-    return server.jobs.submit(
-        "rename",
-        summary,
-        [old, new],
-        lambda _: server.store.change("rename", summary, [old, new], lambda model: model.renamed(old, new)),
-    )
-
-
-@router.post("/undo", status_code=202, tags=["change"], summary="Undo the last change")
-async def undo(server: Served) -> Job:
-    """Restore the model before the last change. Repeat to undo earlier changes."""
-    # With queued jobs, the last change is known only when this job runs.
-    last = None if server.jobs.open else server.store.history.last()
-    summary, names = (last.summary, last.names) if last else ("the last change", [])
-    return server.jobs.submit("undo", summary, names, lambda _: server.store.undo())
-
-
-@router.delete("/history/copies", status_code=202, tags=["change"], summary="Delete the copies for undo")
-async def drop_copies(server: Served) -> Job:
-    """Nothing can be undone afterwards, and no copy contains forgotten classes."""
-    return server.jobs.submit("drop copies", "copies for undo", [], lambda _: _without_copies(server))
-
-
-def _without_copies(server: Server, forgotten: Collection[str] = ()) -> int:
-    server.exporter.drop()
-    server.jobs.blank(server.store.drop_copies(forgotten))
-    return server.store.snapshot.version
-
-
 async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:
-    shape = server.store.snapshot.model.picture_shape
+    """Return the pictures of a form, the class name of each, and the pictures that cannot be decoded."""
     pixels: list[Pixels] = []
     names: list[str] = []
     skipped: list[Skipped] = []
     sent: dict[str, None] = {}
-    async for picture in server.decoder.pictures(request, shape):
-        name = class_name(picture.label, server.limits)
+    async for picture in server.decoder.pictures(request, server.store.model.picture_shape):
+        name = class_name(picture.label, server)
         sent[name] = None
         if picture.pixels is None:
             skipped.append(Skipped(name=picture.name, reason=picture.problem))
         else:
             pixels.append(picture.pixels)
             names.append(name)
-    empty = [name for name in sent if name not in names]
-    if empty or not sent:
+    if not sent:
+        raise DataError("the request contains no pictures")
+    if empty := [name for name in sent if name not in names]:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in skipped[:3])
-        raise DataError(
-            f"the request contains no picture of {empty[0]!r} ({reasons})"
-            if empty
-            else "the request contains no pictures"
-        )
+        raise DataError(f"the request contains no picture of {empty[0]!r} ({reasons})")
     return pixels, names, skipped

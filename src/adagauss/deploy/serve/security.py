@@ -8,10 +8,9 @@ token is sent in a header, never in a cookie, so browsers do not add it automati
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import ipaddress
-import json
+import re
 import socket
 import time
 from collections import Counter, OrderedDict
@@ -19,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -101,46 +101,57 @@ class Rate:
         self._per_second = per_second
         self._burst = burst
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._full: OrderedDict[str, float] = OrderedDict()
+        """For each key the time at which its bucket is full again."""
 
-    def wait(self, key: str) -> float:
-        """Count an event and return 0.0, or return the seconds until the next event is allowed."""
-        left, now = self._left(key)
-        if left < 1.0:
-            return (1.0 - left) / self._per_second
-        self._buckets[key] = (left - 1.0, now)
-        self._buckets.move_to_end(key)
-        if len(self._buckets) > ADDRESSES:
-            self._buckets.popitem(last=False)
+    def wait(self, key: str, count: bool = True) -> float:
+        """Return the seconds until the next event is allowed; if it is allowed now, count it and return 0.0."""
+        now = self._clock()
+        full = max(now, self._full.get(key, now))
+        wait = full - now - (self._burst - 1) / self._per_second
+        if wait > 0:
+            return wait
+        if count:
+            self._full[key] = full + 1 / self._per_second
+            self._full.move_to_end(key)
+            if len(self._full) > ADDRESSES:
+                self._full.popitem(last=False)
         return 0.0
 
-    def exhausted(self, key: str) -> bool:
-        """Whether the bucket is empty; counts no event."""
-        return self._left(key)[0] < 1.0
 
-    def _left(self, key: str) -> tuple[float, float]:
-        now = self._clock()
-        left, then = self._buckets.get(key, (self._burst, now))
-        return min(self._burst, left + (now - then) * self._per_second), now
+class Quota:
+    """Limit the amount that is in use at the same time, per key.
 
+    >>> quota = Quota(2, "too many uploads")
+    >>> with quota.use("10.0.0.1") as take:
+    ...     take(2)
+    ...     take(1)
+    Traceback (most recent call last):
+    adagauss.deploy.serve.security.ApiError: too many uploads: try again later
+    """
 
-class Slots:
-    """Limit the concurrent uses of one key."""
-
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, reason: str, status: int = 503) -> None:
         self._limit = limit
+        self._reason = reason
+        self._status = status
         self._used: Counter[str] = Counter()
 
     @contextmanager
-    def use(self, key: str) -> Iterator[None]:
-        """Occupy a slot, or raise if all slots of the key are occupied."""
-        if self._used[key] >= self._limit:
-            raise ApiError(429, "too many unfinished uploads from this address: try again later", 5.0)
-        self._used[key] += 1
+    def use(self, key: str = "") -> Iterator[Callable[[int], None]]:
+        """Yield a function that takes an amount, or returns a negative one; the rest is returned at the end."""
+        held = 0
+
+        def take(amount: int) -> None:
+            nonlocal held
+            if amount > 0 and self._used[key] + amount > self._limit:
+                raise ApiError(self._status, f"{self._reason}: try again later", 5.0)
+            self._used[key] += amount
+            held += amount
+
         try:
-            yield
+            yield take
         finally:
-            self._used[key] -= 1
+            self._used[key] -= held
             self._used += Counter()  # drop zeros
 
 
@@ -199,8 +210,8 @@ def connection_class(limits: Limits) -> type[H11Protocol]:
 
 
 MIN_TOKEN_LENGTH = 16
-PAGE_PATHS = ("/", "/favicon.ico")
-OPEN_PATHS = ("/api/health",)
+OWN_SITE = ("same-origin", "none")
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:/?#@\s]+))(?::\d{0,5})?")
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -226,25 +237,22 @@ class Access:
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
         """Raise `ApiError` for an unknown host name or a cross-site request."""
-        host = headers.get("host", "")
+        host = headers.get("host", "").lower()
         name = host_name(host)
         if name not in self.hosts and not _is_address(name):
             raise ApiError(403, f"unknown host name {name[:100]!r}: add it with hosts=, or use the IP address")
-        if is_page(path):
+        if is_public(path):
             return  # links of other sites may open the page; it contains no data and cannot be framed
-        site = headers.get("sec-fetch-site", "none")
-        origin = headers.get("origin")
-        foreign = origin is not None and _netloc(origin) != host.lower()
-        if foreign or site not in ("same-origin", "none"):
+        own = ("", f"http://{host}", f"https://{host}")
+        if headers.get("origin", "").lower() not in own or headers.get("sec-fetch-site", "none") not in OWN_SITE:
             raise ApiError(403, "cross-site requests are not allowed")
 
-    def knows(self, authorization: str | None) -> bool:
+    def knows(self, authorization: str) -> bool:
         """Whether this header contains the token, compared in constant time."""
         if self.token is None:
             return True
-        scheme, _, given = (authorization or "").partition(" ")
-        right = hmac.compare_digest(_digest(given.strip()), _digest(self.token))
-        return right and scheme.lower() == "bearer"
+        scheme, _, given = authorization.partition(" ")
+        return hmac.compare_digest(given.strip().encode(), self.token.encode()) and scheme.lower() == "bearer"
 
 
 def access_for(host: str, token: str | None, hosts: tuple[str, ...] = ()) -> Access:
@@ -256,10 +264,8 @@ def access_for(host: str, token: str | None, hosts: tuple[str, ...] = ()) -> Acc
             f"{host} is not a loopback address, so a token is required: set the environment variable ADAGAUSS_TOKEN "
             f"to at least {MIN_TOKEN_LENGTH} characters (openssl rand -hex 16), or serve on 127.0.0.1"
         )
-    own = {"localhost", host.lower(), *(name.lower() for name in hosts)}
-    if token is not None:
-        own.add(socket.gethostname().lower())
-    return Access(token, frozenset(own))
+    own = ["localhost", host, *hosts, *([] if token is None else [socket.gethostname()])]
+    return Access(token, frozenset(name.lower() for name in own))
 
 
 def is_loopback(host: str) -> bool:
@@ -278,29 +284,16 @@ def is_loopback(host: str) -> bool:
 def host_name(header: str) -> str:
     """Return the host name in a ``Host`` header without the port; empty if the header is invalid.
 
-    >>> host_name("LocalHost:8000"), host_name("[::1]:8000"), host_name("a.b:evil"), host_name("[::1]evil")
+    >>> host_name("localhost:8000"), host_name("[::1]:8000"), host_name("a.b:evil"), host_name("[::1]evil")
     ('localhost', '::1', '', '')
     """
-    try:
-        parts = urlsplit(f"//{header}")
-        _ = parts.port
-    except ValueError:
-        return ""
-    plain = parts.netloc == header and not parts.username and not parts.path
-    name, after = parts.hostname or "", header.rpartition("]")[2]
-    return name if plain and (after == header or after.startswith(":") or not after) else ""
+    match = HOST.fullmatch(header)
+    return "" if match is None else match[1] or match[2]
 
 
-def is_page(path: str) -> bool:
-    """Whether a path is a static file of the page."""
-    return path in PAGE_PATHS or path.startswith("/static/")
-
-
-def _netloc(origin: str) -> str:
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:  # no browser sends this
-        return ""
+def is_public(path: str) -> bool:
+    """Whether a path needs no token: the files of the page, and the health check."""
+    return path in ("/", "/api/health") or path.startswith("/static/")
 
 
 def _is_address(name: str) -> bool:
@@ -309,10 +302,6 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 PREDICT = "/api/predict"
@@ -334,14 +323,9 @@ class SecurityMiddleware:
         self._wrong_tokens = Rate(limits.wrong_tokens, burst=10)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
-        else:
-            await send({"type": "websocket.close", "code": 1008})
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         started, status = time.perf_counter(), 500
 
         async def sending(message: Message) -> None:
@@ -351,30 +335,30 @@ class SecurityMiddleware:
                 message = {**message, "headers": [*message.get("headers", []), *_SECURITY]}
             await send(message)
 
+        app, receiving = self._app, self._limited(receive, self._most(scope["path"]))
         try:
-            try:
-                self._admit(scope)
-            except ApiError as error:
-                await _send_error(error, sending)
-            else:
-                await self._app(scope, self._limited(receive, self._most(scope["path"])), sending)
+            self._admit(scope)
+        except ApiError as error:
+            app, receiving = JSONResponse({"detail": error.detail}, error.status_code, error.headers), receive
+        try:
+            await app(scope, receiving, sending)
         except ClientDisconnect:  # no response can be sent
             status = 499
         finally:
             # The route template, so that path parameters do not become metric labels.
             route = str(getattr(scope.get("route"), "path", "other"))
-            self._metrics.request(route, status, time.perf_counter() - started)
+            self._metrics.requests.labels(route, str(status)).inc()
+            if route == PREDICT and status == 200:
+                self._metrics.latency.observe(time.perf_counter() - started)
 
     def _admit(self, scope: Scope) -> None:
-        headers, path = _headers(scope), scope["path"]
-        client = scope.get("client")
-        address = client[0] if client else "local"
+        headers, path, address = Headers(scope=scope), scope["path"], client_address(scope)
         self._access.check(path, headers)
         _within(self._requests.wait(address))
-        if not is_page(path) and path not in OPEN_PATHS:
-            if self._wrong_tokens.exhausted(address):
+        if not is_public(path):
+            if self._wrong_tokens.wait(address, count=False):
                 raise ApiError(429, "too many wrong tokens from this address: try again later", 10.0)
-            if not self._access.knows(headers.get("authorization")):
+            if not self._access.knows(headers.get("authorization", "")):
                 self._wrong_tokens.wait(address)
                 raise ApiError(401, "wrong or missing token: send Authorization: Bearer TOKEN")
         if scope["method"] in ("POST", "DELETE", "PUT", "PATCH") and path != PREDICT:
@@ -413,12 +397,10 @@ class SecurityMiddleware:
         return limited
 
 
-async def _send_error(error: ApiError, send: Send) -> None:
-    body = json.dumps({"detail": error.detail}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **(error.headers or {})}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": error.status_code, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+def client_address(scope: Scope) -> str:
+    """Return the address that rate limits count."""
+    client = scope.get("client")
+    return str(client[0]) if client else "local"
 
 
 def _within(wait: float) -> None:
@@ -428,12 +410,3 @@ def _within(wait: float) -> None:
 
 def _too_large(limit: int) -> ApiError:
     return ApiError(413, f"the request is larger than {limit / 2**20:.3g} MB: send smaller requests")
-
-
-def _headers(scope: Scope) -> Mapping[str, str]:
-    """Return headers by lower-case name. Repeated headers are joined, so they match no valid value."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1")
-        found[key] = value.decode("latin-1") if key not in found else f"{found[key]}, {value.decode('latin-1')}"
-    return found

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
@@ -17,15 +16,17 @@ import torch
 from fastapi import Depends, Request
 
 from adagauss.classifier import IncrementalClassifier
+from adagauss.core.predictor import Prediction
 from adagauss.data.decode import Pixels
-from adagauss.deploy.serve.jobs import Jobs
+from adagauss.deploy.serve.jobs import Job, Jobs, Skipped
 from adagauss.deploy.serve.metrics import Metrics
-from adagauss.deploy.serve.model import Answer
-from adagauss.deploy.serve.security import Access, ApiError, Limits, Slots
-from adagauss.deploy.serve.store import Store
+from adagauss.deploy.serve.model import Model
+from adagauss.deploy.serve.security import Access, ApiError, Limits, Quota
+from adagauss.deploy.serve.store import Action, Store
 from adagauss.deploy.serve.uploads import Decoder
 from adagauss.errors import AdagaussError
 from adagauss.utils.files import open_regular
+from adagauss.utils.progress import Reporter
 
 BATCH_SIZE = 32
 """Maximum number of pictures in a batch."""
@@ -40,115 +41,85 @@ class ImageClassifier(Protocol[Result]):
         """Classify pictures; ``unknown`` is the target false-positive rate, None disables the check."""
 
 
-@dataclass
-class _Request(Generic[Result]):
+@dataclass(frozen=True, eq=False)
+class _Waiting(Generic[Result]):
     model: ImageClassifier[Result]
     unknown: float | None
     pixels: list[Pixels]
-    future: asyncio.Future[list[Result]]
-    loop: asyncio.AbstractEventLoop
-
-    @property
-    def key(self) -> tuple[int, float | None]:
-        return id(self.model), self.unknown
-
-    def answer(self, answers: list[Result]) -> None:
-        self.loop.call_soon_threadsafe(_finish, self.future, self.future.set_result, answers)
-
-    def fail(self, error: Exception) -> None:
-        self.loop.call_soon_threadsafe(_finish, self.future, self.future.set_exception, error)
+    answers: asyncio.Future[list[Result]]
 
 
 class Batcher(Generic[Result]):
     """Classify in one thread, in batches. All pictures of a request use the same model."""
 
     def __init__(self, waiting: int, metrics: Metrics, batch_size: int = BATCH_SIZE) -> None:
-        self._queue: queue.SimpleQueue[_Request[Result] | None] = queue.SimpleQueue()
+        self._line: deque[_Waiting[Result]] = deque()
+        self._pictures = Quota(waiting, "too many pictures are queued")
         self._batch_size = batch_size
-        self._most = waiting
-        self._waiting = 0
-        self._stopped = False
         self._metrics = metrics
-        self._thread = threading.Thread(target=self._run, name="classify", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        # The number of torch's threads is a setting of each thread. For small batches a second one is mostly idle.
+        self._pool = ThreadPoolExecutor(1, "classify", torch.set_num_threads, (1,))
+        self._worker: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Stop the thread after the queued requests."""
-        self._stopped = True
-        self._queue.put(None)
-        self._thread.join(timeout=10)
+        """Stop the thread."""
+        self._pool.shutdown()
 
     async def classify(
         self, model: ImageClassifier[Result], pixels: list[Pixels], unknown: float | None
     ) -> list[Result]:
         """Classify pictures with this model; results are in the order of the pictures."""
-        if self._stopped:
-            raise ApiError(503, "the server is being stopped: try again after its restart", 5.0)
-        if self._waiting + len(pixels) > self._most:
-            raise ApiError(503, "too many pictures are queued: try again", 1.0)
         loop = asyncio.get_running_loop()
-        # Long requests are split, so that short requests of other clients do not wait for them.
-        pieces = [pixels[start : start + self._batch_size] for start in range(0, len(pixels), self._batch_size)]
-        futures = []
-        self._waiting += len(pixels)
+        answers: list[Result] = []
+        with self._pictures.use() as take:
+            take(len(pixels))
+            # Long requests are split, so that short requests of other clients do not wait for them.
+            for start in range(0, len(pixels), self._batch_size):
+                piece = pixels[start : start + self._batch_size]
+                self._line.append(_Waiting(model, unknown, piece, loop.create_future()))
+                answer = self._line[-1].answers
+                if self._worker is None:
+                    self._worker = loop.create_task(self._run())
+                answers += await answer
+        return answers
+
+    async def _run(self) -> None:
+        """Classify until the line is empty."""
+        loop = asyncio.get_running_loop()
         try:
-            for piece in pieces:
-                future: asyncio.Future[list[Result]] = loop.create_future()
-                futures.append(future)
-                self._queue.put(_Request(model, unknown, piece, future, loop))
-                if len(pieces) > 1:
-                    await future
-            return [answer for future in futures for answer in await future]
+            while self._line:
+                batch = self._next_batch()
+                pixels = [picture for request in batch for picture in request.pixels]
+                try:
+                    answers = await loop.run_in_executor(self._pool, batch[0].model.classify, pixels, batch[0].unknown)
+                except Exception as error:
+                    for request in batch:
+                        _finish(request.answers, request.answers.set_exception, error)
+                    continue
+                self._metrics.batches.observe(len(pixels))
+                self._metrics.pictures.inc(len(pixels))
+                for request in batch:
+                    own, answers = answers[: len(request.pixels)], answers[len(request.pixels) :]
+                    _finish(request.answers, request.answers.set_result, own)
         finally:
-            self._waiting -= len(pixels)
+            self._worker = None
 
-    def _run(self) -> None:
-        # Per-thread setting: for small batches a second thread is mostly idle but occupies a core.
-        torch.set_num_threads(1)
-        line: deque[_Request[Result]] = deque()
-        ended = False
-        while line or not ended:
-            while not ended and (not line or not self._queue.empty()):
-                request = self._queue.get()
-                if request is None:
-                    ended = True
-                else:
-                    line.append(request)
-            if line:
-                self._classify(_batch(line, self._batch_size))
-
-    def _classify(self, batch: list[_Request[Result]]) -> None:
-        pixels = [picture for request in batch for picture in request.pixels]
-        try:
-            answers = batch[0].model.classify(pixels, batch[0].unknown)
-        except Exception as error:
-            for request in batch:
-                request.fail(error)
-            return
-        self._metrics.batch(len(pixels))
-        start = 0
-        for request in batch:
-            request.answer(answers[start : start + len(request.pixels)])
-            start += len(request.pixels)
+    def _next_batch(self) -> list[_Waiting[Result]]:
+        """Take the first request and the following ones that fit into the same batch."""
+        first = self._line.popleft()
+        batch, pictures = [first], len(first.pixels)
+        while self._line and self._line[0].model is first.model and self._line[0].unknown == first.unknown:
+            pictures += len(self._line[0].pixels)
+            if pictures > self._batch_size:
+                break
+            batch.append(self._line.popleft())
+        return batch
 
 
 def _finish(future: asyncio.Future[Any], end: Callable[[Any], None], value: object) -> None:
-    """Finish a future, unless it was cancelled."""
+    """Finish a future, unless its client has left."""
     if not future.done():
         end(value)
-
-
-def _batch(line: deque[_Request[Result]], most: int) -> list[_Request[Result]]:
-    """Pop the first request and the following ones that fit into the same batch."""
-    batch = [line.popleft()]
-    pictures = len(batch[0].pixels)
-    while line and line[0].key == batch[0].key and pictures + len(line[0].pixels) <= most:
-        batch.append(line.popleft())
-        pictures += len(batch[-1].pixels)
-    return batch
 
 
 EXPORT_SECONDS = 600.0
@@ -165,23 +136,23 @@ class Exporter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = asyncio.Lock()
-        self._version = -1
-        self._cached: BufferedReader | None = None
+        self._cached: tuple[int, BufferedReader] | None = None
 
     async def file(self) -> BufferedReader:
         """Return the ONNX file of the current model. Readers share it, so its position is undefined."""
         async with self._lock:
-            version, cached = self._store.snapshot.version, self._cached
-            if cached is None or version != self._version:
-                target = self._store.history.export_file
-                try:
-                    await _export(self._store.path, target)
-                    cached = open_regular(target)
-                finally:
-                    target.unlink(missing_ok=True)
-                if version == self._store.snapshot.version:  # do not cache classes that were forgotten meanwhile
-                    self._cached, self._version = cached, version
-            return cached
+            version = self._store.model.version
+            if self._cached is not None and self._cached[0] == version:
+                return self._cached[1]
+            target = self._store.history.export_file
+            try:
+                await _export(self._store.path, target)
+                file = open_regular(target)
+            finally:
+                target.unlink(missing_ok=True)
+            if version == self._store.model.version:  # do not cache classes that were forgotten meanwhile
+                self._cached = version, file
+            return file
 
     def drop(self) -> None:
         """Clear the cache. Running downloads are not affected."""
@@ -227,29 +198,48 @@ class Server:
 
     def __post_init__(self) -> None:
         self.jobs = Jobs(self.limits.waiting_jobs, self.metrics)
-        self.batcher: Batcher[Answer] = Batcher(self.limits.waiting_pictures, self.metrics)
+        self.batcher: Batcher[Prediction] = Batcher(self.limits.waiting_pictures, self.metrics)
         self.exporter = Exporter(self.store)
         self.decoder = Decoder(self.limits)
-        self.uploads = Slots(self.limits.uploads)
-        self._started = False
+        self.uploads = Quota(self.limits.uploads, "too many unfinished uploads from this address", status=429)
+        self.metrics.classes.set_function(lambda: len(self.store.model.names))
+        self.metrics.version.set_function(lambda: self.store.model.version)
+        self.metrics.open_jobs.set_function(lambda: self.jobs.open)
 
-    def start(self) -> None:
-        """Load the model and start the threads. A second call has no effect."""
-        if self._started:
-            return
-        self.store.open()
-        self._started = True
-        self.jobs.start()
-        self.batcher.start()
+    def change(
+        self,
+        action: Action,
+        summary: str,
+        classes: list[str],
+        make: Callable[[Model, Reporter], Model],
+        *,
+        skipped: list[Skipped] | None = None,
+        for_good: bool = False,
+    ) -> Job:
+        """Queue a change of the model; ``classes`` are the names in the summary.
+
+        With ``for_good``, the copies for undo are deleted, and the classes are named nowhere afterwards.
+        """
+
+        def work(reporter: Reporter) -> int:
+            version = self.store.change(action, summary, classes, lambda model: make(model, reporter))
+            return self.drop_copies(classes) if for_good else version
+
+        return self.jobs.submit(action, summary, classes, work, skipped)
+
+    def drop_copies(self, forgotten: list[str]) -> int:
+        """Delete the copies for undo, and the names of these classes; return the version of the model."""
+        self.exporter.drop()
+        self.jobs.blank(self.store.history.finish(forgotten))
+        return self.store.model.version
 
     def stop(self) -> None:
         """Stop all threads. Acknowledged changes are already on disk."""
-        ended = self.jobs.stop()
+        self.jobs.stop()
         self.batcher.stop()
         self.decoder.close()
         self.exporter.drop()
-        if ended:  # a running job keeps the model locked until the process ends
-            self.store.close()
+        self.store.close()
 
 
 async def _server(request: Request) -> Server:

@@ -15,45 +15,49 @@ If the digest of the last entry differs from that of MODEL, the entry was not co
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
 from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import lock_model, move_atomically, open_regular, remove_durably
+from adagauss.utils.files import lock_model, move_atomically, open_regular, remove_durably, replace_atomically
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
 COPY = re.compile(r"before-(\d{1,9})\.safetensors")
 LARGEST = 64 * 2**20
-ENTRIES = 1000
-"""Maximum number of entries in the history; older ones are dropped."""
+MOST_ENTRIES = 1000
+"""Older entries of the history are dropped."""
 NO_MODEL = ""
 """Digest of a missing model file."""
 
 
-class Entry(BaseModel):
-    """One change of the model."""
+class Change(BaseModel):
+    """A change of the model, as the page and the interface show it."""
 
     number: int
     time: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     action: Action
     summary: str
+    undone: bool = False
+
+
+class Entry(Change):
+    """A change of the model, as it is stored."""
+
     before: str
     """SHA-256 of the model file before the change; ``after`` is the one after it."""
     after: str
-    undone: bool = False
     undoes: int | None = None
     """Number of the change that this entry reverts."""
     final: bool = False
@@ -74,36 +78,42 @@ class Entry(BaseModel):
         return [re.sub(r"^\d+ of ", "", name) for name in re.split(r", | is now ", plain)]
 
 
+ENTRIES = TypeAdapter(list[Entry])
+
+
 class History:
     """The history folder. Every method leaves it consistent."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries: list[Entry] = []
+        """Committed changes; the file may contain one more."""
 
-    def read(self) -> None:
+    def read(self) -> list[Entry]:
         """Read the entries, if the file exists."""
         path = self.folder / "history.json"
         if not path.exists():
-            return
+            return []
         try:
             with open_regular(path) as file:
-                listed = json.loads(file.read(LARGEST))
-            self.entries = [Entry.model_validate(entry) for entry in listed]
-        except (OSError, ValueError, TypeError, ValidationError) as error:
+                return ENTRIES.validate_json(file.read(LARGEST))
+        except (OSError, ValueError) as error:
             raise CheckpointError(
                 f"{path} cannot be read ({type(error).__name__}): move it away; the model file is not affected"
             ) from error
 
     def write(self, entries: list[Entry]) -> None:
-        """Replace the entries."""
-        kept = entries[-ENTRIES:]
-        save_json(self.folder / "history.json", [entry.model_dump() for entry in kept])
-        self.entries = kept
+        """Replace the file; the change is committed later."""
+        save_json(self.folder / "history.json", ENTRIES.dump_python(entries[-MOST_ENTRIES:]))
 
     @property
     def next_number(self) -> int:
         return self.entries[-1].number + 1 if self.entries else 1
+
+    @property
+    def last_digest(self) -> str:
+        """Digest of the current model file."""
+        return self.entries[-1].after if self.entries else NO_MODEL
 
     @property
     def export_file(self) -> Path:
@@ -165,6 +175,7 @@ class History:
                 changes |= {"summary": NOT_NAMED, "classes": []}
             changed.append(entry.model_copy(update=changes))
         self.write(changed[::-1])
+        self.entries = changed[::-1]
         self.drop_copies(keep=0)
         return names
 
@@ -175,9 +186,8 @@ def same_file(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
-        with suppress(OSError), target.open("rb+") as file:
-            os.fsync(file.fileno())
+        with open_regular(source) as content:
+            replace_atomically(target, lambda file: shutil.copyfileobj(content, file))
 
 
 def digest_of(path: Path) -> str:
@@ -193,45 +203,39 @@ LOCK_SECONDS = 2.0
 """How long a server waits at its start for a command that changes the model."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A model and the number of its last change."""
-
-    model: Model
-    version: int
-
-
 class Store:
-    """The model of one server. One thread changes it; any thread may read ``snapshot``."""
+    """The model of one server. One thread changes it; any thread may read ``model``."""
 
     def __init__(self, path: Path, undo: int = UNDO) -> None:
         self.path = path.resolve()
         self.history = History(self.path.with_name(self.path.name + ".history"))
         self._undo = undo
-        self._lock = ExitStack()
+        self._lock: ExitStack | None = None
         self._stamp: tuple[int, ...] = ()
-        self.snapshot = Snapshot(Model.empty(), 0)
+        self.model = Model()
 
     def open(self) -> None:
-        """Lock the model until `close`, and load it."""
+        """Lock the model until `close`, and load it. A second call has no effect."""
+        if self._lock is not None:
+            return
         try:
             self.history.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
                 f"{self.history.folder} is not writable ({error.strerror}): serve a model in a writable folder"
             ) from error
-        self._lock.enter_context(lock_model(self.path, seconds=LOCK_SECONDS))
-        try:
-            model = Model.load(self.path) if self.path.exists() else Model.empty()
-            self._reconcile()
-        except BaseException:
-            self._lock.close()
-            raise
-        self._publish(model)
+        with ExitStack() as lock:
+            lock.enter_context(lock_model(self.path, seconds=LOCK_SECONDS))
+            self._publish(self._reconciled(), Model.load(self.path))
+            self.history.export_file.unlink(missing_ok=True)  # left by a process that was killed during export
+            self.history.drop_copies(self._undo)
+            self._lock = lock.pop_all()
 
     def close(self) -> None:
         """Release the lock."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def change(self, action: Action, summary: str, classes: list[str], make: Callable[[Model], Model]) -> int:
         """Apply a function to the model, save the result, and return the number of the change.
@@ -239,71 +243,69 @@ class Store:
         ``classes`` are the names in the summary.
         """
         self._require_own()
-        model = make(self.snapshot.model)
-        model.save(self.history.next_file)
+        model = make(self.model)
+        file, number = self.history.next_file, self.history.next_number
+        model.classifier.save(file)
         entry = Entry(
-            number=self.history.next_number,
+            number=number,
             action=action,
             summary=summary,
-            before=self._last_digest,
-            after=digest_of(self.history.next_file),
+            before=self.history.last_digest,
+            after=digest_of(file),
             final=not self._undo,
             classes=classes,
         )
         if entry.before != NO_MODEL and self._undo:
-            same_file(self.path, self.history.copy_before(entry.number))
-        self._commit([*self.history.entries, entry], model)
-        return entry.number
+            same_file(self.path, self.history.copy_before(number))
+        return self._commit([*self.history.entries, entry], model, file)
 
     def undo(self) -> int:
         """Restore the model before the last change that was not undone."""
         self._require_own()
         last = self.history.last()
-        if last.before == NO_MODEL:
-            model = Model.empty()
-        else:
-            same_file(self.history.copy_before(last.number), self.history.next_file)
-            model = Model.load(self.history.next_file)
+        file = None if last.before == NO_MODEL else self.history.copy_before(last.number)
         entry = Entry(
             number=self.history.next_number,
             action="undo",
             summary=f"undid: {last.summary}",
-            before=self._last_digest,
+            before=self.history.last_digest,
             after=last.before,
             undoes=last.number,
             classes=last.classes,
         )
-        self._commit([*_marked(self.history.entries, last.number, undone=True), entry], model)
-        return entry.number
+        entries = [*_marked(self.history.entries, last.number, undone=True), entry]
+        return self._commit(entries, Model() if file is None else Model.load(file), file)
 
-    def drop_copies(self, forgotten: Collection[str] = ()) -> set[str]:
-        """Delete the copies for undo and remove ``forgotten`` classes from the history; see `History.finish`."""
-        return self.history.finish(forgotten)
+    def _commit(self, entries: list[Entry], model: Model, file: Path | None) -> int:
+        """Replace the model file by another one, or remove it.
 
-    def _commit(self, entries: list[Entry], model: Model) -> None:
-        listed = self.history.entries
+        After an error the file of the history may contain one more entry than is committed: the next change replaces
+        it, or the next start drops it.
+        """
+        self._require_own()
         self.history.write(entries)
+        stamp = () if file is None else _stamp(file)
         try:
-            self._require_own()
-            if entries[-1].after == NO_MODEL:
+            if file is None:
                 remove_durably(self.path.parent, [self.path])
             else:
-                move_atomically(self.history.next_file, self.path)
-        except Exception:
-            self.history.write(listed)
-            raise
-        self._publish(model)
+                move_atomically(file, self.path)
+        finally:
+            if _stamp(self.path) == stamp:  # also if only forcing the folder to disk has failed
+                self._publish(entries, model)
         with suppress(OSError):  # the change is committed; the next start cleans up
             self.history.drop_copies(self._undo)
+        return self.model.version
 
-    def _publish(self, model: Model) -> None:
+    def _publish(self, entries: list[Entry], model: Model) -> None:
+        self.history.entries = entries
         self._stamp = _stamp(self.path)
-        self.snapshot = Snapshot(model, self.history.next_number - 1)
+        self.model = replace(model, version=self.history.next_number - 1)
 
-    def _reconcile(self) -> None:
-        """Drop an uncommitted entry; record a change by another program."""
-        self.history.read()
-        entries, now = self.history.entries, digest_of(self.path)
+    def _reconciled(self) -> list[Entry]:
+        """Read the history, drop an uncommitted entry, and record a change by another program."""
+        stored, now = self.history.read(), digest_of(self.path)
+        entries = stored
         if entries and entries[-1].after != now and entries[-1].before == now:
             entries = _marked(entries[:-1], entries[-1].undoes, undone=False)
         if (entries[-1].after if entries else NO_MODEL) != now:
@@ -311,14 +313,9 @@ class Store:
             summary = "changed by another program" if entries else "served for the first time"
             before = entries[-1].after if entries else now
             entries = [*entries, Entry(number=number, action="found", summary=summary, before=before, after=now)]
-        if entries != self.history.entries:
+        if entries != stored:
             self.history.write(entries)
-        self.history.export_file.unlink(missing_ok=True)  # left by a process that was killed during export
-        self.history.drop_copies(self._undo)
-
-    @property
-    def _last_digest(self) -> str:
-        return self.history.entries[-1].after if self.history.entries else NO_MODEL
+        return entries
 
     def _require_own(self) -> None:
         """Raise if another program changed the model file."""

@@ -7,168 +7,97 @@ so only one encoded image per request is being received.
 from __future__ import annotations
 
 import asyncio
-import io
 import threading
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import BytesIO
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from python_multipart.multipart import Field, File, FormParser, parse_options_header
 from starlette.requests import Request
 
 from adagauss.data.decode import DecodingProcess, Pixels, ResizeMode, decode_image, is_cheap
-from adagauss.deploy.serve.security import ApiError, Limits
+from adagauss.deploy.serve.security import ApiError, Limits, Quota
 
 TEXT_BYTES = 4096
+"""Maximum size of a text field."""
+HEADER_BYTES = 2**16
+"""Maximum size of the headers of a part, and of the rest of a chunk before it."""
 SHOWN_NAME = 200
 """Maximum length of a file name in a response. File names are used for nothing else."""
+PARSER = {"MAX_MEMORY_FILE_SIZE": float("inf"), "UPLOAD_ERROR_ON_BAD_CTE": True}
+"""Settings of the parser: files stay in memory, and unknown encodings are refused."""
 
 
-@dataclass
-class Part:
-    """A form field or a file."""
-
-    key: str = ""
-    filename: str | None = None
-    content: bytearray = field(default_factory=bytearray)
-
-    @property
-    def text(self) -> str:
-        """Content of a text field."""
-        try:
-            return self.content.decode("utf-8")
-        except UnicodeDecodeError:
-            raise ApiError(422, f"the field {self.key!r} is not UTF-8 text") from None
-
-
-class Budget:
-    """Bytes of pictures in memory, encoded and decoded, of all unfinished requests."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
-
-    def take(self, size: int) -> None:
-        """Add bytes, or raise if there are too many."""
-        if self._used + size > self._limit:
-            raise ApiError(503, "the server is receiving too many pictures: try again later", 5.0)
-        self._used += size
-
-    def give_back(self, size: int) -> None:
-        """Remove bytes that were taken."""
-        self._used -= size
-
-
-async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]) -> AsyncIterator[Part]:
+async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]) -> AsyncIterator[Field | File]:
     """Yield the parts of a form, or the single picture that is the body. ``take`` counts the received bytes."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
-    if kind == b"multipart/form-data":
-        form = _Form(options.get(b"boundary", b""), limits)
-        async for chunk in request.stream():
-            take(len(chunk))
-            for part in form.received(chunk):
-                yield part
-        form.require_end()
-    elif kind.startswith(b"image/") or kind == b"application/octet-stream":
-        part = Part("pictures", "picture")
-        async for chunk in request.stream():
-            take(len(chunk))
-            _grow(part, chunk, limits)
-        yield part
-    else:
+    is_form = kind == b"multipart/form-data"
+    if not is_form and not kind.startswith(b"image/") and kind != b"application/octet-stream":
         raise ApiError(
             415, "unsupported content type: send multipart/form-data, or one picture as the body (image/jpeg)"
         )
+    if is_form and not options.get(b"boundary"):
+        raise ApiError(400, "the content type of the form has no boundary")
+    complete: deque[Field | File] = deque()
+    ends: list[bool] = []
+    kinds: Counter[type] = Counter()
+    pending = 0
+    try:
+        parser = FormParser(
+            "multipart/form-data" if is_form else "application/octet-stream",
+            on_field=complete.append,
+            on_file=complete.append,
+            on_end=lambda: ends.append(True),
+            boundary=options.get(b"boundary"),
+            file_name=b"picture",
+            config=PARSER,
+        )
+        async for chunk in request.stream():
+            take(len(chunk))
+            parser.write(chunk)
+            pending += len(chunk)
+            while complete:
+                pending = 0
+                yield _checked(complete.popleft(), kinds, limits)
+            if pending > limits.picture + HEADER_BYTES:
+                raise _too_large("a picture", limits)
+        parser.finalize()
+    except FormParserError as error:
+        raise ApiError(400, f"the form cannot be read: {error}") from None
+    if not ends:
+        raise ApiError(400, "the form ends before its closing boundary: send it again")
+    if complete:  # the body is complete only now
+        yield _checked(complete.popleft(), kinds, limits)
 
 
-class _Form:
-    """Incremental multipart parser."""
-
-    def __init__(self, boundary: bytes, limits: Limits) -> None:
-        self._limits = limits
-        self._complete: list[Part] = []
-        self._part = Part()
-        self._name, self._value = b"", b""
-        self._pictures = 0
-        self._fields = 0
-        self._closed = False
-        if not boundary:
-            raise ApiError(400, "the content type of the form has no boundary")
-        try:
-            self._parser = MultipartParser(
-                boundary,
-                {
-                    "on_part_begin": self._begin,
-                    "on_header_field": self._header_name,
-                    "on_header_value": self._header_value,
-                    "on_header_end": self._header_end,
-                    "on_headers_finished": self._count,
-                    "on_part_data": self._data,
-                    "on_part_end": self._end,
-                    "on_end": self._close,
-                },
-            )
-        except FormParserError as error:
-            raise ApiError(400, f"the form cannot be read: {error}") from None
-
-    def received(self, chunk: bytes) -> list[Part]:
-        """Parse a chunk and return the parts that it completes."""
-        try:
-            self._parser.write(chunk)
-        except FormParserError as error:
-            raise ApiError(400, f"the form cannot be read: {error}") from None
-        complete, self._complete = self._complete, []
-        return complete
-
-    def require_end(self) -> None:
-        """Raise if the closing boundary is missing."""
-        if not self._closed:
-            raise ApiError(400, "the form ends before its closing boundary: send it again")
-
-    def _close(self) -> None:
-        self._closed = True
-
-    def _begin(self) -> None:
-        self._part = Part()
-
-    def _header_name(self, data: bytes, start: int, end: int) -> None:
-        self._name += data[start:end]
-
-    def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def _header_end(self) -> None:
-        if self._name.lower() == b"content-disposition":
-            options = parse_options_header(self._value)[1]
-            self._part.key = options.get(b"name", b"").decode("utf-8", "replace")
-            if b"filename" in options:
-                self._part.filename = options[b"filename"].decode("utf-8", "replace")[:SHOWN_NAME]
-        self._name, self._value = b"", b""
-
-    def _count(self) -> None:
-        if self._part.filename is None:
-            self._fields += 1
-        else:
-            self._pictures += 1
-        most = self._limits.pictures
-        if self._pictures > most or self._fields > most:
-            raise ApiError(413, f"a request may have at most {most} pictures: send several requests")
-
-    def _data(self, data: bytes, start: int, end: int) -> None:
-        _grow(self._part, memoryview(data)[start:end], self._limits)
-
-    def _end(self) -> None:
-        self._complete.append(self._part)
+def _checked(part: Field | File, kinds: Counter[type], limits: Limits) -> Field | File:
+    kinds[type(part)] += 1
+    if kinds[type(part)] > limits.pictures:
+        raise ApiError(413, f"a request may have at most {limits.pictures} pictures: send several requests")
+    if isinstance(part, File):
+        if part.size > limits.picture:
+            raise _too_large(_text(part.file_name)[:SHOWN_NAME], limits)
+    elif len(part.value or b"") > TEXT_BYTES:
+        raise ApiError(413, f"the field {_text(part.field_name)[:50]!r} is too long")
+    return part
 
 
-def _grow(part: Part, data: bytes | memoryview, limits: Limits) -> None:
-    is_text = part.filename is None
-    if len(part.content) + len(data) > (TEXT_BYTES if is_text else limits.picture):
-        if is_text:
-            raise ApiError(413, f"the field {part.key[:50]!r} is too long")
-        raise ApiError(413, f"{part.filename} is larger than {limits.picture // 2**20} MB")
-    part.content += data
+def _too_large(name: str, limits: Limits) -> ApiError:
+    return ApiError(413, f"{name} is larger than {limits.picture // 2**20} MB")
+
+
+def _label(field: Field) -> str:
+    try:
+        return (field.value or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        raise ApiError(422, "the field 'label' is not UTF-8 text") from None
+
+
+def _text(content: bytes | None) -> str:
+    return (content or b"").decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -194,7 +123,7 @@ class Decoder:
     def __init__(self, limits: Limits, threads: int = 2) -> None:
         self._limits = limits
         self._threads = threads
-        self._budget = Budget(limits.received)
+        self._memory = Quota(limits.received, "the server is receiving too many pictures")
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
         self._local = threading.local()
         self._processes: list[DecodingProcess] = []
@@ -204,40 +133,34 @@ class Decoder:
 
         Decoding overlaps with receiving; at most one picture per thread and one more are pending.
         """
-        label, waiting, held = "", list[tuple[int, asyncio.Future[Picture]]](), 0
+        label, waiting = "", deque[tuple[int, asyncio.Future[Picture]]]()
         loop = asyncio.get_running_loop()
+        with self._memory.use() as take:
 
-        def take(size: int) -> None:
-            nonlocal held
-            self._budget.take(size)
-            held += size
+            async def decoded() -> Picture:
+                encoded, future = waiting.popleft()
+                picture = await future
+                take(-encoded)
+                take(0 if picture.pixels is None else picture.pixels.nbytes)
+                return picture
 
-        async def decoded() -> Picture:
-            nonlocal held
-            encoded, future = waiting.pop(0)
-            picture = await future
-            self._budget.give_back(encoded)
-            held -= encoded
-            take(0 if picture.pixels is None else picture.pixels.nbytes)
-            return picture
-
-        try:
-            async for part in parts_of(request, self._limits, take):
-                if part.filename is not None:
-                    future = loop.run_in_executor(self._pool, self._decoded, part, label, shape)
-                    waiting.append((len(part.content), future))
-                elif part.key == "label":
-                    label = part.text
-                else:
-                    raise ApiError(422, f"unknown field {part.key[:50]!r}: a form has the fields label and pictures")
-                while len(waiting) > self._threads:
+            try:
+                async for part in parts_of(request, self._limits, take):
+                    if isinstance(part, File):
+                        future = loop.run_in_executor(self._pool, self._decoded, part, label, shape)
+                        waiting.append((part.size, future))
+                    elif part.field_name == b"label":
+                        label = _label(part)
+                    else:
+                        name = _text(part.field_name)[:50]
+                        raise ApiError(422, f"unknown field {name!r}: a form has the fields label and pictures")
+                    while len(waiting) > self._threads:
+                        yield await decoded()
+                while waiting:
                     yield await decoded()
-            while waiting:
-                yield await decoded()
-        finally:
-            for _, future in waiting:
-                future.cancel()
-            self._budget.give_back(held)
+            finally:
+                for _, future in waiting:
+                    future.cancel()
 
     def close(self) -> None:
         """Shut down the threads and processes."""
@@ -245,14 +168,16 @@ class Decoder:
         for process in self._processes:
             process.close()
 
-    def _decoded(self, part: Part, label: str, shape: PictureShape) -> Picture:
-        name = part.filename or "picture"
+    def _decoded(self, file: File, label: str, shape: PictureShape) -> Picture:
+        name = _text(file.file_name)[:SHOWN_NAME] or "picture"
         size, channels, mode = shape
+        file.file_object.seek(0)
+        content = file.file_object.read()
         try:
-            if is_cheap(part.content):
-                pixels = decode_image(io.BytesIO(part.content), size, channels, mode=mode)
+            if is_cheap(content):
+                pixels = decode_image(BytesIO(content), size, channels, mode=mode)
             else:
-                pixels = self._process().decode(part.content, size, channels, mode)
+                pixels = self._process().decode(content, size, channels, mode)
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
             return Picture(name, label, None, str(error) or type(error).__name__)
         return Picture(name, label, pixels)
