@@ -3,8 +3,7 @@
 On a busy machine wall times vary; the CPU time of each process shows how the work is divided.
 
 `python -m benchmarks.processes --images 512` learns one task of random pictures: a trained network (training, features
-of its images), and sums over the features of a dictionary of patches. `--network resnet18` trains a wider one;
-with `--batch-norm local`, which sends less, the two do not learn what one learns.
+of its images), and sums over the features of a dictionary of patches. `--network resnet18` trains a wider one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from adagauss.core.learn import Learner
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.distributed.launch import Layout, launch
+from adagauss.distributed.launch import launch
 from adagauss.distributed.processes import Processes
 from adagauss.methods import make_method
 from adagauss.utils.runtime import Runtime, RuntimeConfig
@@ -101,11 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--network", default="resnet32")
-    parser.add_argument("--batch-norm", choices=("global", "local"), default="global")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        layout = Layout(devices=2, batch_norm=given.batch_norm)
-        launch(compare, layout, CPU, given.images, given.network, Path(folder, "rows"))
+        launch(compare, 2, CPU, given.images, given.network, Path(folder, "rows"))
         rows = Path(folder, "rows").read_text(encoding="utf-8")
     print("| work | one process | two | speed-up | CPU time of one / of each of two | largest difference |")
     print("|---|---|---|---|---|---|")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import logging
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.calibration import ClassSummary
-from adagauss.core.class_edits import on_device
 from adagauss.core.config import Layer
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
@@ -43,7 +41,7 @@ from adagauss.data.inputs import (
     read_images,
 )
 from adagauss.deploy.onnx import export_onnx
-from adagauss.distributed.launch import Layout, launch, processes_here
+from adagauss.distributed.launch import check_devices, launch
 from adagauss.distributed.processes import Processes
 from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
 from adagauss.methods import Method, make_method, trait_layers
@@ -563,32 +561,19 @@ def best_method(
 
 def learn_in_processes(devices: int, learner: Learner, data: LabelledImages) -> TaskReport:
     """Teach a learner in ``devices`` processes; it stays unchanged if one of them fails."""
-    layout, config = Layout(devices), learner.runtime.config
-    if not layout.several:
+    config = learner.runtime.config
+    check_devices(devices, config)
+    if devices == 1:
         return learner.learn(data)
-    layout.check(config)
-    if processes_here() is not None:  # torchrun started this process as one of them
-        reports: list[TaskReport] = []
-        launch(_learn_in_group, layout, config, learner, data, reports)
-        return reports[0]
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
         learner.save(before)
         shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be pickled
-        launch(_learn_from_file, layout, config, before, after, config, data, shown)
+        launch(_learn_from_file, devices, config, before, after, config, data, shown)
         taught = Learner.load(after, learner.runtime)
         report = TaskReport(**taught.about["report"])
     learner.state, learner.scale = taught.state, taught.scale
     return report
-
-
-def _learn_in_group(processes: Processes, learner: Learner, data: LabelledImages, reports: list[TaskReport]) -> None:
-    alone, shared = learner.runtime, copy.copy(learner)
-    reporter = alone.reporter if processes.first else Reporter()
-    shared.runtime = Runtime(alone.config, alone.seed, reporter, processes=processes)
-    shared.state = on_device(learner.state, shared.runtime)
-    reports.append(shared.learn(data))
-    learner.state, learner.scale = on_device(shared.state, alone), shared.scale
 
 
 def _learn_from_file(

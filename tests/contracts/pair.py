@@ -14,10 +14,9 @@ from adagauss.core import task
 from adagauss.core.calibration import CalibrationStats
 from adagauss.core.config import Layer
 from adagauss.core.learn import Learner
-from adagauss.data.images import ArrayImages, LabelledImages, Subset
+from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import StreamConfig
 from adagauss.distributed.processes import Processes
-from adagauss.errors import DataError
 from adagauss.experiments.config import RunConfig
 from adagauss.experiments.runner import run
 from adagauss.methods import Method, dataset_layers, make_method, methods
@@ -106,8 +105,6 @@ def take_part(processes: Processes, folder: Path, config: RunConfig) -> None:
     learn_all(folder, processes)
     result = run(config, folder / "run", resume=True, processes=processes)
     found = {
-        "other data": _other_data(processes),
-        "local batch norm": _local_batch_norm(processes),
         "snapshot": _snapshot(processes),
         "confusions": _confusions(processes),
         "metrics": result.metrics,
@@ -117,25 +114,6 @@ def take_part(processes: Processes, folder: Path, config: RunConfig) -> None:
     if not processes.first:
         os.kill(os.getpid(), signal.SIGKILL)
     processes.sum_(torch.zeros(1))  # the first process waits for one that is gone
-
-
-def _other_data(processes: Processes) -> str:
-    """What a process says if another one has other images."""
-    pixels = torch.full((4, 1, 8, 8), 100 * processes.rank, dtype=torch.uint8)
-    data = LabelledImages.from_labels(ArrayImages(pixels), ["zero", "zero", "one", "one"])
-    try:
-        new_learner("finetune", {}, processes).learn(data)
-    except DataError as error:
-        return str(error)
-    return "nothing"
-
-
-def _local_batch_norm(processes: Processes) -> list[float]:
-    """Statistics of a batch norm that has seen its own share only, in this process."""
-    apart = Processes(processes.fabric, "local")
-    learner = new_learner("finetune", {}, apart)
-    learner.learn(short_tasks()[0])
-    return [float(norm) for norm in learner.network.state_dict()["extractor.trunk.bn1.running_mean"][:4]]
 
 
 def _snapshot(processes: Processes) -> list[Any]:
@@ -149,7 +127,7 @@ def _confusions(processes: Processes) -> list[list[int]]:
     """Confusions, whose number differed between the processes, after synchronisation."""
     found = CalibrationStats()
     found.observe(torch.eye(2)[[0, 0, 1][processes.rank :]], torch.tensor([0, 1, 1][processes.rank :]))
-    processes.sync_module(found)
+    processes.sync(found)
     confusions: list[list[int]] = found.confusions.tolist()
     return confusions
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adagauss.core import task
-from adagauss.distributed.launch import Layout, launch
+from adagauss.distributed.launch import launch
 from adagauss.errors import ProcessError
 from adagauss.experiments.run import Run, RunFolder
 from adagauss.experiments.runner import run
@@ -65,7 +65,7 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
     shutil.rmtree(RunFolder(two / "run").task(1))  # one process has learned the first task only
 
     with pytest.raises(ProcessError, match=r"process 1 of 2 was terminated by SIGKILL"):
-        launch(take_part, Layout(devices=2), CPU, two, config)
+        launch(take_part, 2, CPU, two, config)
 
     wrong = {}
     for title in VARIANTS:
@@ -79,8 +79,6 @@ def test_two_processes_learn_what_one_learns_and_a_killed_one_ends_both(
     assert wrong == {}
     heard_of = said(two, 0)
     assert heard_of == said(two, 1)
-    assert "process 1" in heard_of["other data"]
-    assert "other images than process 0 (pixels differ)" in heard_of["other data"]
     assert heard_of["snapshot"] == [
         {"step": 3, "weights": [[1.0, 0.0], [0.0, 1.0]]},
         {"history": [{"loss": 0.1}]},

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from joblib import cpu_count
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
@@ -20,20 +21,13 @@ from adagauss.classifier import IncrementalClassifier
 from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
-from adagauss.distributed.launch import Layout, explained, first_here, processes_here, usable_cores
+from adagauss.distributed.launch import check_devices, explained
 from adagauss.distributed.processes import Processes, decode, encode
 from adagauss.errors import AdagaussError, ConfigError, DataError, ProcessError
 from adagauss.utils.runtime import RuntimeConfig
 from tests.cli.conftest import SMALL, Command, adagauss  # noqa: F401  (a fixture)
 
 CPU = RuntimeConfig(device="cpu")
-OUTSIDE = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_PROCID")
-
-
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in OUTSIDE:
-        monkeypatch.delenv(name, raising=False)
 
 
 def of_two(rank: int) -> Processes:
@@ -64,7 +58,6 @@ def test_alone_nothing_is_sent_and_gradients_pass() -> None:
     assert alone.divide(3).all_gather(rows) is rows
     assert alone.broadcast(lambda: None) is None
     assert alone.all_gather_object("own") == ["own"]
-    alone.check_in_sync(lambda: {"facts": "not computed"}, "data")
 
 
 def test_objects_are_sent_as_json_and_safetensors_and_never_pickled() -> None:
@@ -119,47 +112,29 @@ def test_images_in_memory_are_sent_by_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "config", "sentence"),
+    ("devices", "config", "sentence"),
     [
-        (Layout(usable_cores() + 1), CPU, f"this machine has {usable_cores()} CPU cores: request fewer"),
-        (Layout(0), CPU, "at least 1"),
-        (Layout(1, nodes=2), CPU, "torchrun --nnodes 2 --nproc-per-node 1"),
-        (Layout(2), RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, but 2 were requested: set device=cuda"),
-        (Layout(2), RuntimeConfig(device="cpu", compile=True), "set compile=false"),
+        (cpu_count() + 1, CPU, f"this machine has {cpu_count()} CPU cores: request fewer"),
+        (0, CPU, "at least 1"),
+        (2, RuntimeConfig(device="cuda:1"), "'cuda:1' is one device, but 2 were requested: set device=cuda"),
+        (2, RuntimeConfig(device="cpu", compile=True), "set compile=false"),
     ],
 )
-def test_impossible_layouts_are_refused(layout: Layout, config: RuntimeConfig, sentence: str) -> None:
+def test_impossible_numbers_of_devices_are_refused(devices: int, config: RuntimeConfig, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        layout.check(config)
+        check_devices(devices, config)
     assert sentence in str(refused.value)
 
 
-def test_a_prompt_cannot_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
-    Layout(2).check(CPU)
+def test_neither_a_prompt_nor_torchrun_can_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "cpu_count", lambda: 2)
+    check_devices(2, CPU)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with pytest.raises(ConfigError, match="write a script"):
-        Layout(2).check(CPU)
-
-
-def test_torchrun_must_have_started_as_many_processes_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "usable_cores", lambda: 4)
-    for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    assert processes_here() == (2, 4)
-    assert not first_here()
-    Layout(2, nodes=2).check(CPU)
-    with pytest.raises(ConfigError, match="2 processes were started on this machine, 4 in all, but 4 devices on 1"):
-        Layout(4).check(CPU)
-    with pytest.raises(ConfigError, match="torchrun started 4 processes for one device"):
-        Layout(1).check(CPU)
-
-
-def test_slurm_sets_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "0"}.items():
-        monkeypatch.setenv(name, value)
-    assert processes_here() == (4, 8)
-    assert first_here()
+        check_devices(2, CPU)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    with pytest.raises(ConfigError, match="not by torchrun"):
+        check_devices(1, CPU)
 
 
 def test_a_lost_process_is_explained_and_other_errors_are_left_alone() -> None:
@@ -171,29 +146,27 @@ def test_a_lost_process_is_explained_and_other_errors_are_left_alone() -> None:
 
 def test_the_error_of_a_process_is_raised_in_the_parent(tmp_path: Path) -> None:
     (tmp_path / "1").write_text(json.dumps(["DataError", "the task has no images"]), encoding="utf-8")
-    ended = ProcessExitedException("ended", 1, os.getpid(), 2)
     with pytest.raises(DataError, match="the task has no images"):
-        launching._explain(tmp_path, 1, 2, None, ended)
+        launching._explain(tmp_path, 2, ProcessExitedException("ended", 1, os.getpid(), 2))
     with pytest.raises(
         ProcessError, match="process 0 of 2 was terminated by SIGKILL; the system may have run out of memory"
     ):
-        launching._explain(tmp_path, 0, 2, "SIGKILL", ended)
+        launching._explain(tmp_path, 2, ProcessExitedException("ended", 0, os.getpid(), -9, "SIGKILL"))
     with pytest.raises(ProcessError, match="if __name__ == '__main__'"):
-        launching._explain(tmp_path, 0, 2, None, ended)
+        launching._explain(tmp_path, 2, ProcessExitedException("ended", 0, os.getpid(), 2))
     raised = ProcessRaisedException("Traceback:\nZeroDivisionError: division by zero\n", 0, os.getpid())
     with pytest.raises(RuntimeError, match="process 0 of 2: ZeroDivisionError: division") as unforeseen:
-        launching._explain(tmp_path, 0, 2, None, raised)
+        launching._explain(tmp_path, 2, raised)
     assert not isinstance(unforeseen.value, AdagaussError)
 
 
-def in_this_process(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
+def in_this_process(work: launching.Work, devices: int, config: RuntimeConfig, *arguments: Any) -> None:
     """Replaces `launch`: one process does all the work."""
     work(Processes(), *arguments)
-    return False
 
 
 def test_a_classifier_has_the_state_that_its_processes_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    monkeypatch.setattr(launching, "cpu_count", lambda: 2)
     monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     digits = load_digits()
     images, labels = digits.images[:80] / 16, digits.target[:80]
@@ -212,7 +185,7 @@ def test_a_classifier_has_the_state_that_its_processes_learned(monkeypatch: pyte
 def test_a_loaded_classifier_does_not_need_the_devices_it_was_trained_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    monkeypatch.setattr(launching, "cpu_count", lambda: 2)
     monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
     images = np.random.default_rng(0).random((8, 8, 8))
     classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
@@ -225,21 +198,18 @@ def test_the_command_runs_in_processes_and_shows_their_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[Layout] = []
+    seen: list[int] = []
 
-    def noted(work: launching.Work, layout: Layout, config: RuntimeConfig, *arguments: Any) -> bool:
-        seen.append(layout)
-        return in_this_process(work, layout, config, *arguments)
+    def noted(work: launching.Work, devices: int, config: RuntimeConfig, *arguments: Any) -> None:
+        seen.append(devices)
+        in_this_process(work, devices, config, *arguments)
 
-    monkeypatch.setattr(launching, "usable_cores", lambda: 2)
+    monkeypatch.setattr(launching, "cpu_count", lambda: 2)
     monkeypatch.setattr(launching, "launch", noted)
     short = ("run", "-d", "digits", "--set", "stream.classes=2", "--tasks", "1", *SMALL, "--out", tmp_path / "run")
-    outcome = adagauss(*short, "--devices", "2", "--set", "runtime.batch_norm=local")
+    outcome = adagauss(*short, "--devices", "2")
     assert outcome.code == 0, outcome.err
-    assert seen == [Layout(2, 1, "local")]
+    assert seen == [2]
     assert "Run folder:" in outcome.out
-    assert adagauss(*short, "--devices", "2", "--set", "runtime.batch_norm=half").said.endswith(
-        "global or local; got 'half'"
-    )
     outcome = adagauss(*short, "--devices", "3")
     assert (outcome.code, "this machine has 2 CPU cores: request fewer" in outcome.said) == (2, True)

@@ -48,7 +48,6 @@ from adagauss.utils.process import keep_freed_memory
 if TYPE_CHECKING:
     from adagauss.analysis.studies import Study
     from adagauss.data.dataset import Dataset, DatasetInfo
-    from adagauss.distributed.launch import Layout
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
     from adagauss.experiments.run import Run
@@ -104,7 +103,7 @@ RUN = examples(
     "adagauss run --out runs/cifar --resume",
     "adagauss run --protocol cifar100-10 --devices 4",
 )
-NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices", "nodes"}
+NOT_CONFIGURATION = {"out", "resume", "quiet", "data_root", "logger", "devices"}
 """Options that do not change what is computed, and so may accompany a bare ``--resume``."""
 
 
@@ -145,9 +144,8 @@ def run(
     logger: Loggers = None,
     device: Device = "auto",
     devices: Annotated[
-        int, typer.Option("--devices", min=1, help="Processes on each machine: one per GPU or group of cores.")
+        int, typer.Option("--devices", min=1, help="Processes that share the work: one per GPU or group of cores.")
     ] = 1,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines; torchrun or Slurm starts this on each.")] = 1,
     data_root: DataRoot = Path("data"),
     skip_bad_images: SkipBadImages = False,
     quiet: Quiet = False,
@@ -158,24 +156,21 @@ def run(
     """
     from adagauss.analysis.accuracy_figures import write_figures
     from adagauss.data.dataset import short_name
-    from adagauss.distributed.launch import first_here, launch
+    from adagauss.distributed.launch import launch
     from adagauss.experiments.protocols import protocol as protocol_by_name
     from adagauss.experiments.run import Run, RunFolder
     from adagauss.experiments.runner import run as run_stream
 
-    quiet = quiet or not (devices * nodes == 1 or first_here())
     reporter = make_reporter(quiet)
-    resolved, data, layout = resolve_run(context, reporter)
+    resolved, data = resolve_run(context, reporter)
     place = (protocol and protocol_by_name(protocol, scale).name) or f"{short_name(resolved.stream.dataset)}-{tasks}"
     out = out or Path("runs") / re.sub(r"[^\w.+-]+", "_", place) / resolved.folder_name
     if not quiet:
         _show_summary(resolved, out, settings or ())
     with stoppable(f"finished tasks are stored: `adagauss run --out {out} --resume` continues with the same numbers"):
-        if layout.several:
+        if devices > 1:
             del data  # every process reads its own
-            launch(_run_in_process, layout, resolved.runtime, resolved, out, resume, data_root, quiet, logger or ())
-            if not first_here():
-                return
+            launch(_run_in_process, devices, resolved.runtime, resolved, out, resume, data_root, quiet, logger or ())
             result = Run.open(out)
         else:
             result = run_stream(resolved, out, resume=resume, reporter=reporter, dataset=data, trackers=logger or ())
@@ -208,10 +203,10 @@ def _run_in_process(
     run_stream(config, out, resume=resume, reporter=reporter, options=options, trackers=trackers, processes=processes)
 
 
-def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset, Layout]:
-    """The configuration given by the options, or that of the run folder if it is only resumed; dataset and layout."""
+def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, Dataset]:
+    """The configuration given by the options, or that of the run folder if it is only resumed; and the dataset."""
     from adagauss.data.dataset import load_dataset
-    from adagauss.distributed.launch import Layout
+    from adagauss.distributed.launch import check_devices
     from adagauss.experiments.config import make_config
     from adagauss.experiments.run import RunFolder, stored_config
     from adagauss.experiments.runner import make_stream
@@ -222,8 +217,6 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
     if given["resume"] and out is not None and not RunFolder(out).exists():
         raise CheckpointError(f"{out} holds no run to resume: it has no config.yaml")
     settings = run_settings({**_settings_file(given["config"]), **parse_settings(given["settings"])})
-    batch_norm = settings["runtime"].pop("batch_norm", "global")
-    layout = Layout(given["devices"], given["nodes"], batch_norm)
     if given["resume"] and out is not None and not given_options(context) - NOT_CONFIGURATION:
         config = stored_config(RunFolder(out))
         data = load_dataset(config.stream.dataset, read_options(given["data_root"], config.stream, reporter))
@@ -245,8 +238,8 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
             protocol.check_weights(config.method)
         make_stream(config, data)
         Runtime(config.runtime).check()
-    layout.check(config.runtime)
-    return config, data, layout
+    check_devices(given["devices"], config.runtime)
+    return config, data
 
 
 def _show_summary(config: RunConfig, out: Path, changed: Sequence[str]) -> None:

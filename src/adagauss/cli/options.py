@@ -116,7 +116,6 @@ OLD_COMMANDS: Mapping[str, Callable[[list[str]], list[str]]] = {
     "replay": lambda words: ["rescore", *words],
 }
 OLD_OPTIONS: Mapping[str, str] = {
-    "--batch-norm": "--set runtime.batch_norm={}",
     "--class-order-seed": "--set stream.class_order=seeded --set stream.class_order_seed={}",
     "--classes": "--set stream.classes={}",
     "--compile": "--set runtime.compile=true",
@@ -141,6 +140,8 @@ OLD_OPTIONS: Mapping[str, str] = {
 }
 """Old options, of all commands or of one; the value replaces the braces."""
 REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
+    "--batch-norm": (1, "batch norm uses the whole batch"),
+    "--nodes": (1, "a run uses one machine; `compare --engine` uses several"),
     "--no-cache": (0, "decoded images are not stored"),
     "--no-prune": (0, "trials below the median stop early"),
     "--prune": (0, "trials below the median stop early"),

@@ -35,7 +35,6 @@ from adagauss.core.state import State
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.core.train import History
 from adagauss.data.decode import ResizeMode
-from adagauss.data.fingerprint import data_digests
 from adagauss.data.images import (
     Images,
     Label,
@@ -148,7 +147,7 @@ def learn_task(
 
     kept = {name: state for name, state in states.items() if state is not None}
     after = LearnerState(network, memory, kept, (*before.tasks, tuple(data.classes)))
-    runtime.processes.sync_module(after)
+    runtime.processes.sync(after)
     return after, report
 
 
@@ -229,7 +228,6 @@ class Learner:
         classes = len({*before.classes, *data.classes})
         self.method.classifier.check(before.network, classes, self.runtime)
         scale = update_pixel_range(self.scale, data.images)
-        self.runtime.processes.check_in_sync(lambda: data_digests(data), "images")
         after, report = learn_task(self.method, before, data, self.runtime)
         self._replace(before, after)
         self.scale = scale

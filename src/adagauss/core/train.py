@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adagauss.core.config import Config
 from adagauss.core.gaussians import ClassGaussians
-from adagauss.distributed.batch_norm import average_statistics, shared_batch_norm
+from adagauss.distributed.batch_norm import shared_batch_norm
 from adagauss.distributed.processes import Processes
 from adagauss.errors import NumericalError
 from adagauss.utils.runtime import Runtime
@@ -175,7 +175,6 @@ def train(objective: Objective, batches: Batches, recipe: Recipe, runtime: Runti
                     sums[name] = sums.get(name, torch.zeros((), device=term.device)) + term.detach().float()
             means = {name: float(value) / max(1, len(batches)) for name, value in sums.items()}
             _check_finite(means, stage, epoch)
-            average_statistics(objective, together)
             history.append(means)
             if runtime.tracker is not None:
                 runtime.tracker.epoch(stage, epoch, means)

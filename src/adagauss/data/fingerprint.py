@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SAMPLED = 1000
 ENDS = 4096
-LOOKED_AT = 16
-"""Images of a task whose pixels are compared between processes."""
 
 
 def fingerprint(dataset: Dataset) -> str:
@@ -58,17 +56,6 @@ def fingerprints(dataset: Dataset) -> dict[str, str]:
         _add_images(digest, part.images)
         found[f"content of the {name} images"] = digest.hexdigest()
     return found
-
-
-def data_digests(data: LabelledImages) -> dict[str, str]:
-    """Digests of the images of a task that are quick to make: of the pixels, those of a few images only."""
-    some = data.images.batch(evenly_spaced(len(data), LOOKED_AT)).cpu().contiguous().numpy().tobytes()
-    return {
-        "class names": _names(data.classes),
-        "number and size": _digest(repr(data.images.shape), str(len(data))),
-        "labels": _targets(data),
-        "pixels": _digest(some),
-    }
 
 
 def _names(classes: Sequence[Label]) -> str:

@@ -22,8 +22,8 @@ def batch_norms(module: nn.Module) -> list[Norm]:
 
 @contextmanager
 def shared_batch_norm(module: nn.Module, processes: Processes) -> Iterator[None]:
-    """Let the batch norms of a module use the batches of all processes, unless they are ``local``."""
-    norms = [] if processes.alone or processes.batch_norm == "local" else batch_norms(module)
+    """Let the batch norms of a module use the batches of all processes."""
+    norms = [] if processes.alone else batch_norms(module)
     for norm in norms:
         # In the instance, so that the module keeps its class, its name in files and its parameters.
         norm.__dict__["forward"] = partial(_normalised, norm, processes)
@@ -32,16 +32,6 @@ def shared_batch_norm(module: nn.Module, processes: Processes) -> Iterator[None]
     finally:
         for norm in norms:
             del norm.__dict__["forward"]
-
-
-def average_statistics(module: nn.Module, processes: Processes) -> None:
-    """Make the running statistics of local batch norms the mean over all processes."""
-    if processes.alone or processes.batch_norm == "global":
-        return
-    for norm in batch_norms(module):
-        for running in (norm.running_mean, norm.running_var):
-            if running is not None:
-                processes.sum_(running).div_(processes.world)
 
 
 def merged_moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import json
-import socket
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from adagauss.errors import DataError
-
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-
-BatchNorm = Literal["global", "local"]
 T = TypeVar("T")
 JSON = "json"
 """Name of the JSON text among the tensors of a message."""
@@ -40,17 +31,14 @@ class Processes:
 
     Args:
         fabric: a launched Fabric with a data-parallel strategy; None is a single process.
-        batch_norm: ``global``: batch norm sees the batch of all processes, as one process would. ``local``: its own
-            share only, which sends less and gives other numbers than one process.
 
     >>> alone = Processes()
     >>> alone.world, alone.first, alone.broadcast(lambda: 3)
     (1, True, 3)
     """
 
-    def __init__(self, fabric: Fabric | None = None, batch_norm: BatchNorm = "global") -> None:
+    def __init__(self, fabric: Fabric | None = None) -> None:
         self.fabric = fabric
-        self.batch_norm: BatchNorm = batch_norm
         self.rank = 0 if fabric is None else fabric.global_rank
         self.world = 1 if fabric is None else fabric.world_size
 
@@ -98,59 +86,14 @@ class Processes:
         if self.alone:
             return [value]
         own = encode(value).to(self.device)
-        lengths = all_rows(torch.tensor([len(own)], device=self.device), [1] * self.world).tolist()
+        lengths = self.all_gather(torch.tensor(len(own), device=self.device)).tolist()
         return [decode(content) for content in torch.split(all_rows(own, lengths), lengths)]
 
-    @contextmanager
-    def file(self, path: Path) -> Iterator[Path]:
-        """A file of the first process, copied to processes that may not share its disk."""
-        if self.alone:
-            yield path
-            return
-        content = self.broadcast(lambda: torch.from_numpy(np.fromfile(path, dtype=np.uint8)))
-        if self.first:
-            yield path
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            copied = Path(folder, path.name)
-            copied.write_bytes(content.numpy().tobytes())
-            yield copied
-
-    def sync(self, tensors: Iterable[Tensor]) -> None:
-        """Broadcast tensors from the first process: different processors round differently."""
-        if self.alone:
-            return
-        for tensor in tensors:
-            sent = tensor.detach().to(self.device).contiguous().clone()
-            dist.broadcast(sent, 0)
-            tensor.detach().copy_(sent)
-
-    def sync_module(self, module: nn.Module) -> None:
-        """`sync` a module whose buffers may have different sizes in this process, because of rounding.
-
-        Sizes are adopted by loading the state dict.
-        """
-        if self.alone:
-            return
-        found = module.state_dict()
-        sizes = self.broadcast(lambda: {name: list(tensor.shape) for name, tensor in found.items()})
-        other = {name: found[name].new_zeros(size) for name, size in sizes.items() if list(found[name].shape) != size}
-        if other:
-            module.load_state_dict({**found, **other})
-        self.sync(module.state_dict().values())
-
-    def check_in_sync(self, facts: Callable[[], Mapping[str, str]], of: str) -> None:
-        """Raise in every process unless ``facts`` about ``of`` are the same in all."""
-        if self.alone:
-            return
-        (_, expected), *others = self.all_gather_object((socket.gethostname(), dict(facts())))
-        for rank, (machine, found) in enumerate(others, start=1):
-            differing = [name for name, value in expected.items() if found.get(name) != value]
-            if differing:
-                raise DataError(
-                    f"process {rank} on {machine} has other {of} than process 0 ({', '.join(differing)} differ): "
-                    "give every machine the same files"
-                )
+    def sync(self, module: nn.Module) -> None:
+        """Give a module the values of the first process: others may have rounded differently, even to other sizes."""
+        if not self.alone:
+            state = module.state_dict()
+            module.load_state_dict({name: self.broadcast(state[name].detach) for name in state})
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from adagauss.utils.runtime import Runtime
 COMMAND, COMMIT = "command", "commit"
 """Stored with the environment of a run, and not compared when it is resumed: the digest of the source is more exact."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
-DEFAULTS = {"processes": "1", "batch norm": "global"}
+DEFAULTS = {"processes": "1"}
 """The values of runs that did not store them."""
 
 
@@ -42,7 +42,6 @@ def environment(device: torch.device | str = "cpu", processes: Processes | None 
         "device": str(device),
         "threads": str(torch.get_num_threads()),
         "processes": str(processes.world),
-        "batch norm": processes.batch_norm,
     }
 
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from adagauss.core.config import flatten, plain
 from adagauss.core.learn import Learner, TaskReport
 from adagauss.data.dataset import Dataset, ReadOptions, dataset_info, load_dataset, short_name
-from adagauss.data.fingerprint import fingerprints
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import StreamConfig, TaskStream
 from adagauss.distributed.processes import Processes
@@ -80,7 +79,6 @@ def run(
     default = ReadOptions(size=config.stream.image_size, skip_bad_images=config.stream.skip_bad_images)
     dataset = dataset or load_dataset(config.stream.dataset, options or default)
     stream = make_stream(config, dataset)
-    processes.check_in_sync(lambda: fingerprints(dataset), "data")
     snapshots = FileSnapshots(folder.path / "snapshots") if processes.first else None
     log = RunLog(folder, trackers, flatten(plain(config)), reporter) if processes.first else None
     runtime = Runtime(config.runtime, config.seed, reporter, snapshots, log, processes)
@@ -94,7 +92,7 @@ def run(
         test = _TestFeatures(stream, not method_info(config.method_name).joint and config.method.is_frozen)
         learner = fresh
         if done < count and (done or fresh is None):
-            learner = _load(folder.checkpoint(done - 1), runtime)
+            learner = Learner.load(folder.checkpoint(done - 1), runtime)
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
             for index in range(min(done, count)):
@@ -133,12 +131,6 @@ def _new_learner(config: RunConfig, dataset: Dataset, runtime: Runtime) -> Learn
     return Learner(config.method, dataset.train.images.shape, dataset.mean, dataset.std, runtime)
 
 
-def _load(path: Path, runtime: Runtime) -> Learner:
-    """Load a checkpoint in all processes."""
-    with runtime.processes.file(path) as copied:
-        return Learner.load(copied, runtime)
-
-
 def _learn(
     learner: Learner, stream: TaskStream, index: int, folder: RunFolder, config: RunConfig
 ) -> tuple[Learner, TaskReport]:
@@ -146,7 +138,7 @@ def _learn(
     runtime, path = learner.runtime, folder.checkpoint(index)
     if runtime.processes.broadcast(path.exists):
         # The run was killed between checkpoint and evaluation.
-        learner = _load(path, runtime)
+        learner = Learner.load(path, runtime)
         return learner, TaskReport(**learner.about["report"])
     if method_info(config.method_name).joint:
         # The upper bound is trained from scratch on all seen classes: only the runner has old images.
