@@ -12,7 +12,7 @@ import shlex
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -743,12 +743,11 @@ def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) ->
     from adagauss.analysis.plotting import save_figure
 
     title = f"accuracy {100 * metrics.accuracy(predictions):.1f} % of {len(predictions)} images"
-    names = list({one.true for one in predictions} | {one.predicted for one in predictions})
-    names.sort()
+    pairs = Counter((str(one.true), str(one.predicted)) for one in predictions)
+    names = sorted({name for pair in pairs for name in pair})
+    counts = [[pairs[true, predicted] for predicted in names] for true in names]
     with drawing("the numbers above are complete"):
-        save_figure(
-            confusion_figure(metrics.confusion_counts(predictions, names), names, (), title), folder / "confusion.png"
-        )
+        save_figure(confusion_figure(counts, names, (), title), folder / "confusion.png")
         save_figure(metrics.contact_sheet(metrics.worst(predictions, ON_SHEET), title), folder / "worst.png")
         say(f"Figures: {folder}/confusion.png, worst.png", error=True)
 
@@ -806,24 +805,11 @@ def rename(
         else:
             if new in map(str, known):
                 raise CheckpointError(f"{new!r} is a class already: add --merge to merge both")
-            classifier.rename(label, label_like(label, new))
+            if not isinstance(label, str) or not new.strip():
+                raise DataError("names are text that is not empty; numbers are renamed in Python")
+            classifier.rename(label, new)
         change.save(classifier)
     say(f"{old} is part of {new} now." if merge_classes else f"{old} is called {new} now.")
-
-
-def label_like(label: Any, name: str) -> Any:
-    """Convert a name to the type of a label."""
-    if not name.strip():
-        raise DataError("the new name is empty: give the class a name")
-    if isinstance(label, str):
-        return name
-    try:
-        made = type(label)(name)
-    except ValueError:
-        made = None
-    if str(made) != name:  # any text converts to True, and 1_0 to ten
-        raise DataError(f"the classes of this model are not text, and {name!r} is not of type {type(label).__name__}")
-    return made
 
 
 def known_label(name: str, classes: list[Any]) -> Any:
@@ -879,7 +865,7 @@ def serve(
 
 def register(app: typer.Typer, panel: str) -> set[str]:
     """Add the commands, and return their names."""
-    commands = {
+    commands: dict[Callable[..., None], str] = {
         teach: TEACH,
         predict: PREDICT,
         info: INFO,

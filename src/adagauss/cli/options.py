@@ -36,17 +36,11 @@ Tasks = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.pooled_shrinkage=0.5. Repeatable."
-    ),
-]
-RunSettings = Annotated[
-    list[str] | None,
-    typer.Option(
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Change one setting of the method, stream or runtime, e.g. classifier.pooled_shrinkage=0.5, "
-        "stream.classes=20, runtime.precision=bf16-mixed. Repeatable.",
+        help="Change one setting, e.g. classifier.pooled_shrinkage=0.5; of a run also, e.g., stream.classes=20 or "
+        "runtime.precision=bf16-mixed. Repeatable.",
     ),
 ]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")]

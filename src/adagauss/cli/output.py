@@ -149,8 +149,6 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
-"""Columns that fit into a narrow terminal; the files contain all columns."""
 MOST_ROWS = 20
 MEANING = (
     "A_last: accuracy on all seen classes after the last task, every task weighted\n"
@@ -180,11 +178,12 @@ def run_table(result: Run) -> Table:
 
 def comparison_table(rows: Rows, results: Results) -> Table:
     """Metrics of the compared methods, with the numbers of the paper where the protocol is the same."""
-    from adagauss.analysis.tables import OTHER_PROTOCOL, PAPER_COLUMN
+    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN
     from adagauss.experiments.run import protocol_title
 
-    shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
-    shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
+    shown = ["method", "runs", *(metric.title for metric in COMPARED), "training, min"]  # the files have more columns
+    if any(row[PAPER_COLUMN] != OTHER_PROTOCOL for row in rows):
+        shown.insert(-1, PAPER_COLUMN)
     cells = [[row[column] for column in shown] for row in rows]
     return table(f"{protocol_title(results)}, %", shown, cells, numbers=shown[1:])
 
