@@ -54,7 +54,8 @@ def test_its_commands_do_what_it_says(
         assert outcome.code == 0, f"{line}: {outcome.err}"
         printed += outcome.out.splitlines()
     assert served == [(Path("birds.safetensors"), "127.0.0.1", 8000, None)]
-    assert {"worst.png", "confusion.png", "birds.onnx", "all.safetensors"} <= {path.name for path in tmp_path.iterdir()}
+    for name in ("figures/worst.png", "figures/confusion.png", "birds.onnx", "all.safetensors"):
+        assert (tmp_path / name).exists()
     shown = {_shape(line) for line in printed}
     promised = [line for kind, block in BLOCKS if kind == "text" for line in block.splitlines()]
     sentences = [line for line in promised if SENTENCE.match(line)]

@@ -88,13 +88,13 @@ def test_they_can_be_forgotten_and_renamed_by_name(adagauss: Command, hostile: P
 
 
 def test_figures_draw_them(adagauss: Command, hostile: Path) -> None:
-    outcome = adagauss("evaluate", hostile, "seen", "--confusion", "c.png", "--sheet", "s.png")
+    outcome = adagauss("evaluate", hostile, "seen", "--figures", ".")
     assert outcome.code == 0, outcome.err
     assert "no figures" not in outcome.err
     features, labels = torch.randn(40, 3), (NAMES * 4)[:40]
     memory = ClassGaussians.from_features(features, labels, "full")
     save_figure(gaussians_figure(memory, memory, features, torch.arange(40) % 10, NAMES[0]), Path("g.png"))
-    for name in ("c.png", "s.png", "g.png"):
+    for name in ("confusion.png", "worst.png", "g.png"):
         with Image.open(name) as image:
             assert image.width < 4000
 

@@ -37,7 +37,6 @@ def test_there_are_few_commands_and_options() -> None:
         ("run --sizes 4,3,3 --classes=10", "run --tasks 4,3,3 --set stream.classes=10"),
         ("run --precision 16-mixed --compile", "run --set runtime.precision=16-mixed --set runtime.compile=true"),
         ("compare --ray auto --log wandb", "compare --engine ray=auto --logger wandb"),
-        ("run --workers 4 --epochs 2", "run --epochs 2"),
         ("teach m photos --method adagauss", "teach m photos --method adagauss"),
     ],
 )

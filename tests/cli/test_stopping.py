@@ -56,8 +56,8 @@ def test_stopped_commands_report_what_is_stored(
         ("forget", ["forget", "birds.safetensors", "owl"], "birds.safetensors is unchanged"),
         ("merge", ["teach", "b", "birds.safetensors", "copy.safetensors"], "b was not created"),
         ("classify", ["predict", "birds.safetensors", "seen"], "predictions printed so far are complete"),
-        ("classify", ["evaluate", "birds.safetensors", "seen"], "evaluate changes nothing"),
-        ("export", ["export", "birds.safetensors", "b.onnx"], "b.onnx was not written"),
+        ("classify", ["evaluate", "birds.safetensors", "seen"], "nothing was changed"),
+        ("export", ["export", "birds.safetensors", "b.onnx"], "nothing was changed"),
     ],
 )
 def test_a_model_is_whole_after_it(

@@ -62,8 +62,8 @@ def test_a_history_that_is_none_is_passed_over(
 ) -> None:
     path = forged(numbered, tmp_path / "forged.safetensors", {"history": history})
     assert called(monkeypatch, "info", path) == 0
-    assert called(monkeypatch, "rename", path, "1", "3", "-q") == 0
-    assert [change["action"] for change in Learner.load(path).about["history"]] == ["rename"]
+    assert called(monkeypatch, "forget", path, "1") == 0
+    assert [change["action"] for change in Learner.load(path).about["history"]] == ["forget"]
 
 
 @pytest.mark.parametrize("name", ["robin", "1_0", "", " "])
@@ -71,7 +71,7 @@ def test_a_class_that_is_a_number_is_not_called_otherwise(
     numbered: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     before = numbered.read_bytes()
-    assert called(monkeypatch, "rename", numbered, "1", name, "-q") == 2
+    assert called(monkeypatch, "rename", numbered, "1", name) == 2
     assert "unexpected" not in capsys.readouterr().err
     assert numbered.read_bytes() == before
 

@@ -116,15 +116,6 @@ def by_class(predictions: Sequence[LabelledPrediction]) -> list[ClassAccuracy]:
     return sorted(found, key=lambda one: (one.accuracy, str(one.label)))
 
 
-def confusion_counts(predictions: Sequence[LabelledPrediction], classes: Sequence[Label]) -> list[list[int]]:
-    """Counts: row of the true class, column of the predicted one."""
-    place = {label: index for index, label in enumerate(classes)}
-    counts = [[0] * len(classes) for _ in classes]
-    for one in predictions:
-        counts[place[one.true]][place[one.predicted]] += 1
-    return counts
-
-
 def worst(predictions: Sequence[LabelledPrediction], count: int) -> list[LabelledPrediction]:
     """Wrong predictions, those with the lowest probability of the true class first."""
     wrong = [one for one in predictions if not one.correct]

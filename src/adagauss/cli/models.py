@@ -8,22 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shlex
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from adagauss.cli.options import (
     Device,
@@ -38,10 +36,10 @@ from adagauss.cli.options import (
     option_name,
     parse_settings,
 )
-from adagauss.cli.output import column_lines, counted, drawing, labelled, say, stoppable, warn, width
+from adagauss.cli.output import column_lines, counted, drawing, first_lines, labelled, say, stoppable, warn, width
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
 from adagauss.utils.files import lock_model
-from adagauss.utils.progress import clipped, columns, escape_control_chars
+from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from adagauss.analysis.predictions import LabelledPrediction
@@ -250,7 +248,8 @@ def _are_shards(sources: Sequence[Path]) -> bool:
 def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
     class_name = context.params["class_name"]
     with change_model(model, "teach") as change:
-        files = _files_per_class(folder, class_name, context.params["nested"])
+        if class_name is None and not context.params["nested"]:
+            _check_depth(folder)
         classifier = _open_or_create(context, model)
         before = _images(classifier) if change.found else Counter()
         started = perf_counter()
@@ -258,17 +257,13 @@ def _teach_folder(context: typer.Context, model: Path, folder: Path) -> None:
         seconds = perf_counter() - started
         taught = _images(classifier) - before
         change.save(classifier, classes=len(taught), images=taught.total())
-    skipped = files.total() - taught.total()
-    note = f" ({skipped} skipped)" if skipped else ""
     what, images = counted(len(taught), "class", "classes"), counted(taught.total(), "image")
-    say(f"Taught {what} from {images}{note} in {seconds:.1f} s:")
+    say(f"Taught {what} from {images} in {seconds:.1f} s:")
     rows = [
         (f"  {clipped(name, 50)}", count, "more images" if name in before else "new") for name, count in taught.items()
     ]
-    shown = rows if len(rows) <= MOST_LINES else rows[: MOST_LINES - 1]
-    say(*column_lines(("  class", "images", ""), shown, right=(1,)))
-    if len(shown) < len(rows):
-        say(f"  ... and {len(rows) - len(shown)} more")
+    head, *lines = column_lines(("  class", "images", ""), rows, right=(1,))
+    say(head, *first_lines(lines, MOST_LINES))
     say(f"{model} now knows {known_classes(classifier)} ({size(model)}; no image is in it).")
     if len(classifier.learner_.classes) == 1:
         say("Next: teach another class; a model with one class always predicts it.")
@@ -313,30 +308,17 @@ def _refuse(context: typer.Context, names: set[str], message: str) -> None:
         raise ConfigError(message.format(option_name(context, found[0])))
 
 
-def _files_per_class(folder: Path, class_name: str | None, nested: bool) -> Counter[str]:
-    """Number of image files of each class; errors name the options that help."""
+def _check_depth(folder: Path) -> None:
+    """Refuse class folders that hold only folders of images: these may be the classes."""
     from adagauss.data.folders import folders_in, image_files
     from adagauss.data.inputs import nested_folder_example, resolve_path
 
-    if not resolve_path(folder).is_dir():
-        raise DataError(f"{folder} is an image file: give the folder that holds it")
-    if class_name is not None:
-        return Counter({class_name: len(image_files(folder))})
-    folders = folders_in(folder)
-    if not folders:
-        if not any(folder.iterdir()):
-            raise DataError(f"{folder} is empty: put a folder of images into it for each class")
-        raise DataError(
-            f"{folder} holds no class folders: name the class of all its images with --class NAME, or put the images "
-            "of each class into a folder with the name of the class"
-        )
-    members = {path: image_files(path) for path in folders}
-    if not nested and (inside := nested_folder_example(members)):
+    folders = folders_in(folder) if resolve_path(folder).is_dir() else []
+    if inside := nested_folder_example({path: image_files(path) for path in folders}):
         raise DataError(
             f"{folder}: {inside}. If the inner folders are the classes, teach each outer folder in turn. If each outer "
             "folder is one class, add --nested"
         )
-    return Counter({path.name: len(files) for path, files in members.items()})
 
 
 def _images(classifier: IncrementalClassifier) -> Counter[object]:
@@ -348,9 +330,7 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
     from adagauss.analytic.batches import teach_shards
 
     given = context.params
-    # Interrupted commands of version 0.2.0 left their finished shards in MODEL.gather.
-    old = model.with_name(f"{model.name}.gather")
-    folder = old if old.is_dir() else model.with_name(f"{model.name}.shards")
+    folder = model.with_name(f"{model.name}.shards")
     started = perf_counter()
     with (
         change_model(model, "teach") as change,
@@ -405,10 +385,7 @@ def _report_shards(report: ShardsReport, seconds: float) -> None:
         say(f"{counted(report.known, 'shard')} already learned.")
     if report.skipped_images:
         say(f"{counted(report.skipped_images, 'image')} skipped: cannot be decoded.")
-    for reason in report.damaged[:MOST_DAMAGED]:
-        say(f"Skipped: {reason}")
-    if len(report.damaged) > MOST_DAMAGED:
-        say(f"... and {len(report.damaged) - MOST_DAMAGED} more shards.")
+    say(*first_lines([f"Skipped: {reason}" for reason in report.damaged], MOST_DAMAGED, "more shards"))
 
 
 def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
@@ -433,60 +410,26 @@ def _merge_models(target: Path, sources: Sequence[Path], quiet: bool) -> None:
 
 PREDICT = examples(
     "adagauss predict birds.safetensors photos/ --top 3",
-    "adagauss predict birds.safetensors a.jpg b.jpg --unknown",
-    "adagauss predict birds.safetensors photos --json --unknown 0.1",
-    "find ~/Pictures -name '*.jpg' | adagauss predict birds.safetensors - --csv",
+    "adagauss predict birds.safetensors a.jpg b.jpg --unknown 0.05",
+    "adagauss predict birds.safetensors photos --csv",
 )
-STDIN = "-"
 AT_ONCE = 256
 """Images between two prints, so that long lists show their first predictions soon."""
 UNKNOWN = "unknown"
-FALSE_POSITIVE_RATE = 0.05
 FORMULA = ("=", "+", "-", "@")
 """First characters with which spreadsheets take a cell for a formula."""
 
 
-class PredictCommand(TyperCommand):
-    """Takes `--unknown` with or without a rate, as in ``--unknown photos`` and ``--unknown 0.1 photos``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, with_rates(args))
-
-
-def with_rates(words: Sequence[str]) -> list[str]:
-    """Add the default rate to each ``--unknown`` that no rate follows.
-
-    >>> with_rates(["--unknown", "a.jpg"]), with_rates(["--unknown", "0.1", "a.jpg"])
-    (['--unknown=0.05', 'a.jpg'], ['--unknown', '0.1', 'a.jpg'])
-    """
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    return [
-        f"{word}={FALSE_POSITIVE_RATE}" if word == "--unknown" and not _is_rate(following) else word
-        for word, following in pairs
-    ]
-
-
-def _is_rate(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return not Path(word).exists()
-
-
 def predict(
     model: ReadableModel,
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH...", help="Images, folders of images, or - for a list on standard input."),
-    ],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Images, or folders of images.")],
     top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of most likely classes to show.")] = 1,
     unknown: Annotated[
         float | None,
         typer.Option(
             "--unknown",
-            metavar="[RATE]",
-            help="Label images of other classes unknown, at this false-positive rate (default 0.05).",
+            metavar="RATE",
+            help="Label images of other classes unknown, at this false-positive rate, e.g. 0.05.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per image and line.")] = False,
@@ -504,48 +447,24 @@ def predict(
         raise ConfigError("--json and --csv are two formats: give only one of them")
     if unknown is not None and not 0 < unknown < 1:
         raise ConfigError(f"--unknown takes a false-positive rate between 0 and 1, e.g. 0.05; got {unknown:g}")
-    with stoppable("predictions printed so far are complete; predict changes nothing"):
-        check_model(model)
-        files = image_paths(paths)
-        classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
-        warn_of_one_class(model, classifier)
-        write: Callable[[Sequence[Prediction]], Iterator[str]]
-        if as_json:
-            write = partial(json_lines, flag_unknown=unknown is not None)
-        elif as_csv:
-            write = csv_lines
-        else:
-            classes = classifier.learner_.classes
-            write = partial(table_lines, widths=table_widths(files, classes), top=min(top, len(classes)))
-        for start in range(0, len(files), AT_ONCE):
-            predictions = classifier.classify(files[start : start + AT_ONCE], top=top, unknown=unknown)
-            if as_csv and start == 0:
-                typer.echo(csv_heading(predictions))
-            for line in write(predictions):
-                typer.echo(line)
-
-
-def image_paths(given: Sequence[str]) -> list[Path]:
-    """All image files of the given paths, in their order."""
+    check_model(model)
     from adagauss.data.inputs import images_in, resolve_path
 
-    found: list[Path] = []
-    for word in given:
-        named = [Path(line) for line in _standard_input()] if word == STDIN else [Path(word)]
-        for path in map(resolve_path, named):
-            found += images_in(path) if path.is_dir() else [path]
-    if not found:
-        raise DataError("no images were given: standard input held no paths")
-    return found
-
-
-def _standard_input() -> list[str]:
-    if sys.stdin.isatty():
-        raise DataError(
-            "- reads paths from standard input: pipe a list into it, as in `ls *.jpg | adagauss predict ...`"
-        )
-    # Names of files are bytes: not all of them are text in the terminal's encoding.
-    return [os.fsdecode(line) for line in sys.stdin.buffer.read().splitlines() if line.strip()]
+    found = map(resolve_path, paths)
+    files = [file for path in found for file in (images_in(path) if path.is_dir() else [path])]
+    classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+    warn_of_one_class(model, classifier)
+    with stoppable("predictions printed so far are complete"):
+        for start in range(0, len(files), AT_ONCE):
+            predictions = classifier.classify(files[start : start + AT_ONCE], top=top, unknown=unknown)
+            if as_json:
+                lines: Iterable[str] = json_lines(predictions, flag_unknown=unknown is not None)
+            elif as_csv:
+                lines = csv_lines(predictions, heading=start == 0)
+            else:
+                lines = table_lines(predictions, top)
+            for line in lines:
+                typer.echo(line)
 
 
 def json_lines(predictions: Sequence[Prediction], *, flag_unknown: bool) -> Iterator[str]:
@@ -565,22 +484,19 @@ def json_lines(predictions: Sequence[Prediction], *, flag_unknown: bool) -> Iter
         yield json.dumps(facts)
 
 
-def csv_heading(predictions: Sequence[Prediction]) -> str:
-    """The names of the columns; more of ``--top`` in further columns."""
-    more = [f"{name}_{place}" for place in range(2, len(predictions[0].top) + 1) for name in ("class", "probability")]
-    return ",".join(["image", "class", "probability", *more])
-
-
-def csv_lines(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """One line per image; for unknown images, all of ``--top`` follow in the further columns."""
+def csv_lines(predictions: Sequence[Prediction], *, heading: bool) -> list[str]:
+    """One line per image, with ``--top`` in further columns; for unknown images, the most likely classes follow."""
+    ranks = range(2, len(predictions[0].top) + 1)
+    more = [f"{name}_{rank}" for rank in ranks for name in ("class", "probability")]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if heading:
+        writer.writerow(["image", "class", "probability", *more])
     for one in predictions:
-        is_unknown = one.label is None
-        cells = [one.name, UNKNOWN if is_unknown else one.label, "" if is_unknown else f"{one.probability:.6f}"]
-        for label, share in one.top[:-1] if is_unknown else one.top[1:]:
-            cells += [label, f"{share:.6f}"]
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(map(_csv_cell, cells))
-        yield text.getvalue()
+        known = [(label, f"{share:.6f}") for label, share in one.top]
+        shown = known if one.label is not None else [(UNKNOWN, ""), *known[:-1]]
+        writer.writerow(map(_csv_cell, [one.name, *chain(*shown)]))
+    return text.getvalue().splitlines()
 
 
 def _csv_cell(value: object) -> str:
@@ -589,28 +505,17 @@ def _csv_cell(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
-def table_widths(files: Sequence[Path], classes: Sequence[object]) -> tuple[int, int]:
-    """Columns for the names of images and classes: wide enough for all, as far as the terminal is."""
-    room = width() - len("  100.0 %") - 2
-    names = min(max(columns(clipped(label, 40)) for label in [*classes, UNKNOWN]), room // 2)
-    return min(max(columns(escape_control_chars(path)) for path in files), room - names), names
-
-
-def table_lines(predictions: Sequence[Prediction], *, widths: tuple[int, int], top: int) -> Iterator[str]:
+def table_lines(predictions: Sequence[Prediction], top: int) -> list[str]:
     """Image, class and probability in columns; the name of the image only in its first line."""
-    images, names = widths
+    rows: list[tuple[object, object, str]] = []
+    room = (width() - 12) // 2  # as much as the class, so that the end of a path stays
     for one in predictions:
-        shown: list[tuple[Any, float | None]] = list(one.top[:top])
+        shown = [(label, f"{100 * share:5.1f} %") for label, share in one.top[:top]]
         if one.label is None:
-            shown = [(UNKNOWN, None), *(shown if top > 1 else [])]
-        for place, (label, share) in enumerate(shown):
-            image = "" if place else clipped(one.name, images, keep_end=True)
-            percent = "" if share is None else f"{100 * share:5.1f} %"
-            yield f"{_fill(image, images)}  {_fill(clipped(label, names), names)}  {percent}".rstrip()
-
-
-def _fill(text: str, columns_: int) -> str:
-    return text + " " * (columns_ - columns(text))
+            shown = [(UNKNOWN, ""), *(shown if top > 1 else [])]
+        names = [clipped(one.name, room, keep_end=True), *[""] * len(shown)]
+        rows += [(name, *cells) for name, cells in zip(names, shown, strict=False)]
+    return column_lines((), rows)
 
 
 # --------------------------------------------------------------------------------------------- info and evaluate
@@ -659,12 +564,6 @@ def model_facts(classifier: IncrementalClassifier, path: Path) -> Iterator[tuple
         counts = [f"{key} {change[key]}" for key in ("classes", "images") if key in change]
         yield "changed", f"{change['when']}  {change['action']}" + (f"; {', '.join(counts)}" if counts else "")
     yield from _stored_items(learner)
-    if path.is_dir() and any(path.glob("tasks/*/real.safetensors")):
-        yield (
-            "run",
-            "the run folder keeps real statistics of all classes for figures, in tasks/*/real.safetensors: remove "
-            "them, or run with --diagnostics none, if they must not be kept",
-        )
 
 
 def _method_name(classifier: IncrementalClassifier, path: Path) -> str:
@@ -703,9 +602,7 @@ def _stored_items(learner: Learner) -> Iterator[tuple[str, str]]:
 def class_lines(classifier: IncrementalClassifier) -> list[str]:
     """One line per class: images, estimated accuracy, confused classes; on a terminal, of the first classes only."""
     summaries = classifier.summary()
-    few = len(summaries) <= MOST_CLASSES or not sys.stdout.isatty()
-    shown = summaries if few else summaries[: MOST_CLASSES - 1]
-    older = [one for one in shown if one.expected_accuracy is not None and one.among < len(summaries)]
+    older = [one for one in summaries if one.expected_accuracy is not None and one.among < len(summaries)]
     rows = [
         (
             one.label,
@@ -713,13 +610,11 @@ def class_lines(classifier: IncrementalClassifier) -> list[str]:
             "" if one.expected_accuracy is None else f"{100 * one.expected_accuracy:.0f}{'*' if one in older else ''}",
             ", ".join(f"{label} {100 * share:.0f} %" for label, share in one.confused_with[:2]),
         )
-        for one in shown
+        for one in summaries
     ]
     lines = ["", *column_lines(("class", "images", "estimated accuracy, %", "confused with"), rows, right=(1, 2))]
-    if len(shown) < len(summaries):
-        lines.append(
-            f"... and {len(summaries) - len(shown)} more, which are listed if the output goes to a file or a pipe"
-        )
+    if sys.stdout.isatty():
+        lines = first_lines(lines, MOST_CLASSES, "more, which are listed if the output goes to a file or a pipe")
     if older:
         lines.append("* measured when fewer classes were known; adagauss evaluate measures it today")
     return lines
@@ -727,7 +622,7 @@ def class_lines(classifier: IncrementalClassifier) -> list[str]:
 
 EVALUATE = examples(
     "adagauss evaluate birds.safetensors photos/test",
-    "adagauss evaluate birds.safetensors photos/test --sheet worst.png --confusion confusion.png",
+    "adagauss evaluate birds.safetensors photos/test --figures figures",
 )
 MOST_WORST = 15
 ON_SHEET = 24
@@ -736,11 +631,9 @@ ON_SHEET = 24
 def evaluate(
     model: ReadableModel,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One folder of images per class.")],
-    sheet: Annotated[
-        Path | None, typer.Option("--sheet", metavar="PNG", help="Draw the worst images as a contact sheet.")
-    ] = None,
-    confusion: Annotated[
-        Path | None, typer.Option("--confusion", metavar="PNG", help="Draw the confusion matrix.")
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="FOLDER", help="Draw the worst images and the confusion matrix there."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All numbers as one JSON object.")] = False,
     skip_bad_images: SkipBadImages = False,
@@ -750,17 +643,17 @@ def evaluate(
 
     Use images that the model has not learned. Folders of unknown classes are skipped and listed.
     """
-    with stoppable("evaluate changes nothing"):
-        classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
-        warn_of_one_class(model, classifier)
-        files, unknown_folders = _labelled_files(folder, classifier)
-        predictions = _labelled_predictions(classifier, files)
-        numbers = _evaluation(predictions, unknown_folders)
+    classifier = open_model(model, skip_bad=skip_bad_images, quiet=quiet)
+    warn_of_one_class(model, classifier)
+    files, unknown_folders = _labelled_files(folder, classifier)
+    predictions = _labelled_predictions(classifier, files)
+    numbers = _evaluation(predictions, unknown_folders)
     if as_json:
         typer.echo(json.dumps(numbers))
     else:
         _show_evaluation(numbers)
-    _draw_evaluation(predictions, classifier, sheet, confusion)
+    if figures is not None:
+        _draw_evaluation(predictions, figures)
 
 
 def _labelled_files(folder: Path, classifier: IncrementalClassifier) -> tuple[dict[Path, Any], list[str]]:
@@ -831,7 +724,6 @@ def _show_evaluation(numbers: Mapping[str, Any]) -> None:
     )
     if numbers["never_taught"]:
         labelled("", f"skipped, unknown classes: {', '.join(numbers['never_taught'])}", 4)
-    classes = numbers["classes"]
     rows = [
         (
             one["class"],
@@ -839,37 +731,25 @@ def _show_evaluation(numbers: Mapping[str, Any]) -> None:
             f"{100 * one['accuracy']:.1f}",
             "" if one["confused_with"] is None else one["confused_with"],
         )
-        for one in classes[:MOST_WORST]
+        for one in numbers["classes"]
     ]
-    say("")
-    say(*column_lines(("class", "images", "accuracy, %", "most often confused with"), rows, right=(1, 2)))
-    if len(classes) > MOST_WORST:
-        say(f"... and {len(classes) - MOST_WORST} more accurate classes (--json lists all)")
+    lines = column_lines(("class", "images", "accuracy, %", "most often confused with"), rows, right=(1, 2))
+    say("", *first_lines(lines, MOST_WORST, "more accurate classes (--json lists all)"))
 
 
-def _draw_evaluation(
-    predictions: Sequence[LabelledPrediction],
-    classifier: IncrementalClassifier,
-    sheet: Path | None,
-    confusion: Path | None,
-) -> None:
+def _draw_evaluation(predictions: Sequence[LabelledPrediction], folder: Path) -> None:
     from adagauss.analysis import predictions as metrics
     from adagauss.analysis.accuracy_figures import confusion_figure
     from adagauss.analysis.plotting import save_figure
 
-    accuracy = f"accuracy {100 * metrics.accuracy(predictions):.1f} % of {len(predictions)} images"
+    title = f"accuracy {100 * metrics.accuracy(predictions):.1f} % of {len(predictions)} images"
+    pairs = Counter((str(one.true), str(one.predicted)) for one in predictions)
+    names = sorted({name for pair in pairs for name in pair})
+    counts = [[pairs[true, predicted] for predicted in names] for true in names]
     with drawing("the numbers above are complete"):
-        if confusion is not None:
-            shown = {one.true for one in predictions} | {one.predicted for one in predictions}
-            names = [label for label in classifier.learner_.classes if label in shown]
-            counts = metrics.confusion_counts(predictions, names)
-            save_figure(confusion_figure(counts, names, (), accuracy), confusion)
-            say(f"Confusion matrix: {confusion}", error=True)
-        if sheet is not None:
-            bad = metrics.worst(predictions, ON_SHEET)
-            title = f"worst {len(bad)} of {sum(not one.correct for one in predictions)} wrong answers; {accuracy}"
-            save_figure(metrics.contact_sheet(bad, title), sheet)
-            say(f"Worst images: {sheet}", error=True)
+        save_figure(confusion_figure(counts, names, (), title), folder / "confusion.png")
+        save_figure(metrics.contact_sheet(metrics.worst(predictions, ON_SHEET), title), folder / "worst.png")
+        say(f"Figures: {folder}/confusion.png, worst.png", error=True)
 
 
 # ------------------------------------------------------------------------------------------- forget and rename
@@ -925,24 +805,11 @@ def rename(
         else:
             if new in map(str, known):
                 raise CheckpointError(f"{new!r} is a class already: add --merge to merge both")
-            classifier.rename(label, label_like(label, new))
+            if not isinstance(label, str) or not new.strip():
+                raise DataError("names are text that is not empty; numbers are renamed in Python")
+            classifier.rename(label, new)
         change.save(classifier)
     say(f"{old} is part of {new} now." if merge_classes else f"{old} is called {new} now.")
-
-
-def label_like(label: Any, name: str) -> Any:
-    """Convert a name to the type of a label."""
-    if not name.strip():
-        raise DataError("the new name is empty: give the class a name")
-    if isinstance(label, str):
-        return name
-    try:
-        made = type(label)(name)
-    except ValueError:
-        made = None
-    if str(made) != name:  # any text converts to True, and 1_0 to ten
-        raise DataError(f"the classes of this model are not text, and {name!r} is not of type {type(label).__name__}")
-    return made
 
 
 def known_label(name: str, classes: list[Any]) -> Any:
@@ -970,9 +837,8 @@ def export(
     """Write a model as one ONNX file with the image preparation inside; it needs only onnxruntime to run."""
     if out.suffix != ".onnx":
         raise ConfigError(f"{out} should end in .onnx, which other programs go by")
-    with stoppable(f"{out} was not written"):
-        classifier = open_model(model, quiet=True)
-        classifier.export(out)
+    classifier = open_model(model, quiet=True)
+    classifier.export(out)
     say(f"Wrote {out} ({size(out)}): {len(classifier.learner_.classes)} classes, named in its metadata.")
 
 
@@ -1010,6 +876,5 @@ def register(app: typer.Typer, panel: str) -> set[str]:
         serve: SERVE,
     }
     for command, epilog in commands.items():
-        cls = PredictCommand if command is predict else None
-        app.command(cls=cls, rich_help_panel=panel, epilog=epilog)(command)
+        app.command(rich_help_panel=panel, epilog=epilog)(command)
     return {command.__name__ for command in commands}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,17 +36,11 @@ Tasks = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "-s", metavar="KEY=VALUE", help="Change one setting, e.g. classifier.pooled_shrinkage=0.5. Repeatable."
-    ),
-]
-RunSettings = Annotated[
-    list[str] | None,
-    typer.Option(
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Change one setting of the method, stream or runtime, e.g. classifier.pooled_shrinkage=0.5, "
-        "stream.classes=20, runtime.precision=bf16-mixed. Repeatable.",
+        help="Change one setting, e.g. classifier.pooled_shrinkage=0.5; of a run also, e.g., stream.classes=20 or "
+        "runtime.precision=bf16-mixed. Repeatable.",
     ),
 ]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", help="Preset of the method, e.g. paper.")]
@@ -95,25 +89,14 @@ def examples(*commands: str) -> str:
 # ---------------------------------------------------------------------------------------------------- old names
 
 
-def _merge(given: list[str]) -> list[str]:
-    """``MODEL OTHER --into OUT`` as ``OUT MODEL OTHER``."""
-    place = given.index("--into") if "--into" in given[:-1] else None
-    return ["teach", *given] if place is None else ["teach", given[place + 1], *given[:place], *given[place + 2 :]]
-
-
-def _datasets(given: list[str]) -> list[str]:
-    """``fetch NAME`` as ``--fetch NAME``."""
-    return ["list", "datasets", *("--fetch" if word == "fetch" else word for word in given)]
-
-
-OLD_COMMANDS: Mapping[str, Callable[[list[str]], list[str]]] = {
-    "backbones": lambda words: ["list", "backbones", *words],
-    "datasets": _datasets,
-    "gather": lambda words: ["teach", *words],
-    "merge": _merge,
-    "methods": lambda words: ["list", "methods", *words],
-    "protocols": lambda words: ["list", "protocols", *words],
-    "replay": lambda words: ["rescore", *words],
+OLD_COMMANDS = {
+    "backbones": "list backbones",
+    "datasets": "list datasets",
+    "gather": "teach",
+    "merge": "teach",
+    "methods": "list methods",
+    "protocols": "list protocols",
+    "replay": "rescore",
 }
 OLD_OPTIONS: Mapping[str, str] = {
     "--class-order-seed": "--set stream.class_order=seeded --set stream.class_order_seed={}",
@@ -139,27 +122,6 @@ OLD_OPTIONS: Mapping[str, str] = {
     "tune --skip-bad": "--set stream.skip_bad_images=true",
 }
 """Old options, of all commands or of one; the value replaces the braces."""
-REMOVED_OPTIONS: Mapping[str, tuple[int, str]] = {
-    "--batch-norm": (1, "batch norm uses the whole batch"),
-    "--nodes": (1, "a run uses one machine; `compare --engine` uses several"),
-    "--no-cache": (0, "decoded images are not stored"),
-    "--no-prune": (0, "trials below the median stop early"),
-    "--prune": (0, "trials below the median stop early"),
-    "--show-config": (0, "config.yaml in the run folder holds all settings"),
-    "analyse --list": (0, "`adagauss list figures` lists them"),
-    "--workers": (1, "two threads decode images"),
-    "demo --seeds": (1, "the demonstration uses seeds 0, 1 and 2"),
-    "export --quiet": (0, "there is no other output"),
-    "export -q": (0, "there is no other output"),
-    "info --all": (0, "all classes are listed if the output goes to a file or a pipe"),
-    "forget --quiet": (0, "there is no other output"),
-    "forget -q": (0, "there is no other output"),
-    "rename --quiet": (0, "there is no other output"),
-    "rename -q": (0, "there is no other output"),
-    "report --measure": (0, "`adagauss analyse` measures runs"),
-    "report --data-root": (1, "`adagauss analyse` measures runs"),
-}
-"""Removed options: the number of their values, and what applies instead."""
 
 
 class Commands(TyperGroup):
@@ -177,20 +139,20 @@ def current_words(words: Sequence[str]) -> list[str]:
     """
     command, *rest = words
     if command in OLD_COMMANDS:
-        command, *rest = OLD_COMMANDS[command](rest)
+        command, *kind = OLD_COMMANDS[command].split()
+        rest = [*kind, *rest]
+        if words[0] == "merge" and "--into" in rest[:-1]:  # MODEL OTHER --into OUT
+            place = rest.index("--into")
+            rest = [rest[place + 1], *rest[:place], *rest[place + 2 :]]
+        if words[0] == "datasets":
+            rest = ["--fetch" if word == "fetch" else word for word in rest]
         warn(f"`adagauss {words[0]}` is deprecated: use `adagauss {shlex.join([command, *rest])}`")
     found = [command]
     while rest:
         if rest[0] == "--":
             return [*found, *rest]
         option, sign, value = rest.pop(0).partition("=")
-        names = (f"{command} {option}", option)
-        if removed := next((REMOVED_OPTIONS[name] for name in names if name in REMOVED_OPTIONS), None):
-            count, instead = removed
-            if count and not sign:
-                del rest[:1]
-            warn(f"{option} was removed: {instead}")
-        elif template := next((OLD_OPTIONS[name] for name in names if name in OLD_OPTIONS), None):
+        if template := OLD_OPTIONS.get(f"{command} {option}", OLD_OPTIONS.get(option)):
             if "{" in template and not sign and rest:
                 value = rest.pop(0)
             new = [word.format(value) for word in template.split()]

@@ -118,18 +118,26 @@ def show(*tables: Table) -> None:
 
 def column_lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
     """Plain lines in columns, without a frame; the widest columns are truncated to fit the terminal."""
-    cells = [[clipped(cell, LONGEST) for cell in row] for row in [heads, *rows]]
-    widths = [max(columns(row[place]) for row in cells) for place in range(len(heads))]
+    cells = [[clipped(cell, LONGEST) for cell in row] for row in ([heads, *rows] if heads else rows)]
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > 8:
         widths[widths.index(max(widths))] -= 1
-    return ["  ".join(_padded(row, widths, right)).rstrip() for row in cells]
+    lines = []
+    for row in cells:
+        texts = [clipped(cell, room) for cell, room in zip(row, widths, strict=True)]
+        fills = [" " * (room - columns(text)) for text, room in zip(texts, widths, strict=True)]
+        padded = [f"{fills[i]}{texts[i]}" if i in right else f"{texts[i]}{fills[i]}" for i in range(len(row))]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
-def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> Iterator[str]:
-    for place, (cell, room) in enumerate(zip(row, widths, strict=True)):
-        text = clipped(cell, room)
-        fill = " " * (room - columns(text))
-        yield fill + text if place in right else text + fill
+def first_lines(lines: Sequence[str], most: int, more: str = "more") -> list[str]:
+    """The first lines, and the number of the others.
+
+    >>> first_lines(["a", "b", "c"], 2)
+    ['a', '... and 2 more']
+    """
+    return [*lines] if len(lines) <= most else [*lines[: most - 1], f"... and {len(lines) - most + 1} {more}"]
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -141,32 +149,11 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-SHOWN = ("method", "runs", "A_last", "A_inc", "forgetting", "training, min")
-"""Columns that fit into a narrow terminal; the files contain all columns."""
-MOST_TASKS = 6
-"""Columns of tasks that fit into 80 columns with the longest name of a method."""
 MOST_ROWS = 20
 MEANING = (
     "A_last: accuracy on all seen classes after the last task, every task weighted\n"
     "equally; A_inc: its mean over the tasks"
 )
-
-
-def accuracy_table(results: Results) -> Table:
-    """Accuracy over all seen classes after each task, mean over seeds."""
-    from adagauss.data.images import evenly_spaced
-    from adagauss.experiments.run import protocol_title
-
-    tasks = len(next(iter(results.values()))[0].protocol.tasks)
-    chosen = evenly_spaced(tasks, MOST_TASKS).tolist()
-    heads = ["method", *(f"task {task + 1}" for task in chosen)]
-    rows = []
-    for name, runs in results.items():
-        curves = [run.curve for run in runs]
-        means = [sum(values) / len(values) for values in zip(*curves, strict=True)]
-        rows.append([name, *(_percent(means[task]) for task in chosen)])
-    title = f"{protocol_title(results)}: accuracy on all seen classes after each task, %"
-    return table(title, heads, rows, numbers=heads[1:])
 
 
 def run_table(result: Run) -> Table:
@@ -189,33 +176,23 @@ def run_table(result: Run) -> Table:
     return table(f"{result.title}; accuracy after each task, %", heads, rows, numbers=heads)
 
 
-def summary_table(results: Results) -> Table:
-    """The metrics of each method over its seeds."""
-    from adagauss.analysis.tables import COMPARED, summarise
-    from adagauss.experiments.run import protocol_title
-
-    heads = ["method", "seeds", *(metric.title for metric in COMPARED)]
-    rows = [(name, len(runs), *summarise(runs).values()) for name, runs in results.items()]
-    several = any(len(runs) > 1 for runs in results.values())
-    title = f"{protocol_title(results)}: % over all tasks" + (" (mean ± deviation over seeds)" if several else "")
-    return table(title, heads, rows, numbers=heads[1:])
-
-
 def comparison_table(rows: Rows, results: Results) -> Table:
     """Metrics of the compared methods, with the numbers of the paper where the protocol is the same."""
-    from adagauss.analysis.tables import OTHER_PROTOCOL, PAPER_COLUMN
+    from adagauss.analysis.tables import COMPARED, OTHER_PROTOCOL, PAPER_COLUMN
     from adagauss.experiments.run import protocol_title
 
-    shown = [column for column in rows[0] if column in SHOWN or any(row[column] != OTHER_PROTOCOL for row in rows)]
-    shown = [column for column in shown if column in (*SHOWN, PAPER_COLUMN)]
+    shown = ["method", "runs", *(metric.title for metric in COMPARED), "training, min"]  # the files have more columns
+    if any(row[PAPER_COLUMN] != OTHER_PROTOCOL for row in rows):
+        shown.insert(-1, PAPER_COLUMN)
     cells = [[row[column] for column in shown] for row in rows]
     return table(f"{protocol_title(results)}, %", shown, cells, numbers=shown[1:])
 
 
 def show_results(results: Results, of: Run) -> None:
-    """Print the tables of finished runs, and one of these runs task by task."""
-    curves = [accuracy_table(results)] if len(results) > 1 else []
-    show(*curves, run_table(of), summary_table(results))
+    """Print the table of finished runs, and one of these runs task by task."""
+    from adagauss.analysis.tables import comparison_rows
+
+    show(run_table(of), comparison_table(comparison_rows(results), results))
     typer.echo(MEANING)
 
 

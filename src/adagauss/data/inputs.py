@@ -284,8 +284,8 @@ def class_folder_images(path: Path, spec: ImageSpec) -> LabelledImages:
     folders = folders_in(path)
     if not folders:
         raise DataError(
-            f"{path} holds no class folders: put the images of each class into a folder named after it, or give the "
-            "label of all of them as the second argument"
+            f"{path} holds no class folders: put the images of each class into a folder named after it, or name the "
+            "class of all images (--class NAME; in Python, the second argument)"
         )
     found = {folder: images_in(folder) for folder in folders}
     if example := nested_folder_example(found):

@@ -42,7 +42,7 @@ STOPPED = "all have stopped; saved files are complete"
 # Which process starts, and which ones are ended after one has failed. Started processes import this module first.
 for _name in (
     "lightning_fabric.utilities.distributed",
-    "lightning_utilities.core.rank_zero",
+    "lightning_fabric.utilities.rank_zero",
     "torch.multiprocessing.spawn",
 ):
     logging.getLogger(_name).setLevel(logging.ERROR)
