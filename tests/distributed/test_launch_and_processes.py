@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from joblib import cpu_count
+from joblib import cpu_count  # type: ignore[import-untyped]
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from joblib import cpu_count
+from joblib import cpu_count  # type: ignore[import-untyped]
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from adagauss import errors
