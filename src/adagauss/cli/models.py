@@ -38,7 +38,7 @@ from adagauss.cli.options import (
 )
 from adagauss.cli.output import column_lines, counted, drawing, first_lines, labelled, say, stoppable, warn, width
 from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
-from adagauss.utils.files import lock_model
+from adagauss.utils.files import file_version, lock_model
 from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Change:
 
     def save(self, model: IncrementalClassifier, **facts: Any) -> None:
         """Replace the file, and add the change to the history of the model."""
-        if _version(self.path) != self.found:
+        if file_version(self.path) != self.found:
             raise CheckpointError(f"another program changed {self.path} in the meantime: nothing was saved, try again")
         about = model.learner_.about
         when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -99,7 +99,7 @@ class Change:
 
     def outcome(self) -> str:
         """Tell whether the file was replaced, for the message after Ctrl-C."""
-        if _version(self.path) != self.found:
+        if file_version(self.path) != self.found:
             return f"the change was complete, and is saved in {self.path}"
         return f"{self.path} is unchanged" if self.found else f"{self.path} was not created; run the same command again"
 
@@ -113,18 +113,9 @@ def change_model(path: Path, action: str) -> Iterator[Change]:
             f"(cp {path}/tasks/NN/learner{MODEL_SUFFIX} MODEL) and change that"
         )
     with lock_model(path, waiting=lambda holder: warn(f"waiting for {holder}, which is changing {path}")):
-        change = Change(path, action, _version(path))
+        change = Change(path, action, file_version(path))
         with stoppable(change.outcome):
             yield change
-
-
-def _version(path: Path) -> tuple[int, ...] | None:
-    """Attributes that tell one version of a file from another; None if there is no file."""
-    try:
-        state = path.stat()
-    except FileNotFoundError:
-        return None
-    return state.st_ino, state.st_mtime_ns, state.st_size
 
 
 def changes_of(about: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -146,6 +146,15 @@ def remove_durably(folder: Path, paths: Iterable[Path]) -> None:
     _sync_folder(folder)
 
 
+def file_version(path: Path) -> tuple[int, ...] | None:
+    """Attributes that change when a file is replaced or written; None if there is no file."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
 def real_path(path: Path) -> Path:
     """The absolute path of a file behind all symbolic links."""
     return Path(os.path.realpath(path))

@@ -100,9 +100,8 @@ def serve(model: Path) -> Iterator[Serve]:
     clients = []
 
     def start(path: Path = model, base: str = "http://127.0.0.1:8000", **settings: Any) -> TestClient:
-        undo = settings.pop("undo", 10)
         settings.setdefault("limits", Limits(changes=1000.0))
-        client = TestClient(make_app(Server(Store(path, undo), **settings)), base_url=base)
+        client = TestClient(make_app(Server(Store(path), **settings)), base_url=base)
         client.__enter__()
         clients.append(client)
         return client

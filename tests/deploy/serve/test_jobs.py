@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from adagauss.deploy.serve.jobs import Job, JobReporter
-from adagauss.deploy.serve.metrics import Metrics
 from adagauss.deploy.serve.model import Model
 from adagauss.deploy.serve.security import Limits
-from adagauss.deploy.serve.server import Batcher
 from adagauss.utils.progress import Reporter
 from tests.deploy.serve.colours import Serve, classes_of, ended, form, png
 
@@ -133,71 +128,6 @@ def test_what_the_learner_says_is_kept_with_the_job() -> None:
     job = Job(action="teach", summary="")
     JobReporter(job).message("the map does not fit")
     assert job.notes == ["the map does not fit"]
-
-
-class Counting:
-    """Classifies slowly and notes the sizes of its batches."""
-
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, float | None]] = []
-
-    def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
-        time.sleep(0.05)
-        self.batches.append((len(pixels), unknown))
-        return [int(picture.flat[0]) for picture in pixels]
-
-
-def picture(value: int) -> Any:
-    return np.full((3, 2, 2), value, dtype=np.uint8)
-
-
-def results_of(batcher: Batcher[int], *requests: tuple[Any, list[int], float | None]) -> list[list[int]]:
-    async def all_at_once() -> list[list[int]]:
-        return await asyncio.gather(
-            *(batcher.classify(model, [picture(value) for value in values], rate) for model, values, rate in requests)
-        )
-
-    try:
-        return asyncio.run(all_at_once())
-    finally:
-        batcher.stop()
-
-
-def test_requests_that_wait_are_classified_together_and_get_their_own_answers() -> None:
-    model = Counting()
-    answers = results_of(
-        Batcher(100, Metrics(), batch_size=8), *[(model, [value, value + 1], None) for value in range(0, 12, 2)]
-    )
-    assert answers == [[value, value + 1] for value in range(0, 12, 2)]
-    sizes = [size for size, _ in model.batches]
-    assert sum(sizes) == 12
-    assert max(sizes) <= 8
-    assert len(sizes) < 6, "nothing was classified together"
-
-
-def test_requests_to_other_models_or_with_other_rates_are_not_mixed() -> None:
-    one, other = Counting(), Counting()
-    requests: list[tuple[Any, list[int], float | None]] = [(one, [1], None), (one, [2], 0.1), (other, [3], None)]
-    assert results_of(Batcher(100, Metrics()), *requests) == [[1], [2], [3]]
-    assert sorted(one.batches, key=str) == [(1, 0.1), (1, None)]
-    assert other.batches == [(1, None)]
-
-
-def test_a_long_request_goes_in_pieces_between_which_others_come() -> None:
-    model = Counting()
-    long, short = results_of(Batcher(100, Metrics(), batch_size=4), (model, list(range(12)), None), (model, [99], None))
-    assert long == list(range(12))
-    assert short == [99]
-    assert all(size <= 4 for size, _ in model.batches)
-
-
-def test_an_error_reaches_every_request() -> None:
-    class Broken:
-        def classify(self, pixels: list[Any], unknown: float | None) -> list[int]:
-            raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        results_of(Batcher(100, Metrics()), (Broken(), [1], None))
 
 
 def test_too_many_waiting_pictures_are_refused(serve: Serve) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -119,8 +118,8 @@ def test_forgetting_for_good_removes_the_names_from_history_and_jobs(client: Tes
     assert [one["summary"] for one in client.get("/api/history").json()][:4] == ["red is now rose"] + [hidden] * 3
 
 
-def test_only_so_many_changes_can_be_undone(serve: Serve, model: Path) -> None:
-    client = serve(undo=2)
+def test_only_so_many_changes_can_be_undone(client: TestClient, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adagauss.deploy.serve.store.UNDO", 2)
     for name in ("a", "b", "c"):
         old = next(iter(classes_of(client)))
         ended(client, client.post("/api/rename", json={"old": old, "new": name}))
@@ -175,32 +174,6 @@ def test_pictures_of_unknown_classes_are_unknown_at_the_target_rate(client: Test
     assert labels(client, "red", "green", query="?unknown=0.05") == ["red", "green"]
     for rate in ("0", "1", "x"):
         assert client.post(f"/api/predict?unknown={rate}", files=form(red=1)).status_code == 422
-
-
-def test_the_model_is_downloaded_as_onnx(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnxscript")
-
-    async def export(_: Path, target: Path) -> None:
-        target.write_bytes(b"onnx")
-
-    monkeypatch.setattr("adagauss.deploy.serve.server._export", export)
-    answer = client.get("/api/download/onnx")
-    assert (answer.status_code, answer.content) == (200, b"onnx"), answer.text
-    assert answer.headers["content-disposition"] == 'attachment; filename="colours.onnx"'
-
-
-@pytest.mark.nightly
-def test_the_exported_file_answers_without_this_library(client: TestClient, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    answer = client.get("/api/download/onnx")
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-disposition"] == 'attachment; filename="colours.onnx"'
-    session = runtime.InferenceSession(answer.content)
-    batch = np.stack([pixels("red", 5), pixels("green", 5)])
-    (winners,) = session.run(["label_index"], {"pixels": batch})
-    names = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
-    assert [names[winner] for winner in winners] == ["red", "green"]
 
 
 def test_everything_is_in_the_description_of_the_interface(client: TestClient) -> None:

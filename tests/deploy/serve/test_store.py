@@ -12,7 +12,7 @@ from adagauss import IncrementalClassifier
 from adagauss.deploy.serve import store as store_module
 from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
-from adagauss.deploy.serve.store import History, Store
+from adagauss.deploy.serve.store import Store
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.files import lock_model
 
@@ -35,9 +35,9 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool)
     """End the process before or after a step."""
     step: Callable[..., Any] = getattr(owner, name)
 
-    def killed(*arguments: Any) -> None:
+    def killed(*arguments: Any, **options: Any) -> None:
         if after:
-            step(*arguments)
+            step(*arguments, **options)
         raise KilledError
 
     monkeypatch.setattr(owner, name, killed)
@@ -46,10 +46,10 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool)
 STEPS = [
     (IncrementalClassifier, "save", False),
     (IncrementalClassifier, "save", True),
-    (store_module, "same_file", False),
-    (store_module, "same_file", True),
-    (History, "write", False),
-    (History, "write", True),
+    (store_module, "replace_atomically", False),
+    (store_module, "replace_atomically", True),
+    (Store, "_write", False),
+    (Store, "_write", True),
     (store_module, "move_atomically", False),
 ]
 
@@ -70,10 +70,10 @@ def test_killed_before_the_commit_the_old_state_is_whole(
 
     again = opened(model)
     assert again.model.names == ("green", "scarlet")
-    assert [entry.summary for entry in again.history.entries][1:] == ["red is now scarlet"]
+    assert [entry.summary for entry in again.entries][1:] == ["red is now scarlet"]
     again.undo()
     assert again.model.names == ("green", "red")
-    assert sorted(path.name for path in again.history.folder.iterdir()) == ["history.json"]
+    assert sorted(path.name for path in again.folder.iterdir()) == ["history.json"]
     again.close()
 
 
@@ -126,7 +126,7 @@ def test_a_full_disk_fails_the_change_and_nothing_else(model: Path, monkeypatch:
             rename(store, "red", "scarlet")
     assert store.model.names == ("green", "red")
     rename(store, "red", "pink")
-    assert [entry.summary for entry in store.history.entries][1:] == ["red is now pink"]
+    assert [entry.summary for entry in store.entries][1:] == ["red is now pink"]
     store.close()
 
 
@@ -151,7 +151,7 @@ def test_a_change_of_another_program_is_neither_lost_nor_overwritten(model: Path
     store.close()
     again = opened(model)
     assert again.model.names == ("green", "ruby")
-    assert again.history.entries[-1].summary == "changed by another program"
+    assert again.entries[-1].summary == "changed by another program"
     with pytest.raises(DataError, match="nothing to undo"):
         again.undo()
     again.close()
@@ -175,7 +175,7 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     path = tmp_path / "new.safetensors"
     store = opened(path)
     store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
-    store.history.finish()
+    store.finish()
     for again in (store, Store(path)):  # at once, and after a restart
         if again is not store:
             store.close()
@@ -186,18 +186,17 @@ def test_the_first_class_cannot_be_undone_once_the_copies_are_gone(tmp_path: Pat
     again.close()
 
 
-def test_the_reason_why_nothing_can_be_undone_is_shown(model: Path, saved: Path) -> None:
+def test_without_a_stored_state_nothing_can_be_undone(model: Path, saved: Path) -> None:
     store = opened(model)
-    with pytest.raises(DataError, match="nothing was changed here"):
-        store.undo()
+    assert store.undoable() is None
     rename(store, "red", "scarlet")
-    store.history.finish()
-    with pytest.raises(DataError, match="is not stored"):
-        store.undo()
+    assert store.undoable() == store.entries[-1]
+    store.finish()
+    assert store.undoable() is None
     store.close()
     IncrementalClassifier.load(saved).rename("red", "pink").save(model)
     store.open()
-    with pytest.raises(DataError, match="another program changed the model"):
+    with pytest.raises(DataError, match="nothing to undo"):
         store.undo()
     store.close()
 
@@ -210,21 +209,13 @@ def test_a_model_is_called_by_its_method_or_by_what_chose_it(saved: Path) -> Non
     assert model.method == "effort quick"
 
 
-def test_without_copies_not_even_the_first_class_is_undone(tmp_path: Path, saved: Path) -> None:
-    store = Store(tmp_path / "new.safetensors", undo=0)
-    store.open()
-    store.change("teach", "two colours", ["red", "green"], lambda _: Model.load(saved))
-    assert store.history.undoable() is None
-    store.close()
-
-
 def test_classes_forgotten_for_good_are_not_named_any_more(model: Path) -> None:
     store = opened(model)
     rename(store, "red", "scarlet")
     rename(store, "green", "lime")
     store.change("forget", "scarlet", ["scarlet"], lambda model: model.forgot(["scarlet"]))
-    store.history.finish(["scarlet"])
-    listed = (store.history.folder / "history.json").read_text(encoding="utf-8")
+    store.finish(["scarlet"])
+    listed = (store.folder / "history.json").read_text(encoding="utf-8")
     assert "scarlet" not in listed
     assert "red" not in listed, "a former name"
     assert "green is now lime" in listed
@@ -236,10 +227,10 @@ def test_names_of_forgotten_classes_match_exactly(model: Path) -> None:
     rename(store, "red", "c")
     rename(store, "green", "cat")
     # Files of release 0.2 contain no list of names.
-    store.history.write([entry.model_copy(update={"classes": None}) for entry in store.history.entries])
+    store._write([entry.model_copy(update={"classes": None}) for entry in store.entries])
     store.change("forget", "c", ["c"], lambda model: model.forgot(["c"]))
-    assert store.history.finish(["c"]) == {"c", "red"}
-    assert [entry.summary for entry in store.history.entries[1:]] == [NOT_NAMED, "green is now cat", NOT_NAMED]
+    assert store.finish(["c"]) == {"c", "red"}
+    assert [entry.summary for entry in store.entries[1:]] == [NOT_NAMED, "green is now cat", NOT_NAMED]
     store.close()
 
 

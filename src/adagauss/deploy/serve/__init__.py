@@ -22,7 +22,6 @@ def main(
     token: str | None = None,
     *,
     hosts: tuple[str, ...] = (),
-    undo: int = 10,
 ) -> None:
     """Serve a model until the process is stopped.
 
@@ -33,10 +32,9 @@ def main(
         token: bearer token that every request must send; at least 16 characters. None uses the environment variable
             ``ADAGAUSS_TOKEN`` if it is set. Other users of the machine cannot see that variable.
         hosts: additional host names of the server, such as the name of a reverse proxy.
-        undo: number of changes that can be undone. Each one stores a copy of the model file.
     """
     try:
         from adagauss.deploy.serve.app import run
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving requires the package {error.name}: pip install 'adagauss[serve]'") from None
-    run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts, undo)
+    run(Path(model), host, port, token or os.environ.get(TOKEN) or None, hosts)

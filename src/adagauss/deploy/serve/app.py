@@ -97,12 +97,10 @@ async def _handle_error(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, status)
 
 
-def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...], undo: int) -> None:
+def run(model: Path, host: str, port: int, token: str | None, hosts: tuple[str, ...]) -> None:
     """Serve until the process receives a signal to stop."""
-    if undo < 0:
-        raise ConfigError(f"undo must not be negative; got {undo}")
     access = access_for(host, token, hosts)
-    server = Server(Store(model, undo), access)
+    server = Server(Store(model), access)
     with _listening(host, port) as listener:
         server.store.open()  # before the address is printed, so that errors in the model file end this command
         sys.stderr.write(_greeting(server, host, listener.getsockname()[1]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-PICTURES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
@@ -19,7 +18,6 @@ class Metrics:
         self.latency = Histogram(
             "adagauss_predict_seconds", "Latency of successful predictions.", buckets=SECONDS, registry=own
         )
-        self.batches = Histogram("adagauss_batch_pictures", "Pictures per batch.", buckets=PICTURES, registry=own)
         self.classes = Gauge("adagauss_classes", "Classes of the model.", registry=own)
         self.version = Gauge("adagauss_model_version", "Number of the last change of the model.", registry=own)
         self.open_jobs = Gauge("adagauss_jobs_open", "Jobs that are waiting or running.", registry=own)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from adagauss.core.predictor import Prediction
 from adagauss.data.decode import Pixels, ResizeMode
 from adagauss.data.folders import PHOTO_SIZE
 from adagauss.data.images import Label
-from adagauss.errors import AdagaussError, DataError, UnsupportedError, unknown_name
+from adagauss.errors import DataError, unknown_name
 from adagauss.utils.progress import Reporter
 
 TOP = 10
@@ -54,8 +53,6 @@ class Model:
     classifier: IncrementalClassifier = field(default_factory=IncrementalClassifier)
     version: int = 0
     """Number of the last change."""
-    _reasons: dict[str, str] = field(default_factory=dict)
-    """For each checked action the reason why it is unsupported; empty if it is supported."""
 
     @classmethod
     def load(cls, path: Path) -> Model:
@@ -134,26 +131,11 @@ class Model:
         """Return a model in which a class has a new name."""
         return replace(self, classifier=self._copy().rename(self._known(old), self._label(new)))
 
+    @property
     def unsupported_actions(self) -> dict[str, str]:
-        """Return unsupported actions with the reasons. They depend on the method only, so they are checked once."""
-        if not self._reasons and len(self.names) > 1:  # the check needs two classes
-            no_forget = ""
-            try:
-                self.forgot(self.names[:1])
-            except UnsupportedError as error:
-                no_forget = str(error)
-            except AdagaussError:
-                pass  # specific to this class, not to the method
-            no_onnx = "ONNX export requires its extra: pip install 'adagauss[onnx]'"
-            no_more = self.classifier.learner_.method.why_no_known_classes or ""
-            onnx = "" if find_spec("onnxscript") else no_onnx
-            self._reasons.update({"forget": no_forget, "teach more": no_more, "onnx": onnx})  # in one step: shared
-        return {action: reason for action, reason in self._reasons.items() if reason}
-
-    def require_can(self, action: str) -> None:
-        """Raise if the method does not support this action."""
-        if reason := self.unsupported_actions().get(action):
-            raise UnsupportedError(reason)
+        """Unsupported actions with the reasons."""
+        reason = self.classifier.learner_.method.why_no_known_classes if self.names else None
+        return {"teach more": reason} if reason else {}
 
     def _copy(self) -> IncrementalClassifier:
         """Copy the classifier; both share the immutable learned state."""

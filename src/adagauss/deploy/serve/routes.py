@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from pydantic import BaseModel, Field
@@ -23,7 +22,7 @@ from adagauss.deploy.serve.security import ApiError, client_address
 from adagauss.deploy.serve.server import Served, Server
 from adagauss.deploy.serve.store import Change
 from adagauss.deploy.serve.uploads import PictureShape
-from adagauss.errors import DataError
+from adagauss.errors import DataError, UnsupportedError
 from adagauss.utils.files import open_regular
 
 router = APIRouter(prefix="/api")
@@ -125,7 +124,7 @@ async def predict(
     pixels = [picture.pixels for picture in pictures if picture.pixels is not None]
     if not pictures:
         raise DataError("the request contains no pictures")
-    answers = iter(await server.batcher.classify(model, pixels, unknown))
+    answers = iter(await server.classify(model, pixels, unknown))
     predictions = []
     for picture in pictures:
         if picture.pixels is None:
@@ -148,14 +147,14 @@ async def predict(
 def model(server: Served) -> ModelInfo:
     """For each class: number of pictures, estimated accuracy and confused classes."""
     now = server.store.model
-    undoable = server.store.history.undoable()
+    undoable = server.store.undoable()
     return ModelInfo(
         name=server.store.path.stem,
         version=now.version,
         method=now.method,
         picture_size=now.picture_shape[0],
         classes=now.classes,
-        cannot=now.unsupported_actions(),
+        cannot=now.unsupported_actions,
         can_undo=None if undoable is None else f"{undoable.action}: {undoable.summary}",
         job=next((job for job in reversed(server.jobs.all) if not job.ended), None),
     )
@@ -164,7 +163,7 @@ def model(server: Served) -> ModelInfo:
 @router.get("/history", tags=["read"], summary="History of changes, newest first")
 def history(server: Served) -> list[Change]:
     """List all recorded changes."""
-    return [*reversed(server.store.history.entries)]
+    return [*reversed(server.store.entries)]
 
 
 @router.get("/jobs", tags=["jobs"], summary="Jobs since the start of the server, newest first")
@@ -192,14 +191,6 @@ def download(server: Served) -> StreamingResponse:
     return _file(open_regular(server.store.path), server.store.path.name)
 
 
-@router.get("/download/onnx", tags=["read"], summary="The model as ONNX", response_class=StreamingResponse)
-async def download_onnx(server: Served) -> StreamingResponse:
-    """Includes preprocessing, labels and OOD thresholds. The first export of a version takes some seconds."""
-    _taught(server)
-    await run_in_threadpool(server.store.model.require_can, "onnx")
-    return _file(await server.exporter.file(), f"{server.store.path.stem}.onnx")
-
-
 @router.get("/health", tags=["operation"], summary="Health check")
 async def health() -> Health:
     """Requires no token."""
@@ -223,9 +214,10 @@ async def teach(request: Request, server: Served) -> Job:
         take(1)
         pixels, names, skipped = await _received(request, server)
     counts = Counter(names)
-    known = server.store.model
-    if not counts.keys().isdisjoint(known.names):
-        await run_in_threadpool(known.require_can, "teach more")
+    model = server.store.model
+    reason = model.unsupported_actions.get("teach more")
+    if reason and not counts.keys().isdisjoint(model.names):
+        raise UnsupportedError(reason)
     summary = ", ".join(f"{count} of {name}" for name, count in counts.items())
     return server.change(
         "teach",
@@ -239,7 +231,6 @@ async def teach(request: Request, server: Served) -> Job:
 @router.post("/forget", status_code=202, tags=["change"], summary="Forget classes")
 async def forget(what: Forget, server: Served) -> Job:
     """Remove classes from the model. The copies for undo still contain them, unless ``for_good`` is set."""
-    await run_in_threadpool(server.store.model.require_can, "forget")
     names = list(dict.fromkeys(class_name(name, server) for name in what.classes))
     return server.change(
         "forget", ", ".join(names), names, lambda model, _: model.forgot(names), for_good=what.for_good
@@ -257,7 +248,7 @@ async def rename(what: Rename, server: Served) -> Job:
 async def undo(server: Served) -> Job:
     """Restore the model before the last change. Repeat to undo earlier changes."""
     # With queued jobs, the last change is known only when this job runs.
-    last = None if server.jobs.open else server.store.history.last()
+    last = None if server.jobs.open else server.store.last_change()
     summary, names = (last.summary, last.names) if last else ("the last change", [])
     return server.jobs.submit("undo", summary, names, lambda _: server.store.undo())
 

@@ -3,7 +3,7 @@
 One rename commits a change. The new file and the history are complete on disk before it. If the process is killed, the
 next start finds either the old or the new state:
 
-    before-N.safetensors    hard link to the current file              (for undo)
+    before-N.safetensors    a copy of the current file                 (for undo)
     next.safetensors        the new model, synced to disk
     history.json            contains the digest of the new file
     next.safetensors -> MODEL                                          commit
@@ -15,7 +15,6 @@ If the digest of the last entry differs from that of MODEL, the entry was not co
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection
@@ -31,10 +30,17 @@ from adagauss.deploy.serve.jobs import NOT_NAMED
 from adagauss.deploy.serve.model import Model
 from adagauss.errors import CheckpointError, DataError
 from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import lock_model, move_atomically, open_regular, remove_durably, replace_atomically
+from adagauss.utils.files import (
+    file_version,
+    lock_model,
+    move_atomically,
+    open_regular,
+    remove_durably,
+    replace_atomically,
+)
 
 Action = Literal["teach", "forget", "rename", "undo", "found"]
-COPY = re.compile(r"before-(\d{1,9})\.safetensors")
+COPY = re.compile(r"before-\d+\.safetensors")
 LARGEST = 64 * 2**20
 MOST_ENTRIES = 1000
 """Older entries of the history are dropped."""
@@ -79,156 +85,40 @@ class Entry(Change):
 
 
 ENTRIES = TypeAdapter(list[Entry])
-
-
-class History:
-    """The history folder. Every method leaves it consistent."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.entries: list[Entry] = []
-        """Committed changes; the file may contain one more."""
-
-    def read(self) -> list[Entry]:
-        """Read the entries, if the file exists."""
-        path = self.folder / "history.json"
-        if not path.exists():
-            return []
-        try:
-            with open_regular(path) as file:
-                return ENTRIES.validate_json(file.read(LARGEST))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({type(error).__name__}): move it away; the model file is not affected"
-            ) from error
-
-    def write(self, entries: list[Entry]) -> None:
-        """Replace the file; the change is committed later."""
-        save_json(self.folder / "history.json", ENTRIES.dump_python(entries[-MOST_ENTRIES:]))
-
-    @property
-    def next_number(self) -> int:
-        return self.entries[-1].number + 1 if self.entries else 1
-
-    @property
-    def last_digest(self) -> str:
-        """Digest of the current model file."""
-        return self.entries[-1].after if self.entries else NO_MODEL
-
-    @property
-    def export_file(self) -> Path:
-        """Temporary ONNX file; unlinked as soon as it is open."""
-        return self.folder / "export.onnx"
-
-    @property
-    def next_file(self) -> Path:
-        """Temporary file of the next model."""
-        return self.folder / "next.safetensors"
-
-    def copy_before(self, number: int) -> Path:
-        """Path of the model file before a change."""
-        return self.folder / f"before-{number}.safetensors"
-
-    def last(self) -> Entry:
-        """Return the last change that was not undone.
-
-        Raises:
-            DataError: there is none, or its previous state is not stored.
-        """
-        changes = [entry for entry in self.entries if entry.action != "undo" and not entry.undone]
-        if changes and changes[-1].action == "found" and len(changes) > 1:
-            raise DataError("nothing to undo: another program changed the model")
-        if not changes or changes[-1].action == "found":
-            raise DataError("nothing to undo: nothing was changed here, or all changes were undone")
-        entry = changes[-1]
-        if entry.final or not (entry.before == NO_MODEL or self.copy_before(entry.number).is_file()):
-            raise DataError("nothing to undo: the state before the last change is not stored")
-        return entry
-
-    def undoable(self) -> Entry | None:
-        """Return the change that the next undo reverts, if any."""
-        try:
-            return self.last()
-        except DataError:
-            return None
-
-    def drop_copies(self, keep: int = 0) -> None:
-        """Delete old copies and those of changes that were undone or not committed."""
-        numbers = {entry.number for entry in self.entries if not entry.undone}
-        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := COPY.fullmatch(path.name))]
-        wanted = sorted((number for number, _ in found if number in numbers), reverse=True)[:keep]
-        unwanted = [path for number, path in found if number not in wanted]
-        remove_durably(self.folder, [*unwanted, self.next_file])
-
-    def finish(self, forgotten: Collection[str] = ()) -> set[str]:
-        """Delete all copies, mark all entries as final, and blank those that name ``forgotten`` classes.
-
-        Returns:
-            The names of these classes, with the former names of renamed ones.
-        """
-        names, changed = set(forgotten), list[Entry]()
-        for entry in reversed(self.entries):
-            if entry.action in ("rename", "undo") and not names.isdisjoint(entry.names[1:]):
-                names.add(entry.names[0])
-            changes: dict[str, object] = {"final": True}
-            if not names.isdisjoint(entry.names):
-                changes |= {"summary": NOT_NAMED, "classes": []}
-            changed.append(entry.model_copy(update=changes))
-        self.write(changed[::-1])
-        self.entries = changed[::-1]
-        self.drop_copies(keep=0)
-        return names
-
-
-def same_file(source: Path, target: Path) -> None:
-    """Create a hard link, or a copy if the file system does not support links."""
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        with open_regular(source) as content:
-            replace_atomically(target, lambda file: shutil.copyfileobj(content, file))
-
-
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file; empty if the file is missing."""
-    if not path.exists():
-        return NO_MODEL
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
+NOTHING = Entry(number=0, action="found", summary="", before=NO_MODEL, after=NO_MODEL)
 UNDO = 10
+"""Number of changes that can be undone. Each one stores a copy of the model file."""
 LOCK_SECONDS = 2.0
 """How long a server waits at its start for a command that changes the model."""
 
 
 class Store:
-    """The model of one server. One thread changes it; any thread may read ``model``."""
+    """The model of one server, its history, and the copies for undo. One thread changes it; any thread may read it."""
 
-    def __init__(self, path: Path, undo: int = UNDO) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path.resolve()
-        self.history = History(self.path.with_name(self.path.name + ".history"))
-        self._undo = undo
-        self._lock: ExitStack | None = None
-        self._stamp: tuple[int, ...] = ()
+        self.folder = self.path.with_name(self.path.name + ".history")
         self.model = Model()
+        self.entries: list[Entry] = []
+        """Committed changes; the file may contain one more."""
+        self._next = self.folder / "next.safetensors"
+        self._lock: ExitStack | None = None
+        self._found: tuple[int, ...] | None = None
 
     def open(self) -> None:
         """Lock the model until `close`, and load it. A second call has no effect."""
         if self._lock is not None:
             return
         try:
-            self.history.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"{self.history.folder} is not writable ({error.strerror}): serve a model in a writable folder"
+                f"{self.folder} is not writable ({error.strerror}): serve a model in a writable folder"
             ) from error
         with ExitStack() as lock:
             lock.enter_context(lock_model(self.path, seconds=LOCK_SECONDS))
             self._publish(self._reconciled(), Model.load(self.path))
-            self.history.export_file.unlink(missing_ok=True)  # left by a process that was killed during export
-            self.history.drop_copies(self._undo)
+            self._drop_copies(UNDO)
             self._lock = lock.pop_all()
 
     def close(self) -> None:
@@ -244,37 +134,83 @@ class Store:
         """
         self._require_own()
         model = make(self.model)
-        file, number = self.history.next_file, self.history.next_number
-        model.classifier.save(file)
+        model.classifier.save(self._next)
         entry = Entry(
-            number=number,
+            number=self._last.number + 1,
             action=action,
             summary=summary,
-            before=self.history.last_digest,
-            after=digest_of(file),
-            final=not self._undo,
+            before=self._last.after,
+            after=digest_of(self._next),
             classes=classes,
         )
-        if entry.before != NO_MODEL and self._undo:
-            same_file(self.path, self.history.copy_before(number))
-        return self._commit([*self.history.entries, entry], model, file)
+        if entry.before != NO_MODEL:
+            with open_regular(self.path) as file:
+                replace_atomically(self._copy_before(entry), lambda copy: shutil.copyfileobj(file, copy), mode=0o600)
+        return self._commit([*self.entries, entry], model, self._next)
 
     def undo(self) -> int:
         """Restore the model before the last change that was not undone."""
         self._require_own()
-        last = self.history.last()
-        file = None if last.before == NO_MODEL else self.history.copy_before(last.number)
+        last = self.last_change()
+        file = None if last.before == NO_MODEL else self._copy_before(last)
         entry = Entry(
-            number=self.history.next_number,
+            number=self._last.number + 1,
             action="undo",
             summary=f"undid: {last.summary}",
-            before=self.history.last_digest,
+            before=self._last.after,
             after=last.before,
             undoes=last.number,
             classes=last.classes,
         )
-        entries = [*_marked(self.history.entries, last.number, undone=True), entry]
+        entries = [*_marked(self.entries, last.number, undone=True), entry]
         return self._commit(entries, Model() if file is None else Model.load(file), file)
+
+    def undoable(self) -> Entry | None:
+        """Return the last change that was not undone, if the state before it is stored."""
+        last = next((entry for entry in reversed(self.entries) if entry.action != "undo" and not entry.undone), None)
+        if last is None or last.action == "found" or last.final:
+            return None
+        return last if last.before == NO_MODEL or self._copy_before(last).is_file() else None
+
+    def last_change(self) -> Entry:
+        """Return the change that the next undo reverts; `DataError` if there is none."""
+        if (last := self.undoable()) is None:
+            raise DataError("nothing to undo: the state before the last change is not stored")
+        return last
+
+    def finish(self, forgotten: Collection[str] = ()) -> set[str]:
+        """Delete all copies, mark all entries as final, and blank those that name ``forgotten`` classes.
+
+        Returns:
+            The names of these classes, with the former names of renamed ones.
+        """
+        names, changed = set(forgotten), list[Entry]()
+        for entry in reversed(self.entries):
+            if entry.action in ("rename", "undo") and not names.isdisjoint(entry.names[1:]):
+                names.add(entry.names[0])
+            changes: dict[str, object] = {"final": True}
+            if not names.isdisjoint(entry.names):
+                changes |= {"summary": NOT_NAMED, "classes": []}
+            changed.append(entry.model_copy(update=changes))
+        self._write(changed[::-1])
+        self.entries = changed[::-1]
+        self._drop_copies(keep=0)
+        return names
+
+    @property
+    def _last(self) -> Entry:
+        """The last entry of the history, or one of the state before any change."""
+        return self.entries[-1] if self.entries else NOTHING
+
+    def _copy_before(self, entry: Entry) -> Path:
+        return self.folder / f"before-{entry.number}.safetensors"
+
+    def _drop_copies(self, keep: int) -> None:
+        """Delete old copies and those of changes that were undone or not committed."""
+        copies = [self._copy_before(entry) for entry in self.entries if not entry.undone]
+        wanted = [copy for copy in copies if copy.is_file()][-keep:] if keep else []
+        unwanted = [path for path in self.folder.iterdir() if COPY.fullmatch(path.name) and path not in wanted]
+        remove_durably(self.folder, [*unwanted, self._next])
 
     def _commit(self, entries: list[Entry], model: Model, file: Path | None) -> int:
         """Replace the model file by another one, or remove it.
@@ -283,58 +219,74 @@ class Store:
         it, or the next start drops it.
         """
         self._require_own()
-        self.history.write(entries)
-        stamp = () if file is None else _stamp(file)
+        self._write(entries)
+        version = None if file is None else file_version(file)
         try:
             if file is None:
                 remove_durably(self.path.parent, [self.path])
             else:
                 move_atomically(file, self.path)
         finally:
-            if _stamp(self.path) == stamp:  # also if only forcing the folder to disk has failed
+            if file_version(self.path) == version:  # also if only forcing the folder to disk has failed
                 self._publish(entries, model)
         with suppress(OSError):  # the change is committed; the next start cleans up
-            self.history.drop_copies(self._undo)
+            self._drop_copies(UNDO)
         return self.model.version
 
     def _publish(self, entries: list[Entry], model: Model) -> None:
-        self.history.entries = entries
-        self._stamp = _stamp(self.path)
-        self.model = replace(model, version=self.history.next_number - 1)
+        self.entries = entries
+        self._found = file_version(self.path)
+        self.model = replace(model, version=self._last.number)
+
+    def _read(self) -> list[Entry]:
+        path = self.folder / "history.json"
+        if not path.exists():
+            return []
+        try:
+            with open_regular(path) as file:
+                return ENTRIES.validate_json(file.read(LARGEST))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({type(error).__name__}): move it away; the model file is not affected"
+            ) from error
+
+    def _write(self, entries: list[Entry]) -> None:
+        """Replace the file of the history; the change is committed later."""
+        save_json(self.folder / "history.json", ENTRIES.dump_python(entries[-MOST_ENTRIES:]))
 
     def _reconciled(self) -> list[Entry]:
         """Read the history, drop an uncommitted entry, and record a change by another program."""
-        stored, now = self.history.read(), digest_of(self.path)
+        stored, now = self._read(), digest_of(self.path)
         entries = stored
         if entries and entries[-1].after != now and entries[-1].before == now:
             entries = _marked(entries[:-1], entries[-1].undoes, undone=False)
-        if (entries[-1].after if entries else NO_MODEL) != now:
-            number = entries[-1].number + 1 if entries else 1
+        last = entries[-1] if entries else NOTHING
+        if last.after != now:
             summary = "changed by another program" if entries else "served for the first time"
-            before = entries[-1].after if entries else now
-            entries = [*entries, Entry(number=number, action="found", summary=summary, before=before, after=now)]
+            before = last.after if entries else now
+            found = Entry(number=last.number + 1, action="found", summary=summary, before=before, after=now)
+            entries = [*entries, found]
         if entries != stored:
-            self.history.write(entries)
+            self._write(entries)
         return entries
 
     def _require_own(self) -> None:
         """Raise if another program changed the model file."""
-        if _stamp(self.path) != self._stamp:
+        if file_version(self.path) != self._found:
             raise CheckpointError(
                 f"{self.path.name} was changed by another program, so this change was not saved: restart the server "
                 "to use the new file"
             )
 
 
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file; empty if the file is missing."""
+    if not path.exists():
+        return NO_MODEL
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _marked(entries: list[Entry], number: int | None, undone: bool) -> list[Entry]:
     """Return the entries with the flag ``undone`` of one entry set."""
     return [entry.model_copy(update={"undone": undone}) if entry.number == number else entry for entry in entries]
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return file attributes that change when the file is replaced or written."""
-    try:
-        state = path.stat()
-    except FileNotFoundError:
-        return ()
-    return state.st_ino, state.st_size, state.st_mtime_ns

@@ -132,7 +132,6 @@ function card(draft, known) {
   find(".thumbs").append(...thumbs(draft));
   find(".rename").hidden = !known;
   find(".rename").addEventListener("click", () => rename(known.label));
-  find(".forget").hidden = Boolean(known && info.cannot.forget);
   find(".forget").title = known ? "Forget this class" : "Remove this card";
   find(".forget").addEventListener("click", () => (known ? forget(known.label) : (remove(draft), render())));
   return element;

@@ -11,18 +11,14 @@ let version = -1;
 export function setup(onChange) {
   changed = onChange;
   part("undo").addEventListener("click", undo);
-  part("download-model").addEventListener("click", (event) => fetchFile(event.target, "model", "safetensors"));
-  part("download-onnx").addEventListener("click", (event) => fetchFile(event.target, "onnx", "onnx"));
+  part("download-model").addEventListener("click", fetchFile);
 }
 
 export async function show(model) {
   info = model;
   part("undo").disabled = !model.can_undo;
   part("undo").title = model.can_undo ? `Undo ${model.can_undo}` : "Nothing to undo";
-  const empty = !model.classes.length;
-  part("download-model").disabled = empty;
-  part("download-onnx").disabled = empty || Boolean(model.cannot.onnx);
-  note(model.cannot.onnx ?? "");
+  part("download-model").disabled = !model.classes.length;
   if (model.version !== version) {
     version = model.version;
     const changes = await get("/api/history");
@@ -47,11 +43,6 @@ function line(change) {
   return item;
 }
 
-function note(text) {
-  part("download-text").textContent = text;
-  part("download-text").hidden = !text;
-}
-
 async function undo() {
   const answer = await ask({ title: "Undo the last change?", text: info.can_undo, yes: "Undo" });
   if (!answer) return;
@@ -59,9 +50,8 @@ async function undo() {
   changed("model");
 }
 
-async function fetchFile(button, path, ending) {
-  button.disabled = true;
-  note(path === "onnx" ? "Exporting, this takes some seconds …" : "");
-  await attempt(() => download(`/api/download/${path}`, `${info.name}.${ending}`));
+async function fetchFile() {
+  part("download-model").disabled = true;
+  await attempt(() => download("/api/download/model", `${info.name}.safetensors`));
   show(info);
 }
