@@ -7,7 +7,8 @@
             pseudo-features F(x) − μ_n(p) + μ_p of all x in n(p)         classifier (pseudo_features)
         linear SVM on unit vectors of new and pseudo-features            classifier (svm)
 
-The training of the first task follows later implementations (the paper adds a second training with AugMix).
+The training of the first task follows later implementations (the paper adds a second training with AugMix). The nearest
+mean is that of least distance, as in the authors' code; PyCIL takes the largest cosine.
 """
 
 from __future__ import annotations

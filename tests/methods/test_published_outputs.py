@@ -1,0 +1,344 @@
+"""Outputs of the authors' functions on fixed inputs, as numbers; each test names repository, commit, file and line.
+
+The inputs are waves: the same numbers on every machine, of full rank and without symmetry. The numbers were printed by
+the published functions, run unchanged in float64 (FeCAM: float32).
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adagauss.core.gaussians import ClassGaussians
+from adagauss.core.train import Sampler, make_optimizer
+from adagauss.methods.acil import Analytic, DualStream
+from adagauss.methods.base import make_method
+from adagauss.methods.dpcr import DualProjection, task_map
+from adagauss.methods.efc import PrototypeCrossEntropy, Rebalanced, feature_matrix, metric_weights
+from adagauss.methods.fetril import pseudo_features
+from adagauss.methods.il2a import upper_bound_logits
+from adagauss.methods.lwf import kernel_weights
+from adagauss.methods.ssre import SelectiveCrossEntropy, SelectiveDistillation, fold_norms, fold_parallel
+from adagauss.parts.classifiers import MemoryClassifier
+from adagauss.parts.terms import anti_collapse, logit_distillation, radius
+from adagauss.utils.runtime import Runtime
+
+
+def wave(*shape: int, phase: float = 0.0) -> Tensor:
+    index = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64)
+    return torch.sin(0.7 * index * index + phase).reshape(shape)
+
+
+def same(ours: Tensor, published: list[float], tolerance: float = 1e-6) -> None:
+    torch.testing.assert_close(
+        ours.detach().double().flatten(), torch.tensor(published, dtype=torch.float64), rtol=tolerance, atol=tolerance
+    )
+
+
+def bank_of(means: Tensor, covariances: Tensor, count: int = 10) -> ClassGaussians:
+    bank = ClassGaussians(means.shape[1], "full")
+    features = torch.cat([wave(count, means.shape[1], phase=label) for label in range(len(means))])
+    bank.add(features, [label for label in range(len(means)) for _ in range(count)])
+    return bank.with_statistics(means, covariances)
+
+
+def distances(method: str, preset: str | None, bank: ClassGaussians, points: Tensor) -> Tensor:
+    """Squared Mahalanobis distances: the scores of a Bayes classifier without priors and determinants."""
+    classifier = make_method(method, preset).classifier
+    assert isinstance(classifier, MemoryClassifier)
+    scorer: Any = classifier.of_memory(bank, SimpleNamespace())
+    scores = -2 * scorer(points.float()).double()
+    assert isinstance(scores, Tensor)
+    return scores
+
+
+# grypesc/AdaGauss 2487d070e3a6, src/approach/ada_gauss.py
+
+
+@pytest.mark.parametrize(("beta", "published"), [(1.0, -0.56837775), (0.5, -0.455229004)])
+def test_anti_collapse_loss(beta: float, published: float) -> None:
+    """Line 881, ``loss_ac``."""
+    same(anti_collapse(wave(20, 6), beta), [published])
+
+
+def test_adagauss_distances() -> None:
+    """Lines 760, 770 and 659: ``shrink_cov(·, 3)``, ``norm_cov``, distances of unit vectors in ``eval``."""
+    roots = wave(3, 4, 4, phase=2.0)
+    covariances = roots @ roots.mT + 0.1 * torch.eye(4, dtype=torch.float64)
+    ours = distances("adagauss", "reference", bank_of(wave(3, 4, phase=1.0), covariances), wave(2, 4, phase=3.0))
+    same(ours, [2.44523358, 1.14196633, 1.53842393, 1.36141546, 2.32596666, 1.4842508], 1e-4)
+
+
+def test_logit_distillation_up_to_the_published_smoothing() -> None:
+    """Line 776, ``cross_entropy`` with τ = 2, as in FACIL (mmasana/FACIL e09d2c83320a, lwf.py:120); ε = 1e-5 there."""
+    same(logit_distillation(2 * wave(5, 4), 2 * wave(5, 4, phase=1.0)), [1.32447128], 3e-5)
+
+
+# dipamgoswami/FeCAM d2479b7bc9c3, models/base.py
+
+
+def test_fecam_distances() -> None:
+    """Lines 118 to 196: roots, two shrinkages with α₁ = α₂ = 1, correlation, distances of unit vectors."""
+    method = make_method("fecam")
+    features = wave(30, 4).abs().float()
+    now: Any = SimpleNamespace(
+        features=lambda view: features, targets=torch.arange(30) % 3, classes=(0, 1, 2), runtime=Runtime(seed=0)
+    )
+    bank = method.memory.add(method.memory.empty(4), now)
+    published = [0.09933348, 0.0903264582, 0.0800136477, 0.112342358, 0.137646005, 0.219661459]
+    same(distances("fecam", None, bank, wave(2, 4, phase=3.0).abs()), published, 1e-4)
+
+
+# simomagi/elastic_feature_consolidation 3ef91722f57b, continual_learning
+
+EFM = [
+    [0.177604978, -0.129517399, 0.0870742577, -0.129134713],
+    [-0.129517399, 0.485574036, -0.500713877, 0.122749625],
+    [0.0870742577, -0.500713877, 0.611378741, -0.18134221],
+    [-0.129134713, 0.122749625, -0.18134221, 0.188686765],
+]
+
+
+def test_feature_matrix_of_efc() -> None:
+    """utils/empirical_feature_matrix.py:67, ``compute_efm``, with heads of 2 and 3 classes."""
+    weight = torch.cat([wave(2, 4, phase=1.0), wave(3, 4, phase=2.0)])
+    ours = feature_matrix(wave(6, 4), weight, torch.zeros(5, dtype=torch.float64))
+    same(ours, [value for row in EFM for value in row])
+
+
+def test_drift_of_efc() -> None:
+    """ElasticFeatPlusPlus.py:342, ``compute_drift`` with σ = 0.2."""
+    means, old, new = wave(2, 4, phase=1.0), wave(7, 4), wave(7, 4, phase=0.3)
+    ours = metric_weights(means, old, torch.tensor(EFM, dtype=torch.float64), 0.2) @ (new - old)
+    published = [
+        0.095524596,
+        0.190000511,
+        0.093546711,
+        -0.248006906,
+        0.199289511,
+        0.138617178,
+        -0.237788043,
+        0.192883529,
+    ]
+    same(ours, published)
+
+
+def test_losses_of_efc_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ElasticFeatureConsolidation.py:83, ``train_criterion`` with λ = 10, η = 0.1: three losses of one step.
+
+    Four images, two of the previous batch and two prototypes; two old classes and three new ones.
+    """
+    method = make_method("efc")
+    weight = torch.cat([wave(2, 4, phase=1.0), wave(3, 4, phase=2.0)])
+    features = wave(6, 4, phase=5.0)
+    head = SimpleNamespace(
+        current=lambda x: x @ weight[2:].T,
+        seen=lambda x, auxiliary=False: x @ weight.T,
+        classes=5,
+        sizes=[(2, 0), (3, 0)],
+    )
+    monkeypatch.setattr(Sampler, "draw", lambda self, labels, generator: wave(4, 4, phase=4.0)[labels])
+    bank = bank_of(torch.zeros(2, 4), torch.eye(4).expand(2, 4, 4))
+    fake: Any = SimpleNamespace(
+        targets=torch.tensor([0, 1, 2, 0]),
+        features=features[:4],
+        previous_features=wave(4, 4, phase=5.3),
+        memory=bank,
+        now=SimpleNamespace(classes=(2, 3, 4), network=SimpleNamespace(head=head)),
+        generator=torch.Generator().manual_seed(0),
+    )
+    terms = method.representation.terms
+    current = terms["cross_entropy"].loss(fake)
+    assert current is not None
+    same(current, [2.95549212])
+    matrix: Any = SimpleNamespace(matrix=torch.tensor(EFM, dtype=torch.float64))
+    monkeypatch.setattr("adagauss.methods.efc.as_state", lambda before, kind: matrix)
+    in_metric: Any = terms["feature_matrix"].start(fake.now, bank, matrix)
+    same(in_metric(fake), [0.859429256])
+    live: Any = terms["pr_ace"].start(fake.now, bank, None)
+    assert isinstance(terms["pr_ace"], PrototypeCrossEntropy)
+    live._last = fake
+    previous_batch = SimpleNamespace(targets=torch.tensor([1, 2]), features=features[4:])
+    monkeypatch.setattr("adagauss.methods.efc._real", lambda step, wanted: previous_batch)
+    monkeypatch.setattr("adagauss.methods.efc.replace", lambda step: step)
+    same(live(fake), [3.12827017])
+
+
+def test_rebalancing_of_efcpp() -> None:
+    """ElasticFeatPlusPlus.py:233, ``balance_head``: three epochs at rate 0.1 on nine fixed features."""
+    recipe = Rebalanced().recipe
+    layer = nn.Linear(4, 4, bias=False).double()
+    layer.load_state_dict({"weight": torch.cat([wave(2, 4, phase=1.0), wave(2, 4, phase=2.0)])})
+    features = torch.cat([wave(5, 4), wave(4, 4, phase=3.0)])
+    targets = torch.tensor([2, 3, 2, 3, 2, 0, 1, 0, 1])
+    assert (recipe.epochs, recipe.batch_size, recipe.learning_rate, recipe.weight_decay) == (50, 256, 1e-3, 5e-4)
+    optimizer = make_optimizer(recipe, [{"params": list(layer.parameters()), "lr": 0.1}])
+    for _ in range(3):
+        optimizer.zero_grad()
+        torch.autograd.backward(F.cross_entropy(layer(features), targets))
+        optimizer.step()
+    published = [
+        0.894570149, -0.697823366, 0.811205996, -0.252816595, -0.202134282, 0.920590274, -0.729037692, 0.890863454,
+        0.566524637, -0.854596309, 0.945280499, 0.507275743, 0.422671628, 0.778919775, -0.936282146, 0.376024425,
+    ]  # fmt: skip
+    same(layer.weight, published)
+
+
+# Impression2805/CVPR21_PASS 8b799939e8a8 and Impression2805/IL2A 0f849f135d68
+
+
+def test_radius_of_pass() -> None:
+    """PASS.py:170, ``protoSave``."""
+    same(radius(wave(12, 4), torch.arange(12) % 2), [0.657838783])
+
+
+def test_semantic_augmentation_of_il2a() -> None:
+    """cifar/IL2A.py:182, ``semanAug`` with ratio 2.5, two of three classes."""
+    roots, classes = wave(2, 4, 4, phase=3.0), torch.tensor([0, 1])
+    weight, bias = wave(3, 4, phase=1.0), wave(3, phase=2.0)
+    logits = upper_bound_logits(weight, bias, wave(2, 4, phase=4.0), roots @ roots.mT, classes, 2.5)
+    same(logits, [-1.69364636, 32.8886518, 20.5386359, 18.5844458, -3.20410069, 2.84932655])
+    same(F.cross_entropy(logits / 0.1, classes), [281.854223])
+
+
+# LAMDA-CL/PyCIL f3509b8ca3f2, models/fetril.py
+
+
+def test_pseudo_features_of_fetril() -> None:
+    """Lines 129 and 147: features of the most similar new class, translated; here distance and cosine agree."""
+    features, targets, means = wave(6, 4), torch.arange(6) % 2, wave(3, 4, phase=1.0)
+    pseudo, owners = pseudo_features(features, targets, means)
+    assert owners.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    new_means = torch.stack([features[targets == label].mean(0) for label in range(2)])
+    for old, nearest in enumerate((0, 1, 0)):
+        torch.testing.assert_close(
+            pseudo[owners == old] - means[old], features[targets == nearest] - new_means[nearest]
+        )
+    published = [
+        1.0558397, -0.836173552, 0.49394168, -0.97034508, 0.562377286, -0.39727102,
+        0.599819504, 0.274634005, 1.35677745, -0.602129101, 1.45754868, -0.378976772,
+    ]  # fmt: skip
+    same(pseudo[owners == 0], published)
+
+
+# ZHUANGHP/Analytic-continual-learning 0afd6bf87622, analytic
+
+
+def analytic_scores(part: Analytic, points: Tensor) -> Tensor:
+    """Scores after two tasks of five and three images, with a fixed expansion to five features."""
+    known: Any = part.start(4, torch.Generator().manual_seed(0))
+    known.expansion.copy_(wave(4, 5, phase=2.0))
+    images = wave(8, 4, phase=1.0)
+    known = part.after(known, images[:5], torch.tensor([0, 1, 0, 1, 0]))
+    known = part.after(known, images[5:], torch.tensor([2, 3, 2]))
+    scores = known(points)
+    assert isinstance(scores, Tensor)
+    return scores
+
+
+def test_recursion_of_acil() -> None:
+    """AnalyticLinear.py:101, ``RecursiveLinear.fit`` with γ = 0.1, applied to points."""
+    weight = [
+        [0.669164173, 0.146768417, -0.36736325, 0.0973226216],
+        [0.0436068326, 0.241463131, 0.110561138, 0.391751712],
+        [0.46487939, -0.0827713851, 0.270629877, -0.0480914548],
+        [-0.793667928, -0.191822348, 0.638887872, 0.0194071035],
+        [0.655679261, 0.314849623, -0.633372511, -0.110770297],
+    ]
+    points = wave(2, 4, phase=3.0)
+    expected = (points @ wave(4, 5, phase=2.0)).relu() @ torch.tensor(weight, dtype=torch.float64)
+    same(analytic_scores(Analytic(expansion_size=5, gamma=0.1), points), expected.flatten().tolist())
+
+
+def test_two_streams_of_dsal() -> None:
+    """DSAL.py:57, ``fit``, with γ = 0.1 and 0.2 and 𝒞 = 0.6."""
+    part = DualStream(expansion_size=5, gamma=0.1, gamma_compensation=0.2, compensation=0.6)
+    published = [
+        0.0596250021, 0.253372694, 0.220336386, 0.263530986, 1.20535723, 0.309751778, -0.687817211, 0.0847493978,
+    ]  # fmt: skip
+    same(analytic_scores(part, wave(2, 4, phase=3.0)), published)
+
+
+# dipamgoswami/ADC 157278e3727f, models/lwf.py
+
+
+def test_displacement_of_sdc_up_to_the_published_constant() -> None:
+    """Line 225, ``displacement`` with σ = 0.3; it adds 1e-5 to every weight."""
+    means, old, new = wave(2, 4, phase=1.0), wave(7, 4), wave(7, 4, phase=0.3)
+    published = [
+        0.0664914422,
+        0.190092477,
+        0.02330886,
+        -0.212075948,
+        0.257880832,
+        0.149806073,
+        -0.254594686,
+        0.232262564,
+    ]
+    same(kernel_weights(means, old, 0.3) @ (new - old), published, 5e-2)
+
+
+# RHe502/ICML25-DPCR 6e69f60382b8, models/lwf.py
+
+
+def test_dual_projection_of_dpcr() -> None:
+    """Lines 257 to 282; the projector of line 301 keeps every direction, as ``preset=published`` does."""
+    drift = make_method("dpcr", "published").drift
+    assert isinstance(drift, DualProjection)
+    points, old = wave(3, 4, phase=2.0), wave(9, 4)
+    mean, moment = points.mean(0), points.T @ points
+    bank = bank_of(mean[None], (moment - 3 * torch.outer(mean, mean))[None] / 2, count=3)
+    moved = drift.transport(bank, task_map(old, 0.8 * old + 0.2 * wave(9, 4, phase=1.0)))
+    same(moved.means, [0.576750183, 0.0812258076, -0.376435419, 0.610804957])
+    published = [
+        1.0943988, 0.374537799, -1.04824137, 1.21920719, 0.374537799, 1.1653077, -1.52703771, 0.537789662,
+        -1.04824137, -1.52703771, 2.44452943, -1.35379468, 1.21920719, 0.537789662, -1.35379468, 1.39252924,
+    ]  # fmt: skip
+    same(moved.second_moments, published)
+
+
+# zhukaii/SSRE 5475c9803b01, utils/Trainer_cvpr.py
+
+
+def test_losses_of_ssre() -> None:
+    """Line 208, ``_compute_loss`` with one old class and one prototype, weights 1, 10 and 1."""
+    weight = wave(5, 4, phase=1.0)
+    head = SimpleNamespace(seen=lambda x, auxiliary=False: x @ weight.T, classes=5, sizes=[(2, 0), (3, 0)])
+    mean = wave(2, 4, phase=2.0).abs()[:1]
+    step: Any = SimpleNamespace(
+        features=wave(3, 4).abs() + 0.1,
+        previous_features=wave(3, 4, phase=0.3).abs() + 0.1,
+        targets=torch.tensor([0, 1, 2]),
+        memory=bank_of(mean, torch.eye(4)[None]),
+        now=SimpleNamespace(network=SimpleNamespace(head=head)),
+    )
+    distillation = SelectiveDistillation().loss(step)
+    assert distillation is not None
+    prototype = F.cross_entropy(mean @ weight.T / 0.1, torch.tensor([0]))
+    loss = SelectiveCrossEntropy(over="seen", temperature=0.1).loss(step)
+    same(loss + 10 * prototype + distillation, [105.861442])
+
+
+def test_folding_of_ssre() -> None:
+    """Lines 195 and 245: the 1×1 convolution in the centre, and batch norm as a scale and a bias."""
+    convolution, adapter = nn.Conv2d(2, 2, 3).double(), nn.Conv2d(2, 2, 1).double()
+    convolution.weight.data, adapter.weight.data = wave(2, 2, 3, 3), wave(2, 2, 1, 1, phase=1.0)
+    fold_parallel(convolution, adapter)
+    published = [
+        0.644217687, 0.33498815, 0.0168139005, -0.979177729, 0.016038805, 0.0672080725,
+        0.254682333, 0.729576737, 0.150755275,
+    ]  # fmt: skip
+    same(convolution.weight[0, 0], published)
+
+    one, norm = nn.Conv2d(1, 2, 3, bias=False).double(), nn.BatchNorm2d(2).double()
+    one.weight.data, norm.weight.data, norm.bias.data = wave(2, 1, 3, 3), 1 + 0.3 * wave(2), wave(2, phase=1.0)
+    norm.running_mean, norm.running_var = wave(2, phase=2.0), 1 + 0.5 * wave(2, phase=3.0)
+    fold_norms(nn.Sequential(one, norm), torch.zeros(2, 1, 4, 4, dtype=torch.float64))  # type: ignore[arg-type]
+    same(one.weight[:, 0, 0], [0.896600199, 0.466225079, 0.0234010131, 0.972008294, 0.154101059, 0.333847052])
+    same(norm.bias, [0.396852074, 0.639326915])
