@@ -65,9 +65,7 @@ class NetworkClock:
 
 
 def configuration(dataset: Dataset, seed: int) -> RunConfig:
-    return make_config(
-        "adagauss", STREAM, preset="reference", settings=SETTINGS, epochs=20, seed=seed, diagnostics="last"
-    )
+    return make_config("adagauss", STREAM, preset="reference", settings=SETTINGS, epochs=20, seed=seed)
 
 
 def measure(folder: Path, dataset: Dataset, seed: int, clock: NetworkClock) -> None:

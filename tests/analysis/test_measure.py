@@ -1,4 +1,4 @@
-"""Measured quantities of a run equal its own numbers, its diagnostics, and other ways to compute them."""
+"""Measured quantities of a run equal its own numbers, and other ways to compute them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from adagauss.analysis.measure import (
     statistics,
     stored_quantities,
 )
+from adagauss.analysis.rescore import real_statistics
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import Dataset, load_dataset
 from adagauss.data.images import ArrayImages, LabelledImages
@@ -63,15 +65,22 @@ def test_classes_of_the_newest_task_have_no_distance(measured: Run) -> None:
         assert table[task, :, newest].max() == pytest.approx(0, abs=1e-4), "but for rounding"
 
 
-def test_distances_are_those_to_the_diagnostics_of_the_run(folder: RunFolder, measured: Run) -> None:
-    real, _, _ = folder.real(2)
+def real_gaussians(folder: RunFolder) -> ClassGaussians:
+    """Gaussians of all training images under the last network."""
+    learner, train = Learner.load(folder.checkpoint(2)), load_dataset("digits").train
+    train = train.of_classes(learner.classes)
+    return real_statistics(learner.features(train.images), train.targets, learner.classes)
+
+
+def test_distances_are_those_to_the_real_statistics(folder: RunFolder, measured: Run) -> None:
+    real = real_gaussians(folder)
     memory = Learner.load(folder.checkpoint(2)).memory
     expected = distances(memory, real).numpy()
     np.testing.assert_allclose(measured.table("real.distances")[2, TRACKED.index(OWN)], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_memory_that_is_not_adapted_is_the_one_that_was_stored(folder: RunFolder, measured: Run) -> None:
-    real, _, _ = folder.real(2)
+    real = real_gaussians(folder)
     stored = Learner.load(folder.checkpoint(0)).memory
     expected = distances(stored, real.select(stored.labels)).numpy()
     found = measured.table("real.distances")[2, TRACKED.index(UNMOVED), :2]

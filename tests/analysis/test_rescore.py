@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.analysis.accuracy_figures import write_figures
 from adagauss.analysis.rescore import RescoredRun, rescore, rescored_rows
 from adagauss.data.dataset import load_dataset
 from adagauss.data.stream import StreamConfig
@@ -93,9 +92,3 @@ def test_the_table_gives_the_spread_over_seeds(rescored: RescoredRun) -> None:
     last = rescored.rows[0].a_last
     shown = rescored_rows([rescored, better])[0]["classifier own"]
     assert f"{50 * (1 + last):.1f} ± {100 * (1 - last) / 2**0.5:.1f} /" in shown
-
-
-def test_figures_are_drawn_from_the_folder_alone(folder: RunFolder) -> None:
-    paths = write_figures(folder)
-    assert {path.name for path in paths} == {"accuracy.png", "confusion.png", "gaussians.png", "matrix.png"}
-    assert all(Path(path).stat().st_size > 5000 for path in paths)

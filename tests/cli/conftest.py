@@ -60,12 +60,6 @@ def adagauss(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str])
     return call
 
 
-@pytest.fixture
-def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No figure is laid out and written, which takes longer than a short run: for tests of something else."""
-    monkeypatch.setattr("adagauss.analysis.plotting.save_figure", lambda figure, path: None)
-
-
 def prepare(folder: Path, *words: str | Path) -> None:
     """Run a command in a folder, for fixtures that several tests share: they only want what it leaves there."""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:

@@ -30,15 +30,9 @@ def test_help_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_run_writes_metrics_configuration_and_figures(run_folder: Path) -> None:
+def test_run_writes_metrics_and_configuration(run_folder: Path) -> None:
     for name in ("config.yaml", "origins.json", "environment.json", "metrics.json", "tasks/02/learner.safetensors"):
         assert (run_folder / name).exists()
-    assert {path.name for path in (run_folder / "figures").iterdir()} == {
-        "accuracy.png",
-        "confusion.png",
-        "matrix.png",
-        "gaussians.png",
-    }
 
 
 def test_resume_of_a_finished_run_needs_no_other_option(adagauss: Command, run_folder: Path) -> None:

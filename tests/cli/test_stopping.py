@@ -87,7 +87,6 @@ def test_a_finished_change_is_reported_after_a_stop(
     assert "the change was complete" in outcome.said
 
 
-@pytest.mark.usefixtures("without_drawing")
 def test_a_stopped_run_resumes(adagauss: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program = [sys.executable, "-c", "from adagauss.cli import main; main()"]

@@ -55,9 +55,7 @@ def test_a_finished_run_without_its_learner_learns_nothing_again(undamaged_still
     assert not learner.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["01/learner", "02/learner", "03/learner", "01/evaluation", "03/evaluation", "03/real"]
-)
+@pytest.mark.parametrize("name", ["01/learner", "02/learner", "03/learner", "01/evaluation", "03/evaluation"])
 def test_the_advice_for_a_damaged_file_works(undamaged: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "run"
     shutil.copytree(undamaged, path)
@@ -74,4 +72,3 @@ def test_the_advice_for_a_damaged_file_works(undamaged: Path, tmp_path: Path, na
     assert metrics_of(path) == metrics_of(undamaged)
     folder = RunFolder(path)
     assert [folder.evaluation(index)[0].sizes for index in range(3)] == [(2,), (2, 2), (2, 2, 1)]
-    folder.real(2)

@@ -132,7 +132,6 @@ def read_all(path: Path) -> None:
     read_or_refused(lambda: Run.open(path).stored_metrics(), dict)
     read_or_refused(lambda: folder.evaluation(0), tuple)
     read_or_refused(lambda: folder.evaluation(1), tuple)
-    read_or_refused(lambda: folder.real(1), tuple)
     read_or_refused(lambda: Learner.load(folder.last_checkpoint()), Learner)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +21,8 @@ from adagauss.analysis.studies import (
     register_study,
     select,
 )
-from adagauss.core.learn import Learner
 from adagauss.experiments.paper import in_figures
-from adagauss.experiments.run import Numbers, Results, Run, RunFolder
+from adagauss.experiments.run import Numbers, Results, Run
 from adagauss.methods import Method
 from adagauss.parts.terms import AntiCollapse, CrossEntropy
 
@@ -67,21 +65,6 @@ def _draw_accuracy(groups: Groups, title: str, names: str) -> tuple[Figure, list
     return figure, rows
 
 
-def matrix_figure(run: Run) -> Figure:
-    """The accuracy matrix: row t after task t, column k on task k."""
-    values = np.full((run.done, run.done), np.nan)
-    for index, accuracies in enumerate(run.matrix):
-        values[index, : len(accuracies)] = 100 * np.array(accuracies)
-    side = min(8.0, 0.6 * run.done)
-    figure = plot.new_figure(max(4.0, 1.8 + side), max(3.0, 1.2 + side))
-    axes = figure.add_subplot()
-    image = plot.draw_matrix(axes, values)
-    axes.set(xlabel="accuracy on task", ylabel="after task")
-    plot.set_title(axes, run.title)
-    figure.colorbar(image, label="%", shrink=0.8)
-    return figure
-
-
 def confusion_figure(
     counts: npt.ArrayLike, names: Sequence[object], tasks: Sequence[int] = (), title: str = ""
 ) -> Figure:
@@ -107,26 +90,6 @@ def confusion_figure(
 def _percent(counts: Numbers) -> Numbers:
     shares: Numbers = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
     return shares
-
-
-def write_figures(folder: RunFolder) -> list[Path]:
-    """Draw the figures of one run into its folder; returns their paths."""
-    from adagauss.analysis.statistics_figures import gaussians_figure
-
-    run = Run.open(folder.path)
-    figures = {
-        "accuracy": accuracy_curve({run.method: [run]}),
-        "matrix": matrix_figure(run),
-        "confusion": confusion_figure(run.confusion, run.labels, run.sizes, run.title),
-    }
-    if (folder.task(run.done - 1) / "real.safetensors").exists():
-        memory = Learner.load(folder.checkpoint(run.done - 1)).memory
-        if len(memory) and memory.covariance != "none":
-            figures["gaussians"] = gaussians_figure(memory, *folder.real(run.done - 1), run.title)
-    paths = {folder.path / "figures" / f"{name}.png": figure for name, figure in figures.items()}
-    for path, figure in paths.items():
-        plot.save_figure(figure, path)
-    return list(paths)
 
 
 # Studies of predictions.

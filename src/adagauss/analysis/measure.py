@@ -33,7 +33,7 @@ from adagauss.data.stream import TaskStream
 from adagauss.errors import AdagaussError, CheckpointError, NumericalError, UnsupportedError
 from adagauss.experiments.environment import check_data
 from adagauss.experiments.run import DATA, Run
-from adagauss.experiments.runner import LARGEST_COMPARED, make_stream
+from adagauss.experiments.runner import make_stream
 from adagauss.methods.efc import EFC, feature_matrix, metric_weights
 from adagauss.parts.classifiers import MemoryClassifier, SampledLinear
 from adagauss.parts.drift import Adapter, Drift, Moved
@@ -56,6 +56,8 @@ DISTANCES = ("mean", "covariance", "kl", "relative mean", "relative covariance")
 AMOUNTS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """γ of Σ + γ·mean(diag Σ)·I."""
 
+LARGEST_COMPARED = 2048
+"""Features for which real covariances of every class are measured: thousands more would fill the memory."""
 VERSION = 2
 """Version of the definitions: quantities of another version are measured again."""
 BLOCK_BYTES = 1 << 26

@@ -31,7 +31,7 @@ from adagauss.data.images import Label, evenly_spaced
 from adagauss.data.stream import StreamConfig
 from adagauss.errors import AdagaussError, ConfigError
 from adagauss.experiments.config import RunConfig
-from adagauss.experiments.environment import COMMAND, COMMIT, source_digest
+from adagauss.experiments.environment import COMMAND, source_digest
 from adagauss.experiments.metrics import METRICS
 from adagauss.experiments.paper import Published, published
 from adagauss.experiments.protocols import PROTOCOLS
@@ -244,7 +244,6 @@ def write_report(
         parts=parts,
         skipped=skipped,
         version=__version__,
-        commits=list(dict.fromkeys(one.environment[COMMIT] for one in found if COMMIT in one.environment)),
         metrics=METRICS,
         source=source_digest(),
         limits={"cards": MOST_CARDS, "worst": WORST_CLASSES, "classes": MOST_CLASS_ROWS, "figures": MOST_FIGURES},

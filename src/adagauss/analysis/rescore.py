@@ -24,10 +24,11 @@ from adagauss.core.linalg import by_rows
 from adagauss.core.state import Scorer, State
 from adagauss.core.task import CurrentTask, extract_features
 from adagauss.data.dataset import Dataset
+from adagauss.data.images import Label
 from adagauss.data.stream import TaskStream
 from adagauss.errors import ConfigError
 from adagauss.experiments.metrics import mean
-from adagauss.experiments.run import Run, Stored, real_statistics
+from adagauss.experiments.run import Run, Stored
 from adagauss.experiments.runner import make_stream
 from adagauss.methods import Method, method_info
 from adagauss.parts.classifiers import Classifier
@@ -91,6 +92,12 @@ def track_memory(
 def update_of(drift: Drift, now: CurrentTask) -> Update:
     """The update of a drift in one task."""
     return lambda bank, state: drift.update(bank, now, state)
+
+
+def real_statistics(features: Tensor, targets: Tensor, labels: Sequence[Label]) -> ClassGaussians:
+    """Gaussians of labelled features, classes in the order of ``labels``."""
+    bank = ClassGaussians.from_features(features, [labels[target] for target in targets.tolist()])
+    return bank.select([label for label in labels if label in bank]) if len(bank) else bank
 
 
 def task_mean(scores: Tensor, targets: Tensor, sizes: Sequence[int]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from adagauss.analysis import plotting as plot
 from adagauss.analysis.accuracy_figures import BY_TASK, MOST_MATRICES, by_variant, others
-from adagauss.analysis.measure import BANKS, DISTANCES, EFC_UPDATE, OWN, TRACKED, UNMOVED, Quantity, in_plane, plane_of
+from adagauss.analysis.measure import BANKS, DISTANCES, EFC_UPDATE, OWN, TRACKED, UNMOVED, Quantity
 from adagauss.analysis.plotting import Line, Panel, Row, colour, draw_curves, lines_of, panels
 from adagauss.analysis.studies import Drawing, Groups, register_study, select
 from adagauss.core import linalg
-from adagauss.core.gaussians import ClassGaussians
 from adagauss.experiments.paper import in_figures
 from adagauss.experiments.run import Numbers, Run
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-MOST_CLASSES = 10
 """Classes in the figure of Gaussians."""
 MOST_NAMES = 60
 """Classes up to which each row of a map has a name."""
@@ -425,31 +423,3 @@ def _latent_spaces(axes: Sequence[Axes], run: Run) -> None:
         plot.set_labels(one, "first direction", "second direction" if one is axes[0] else "", 5)
         one.set_aspect("equal", adjustable="datalim")
     plot.legend_below(axes[-1], axes[-1].get_legend_handles_labels()[0])
-
-
-def gaussians_figure(
-    memory: ClassGaussians, real: ClassGaussians, sample: Tensor, targets: Tensor, title: str = ""
-) -> Any:
-    """Memorised and real Gaussians, in the two principal directions between the real class means."""
-    names = [label for label in memory.labels if label in real][:MOST_CLASSES]
-    mine, theirs = memory.select(names), real.select(names)
-    chosen = range(len(names))
-    plane = plane_of(theirs, chosen)
-    figure, (axes,) = panels(1, (), 5.5, 6.0)
-    for bank, dashes, text in ((theirs, "--", "real (2σ)"), (mine, "-", "memorised (2σ)")):
-        means, covariances = in_plane(bank, chosen, plane)
-        for index in chosen:
-            plot.draw_ellipse(axes, means[index].numpy(), covariances[index].numpy(), colour(index), dashes)
-        axes.plot([], [], f"k{dashes}", label=text)
-    order = {label: index for index, label in enumerate(real.labels)}
-    for index, label in enumerate(names):
-        points = (sample[targets == order[label]].double() - plane[1]) @ plane[0]
-        axes.scatter(points[:, 0], points[:, 1], s=6, alpha=0.35, color=colour(index), linewidths=0)
-        axes.plot([], [], "s", color=colour(index), label=plot.shown(label))
-    if len(sample):
-        axes.plot([], [], "k.", alpha=0.4, label="test images")
-    axes.set(xlabel="first direction between classes", ylabel="second direction")
-    plot.set_title(axes, title)
-    plot.legend_below(axes, axes.get_legend_handles_labels()[0])
-    axes.set_aspect("equal", adjustable="datalim")
-    return figure

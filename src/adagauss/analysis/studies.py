@@ -255,7 +255,7 @@ def labels(configs: Mapping[str, RunConfig]) -> dict[str, str]:
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings that may differ between comparable runs, by dotted key."""
     data = plain(config)
-    ignored = ("seed", "diagnostics", "method_name", "runtime", "stream", "scale", "method")
+    ignored = ("seed", "method_name", "runtime", "stream", "scale", "method")
     others = {key: value for key, value in flatten(data).items() if key.split(".")[0] not in ignored}
     return {**flatten(data["method"]), **others}
 

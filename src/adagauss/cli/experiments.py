@@ -6,7 +6,6 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,13 +48,11 @@ if TYPE_CHECKING:
     from adagauss.data.dataset import Dataset, DatasetInfo
     from adagauss.distributed.processes import Processes
     from adagauss.experiments.config import RunConfig
-    from adagauss.experiments.run import Run
+    from adagauss.experiments.run import Results, Run
     from adagauss.methods import Method
     from adagauss.utils.progress import Reporter
 
 # ----------------------------------------------------------------------------------------------------- demo, run
-
-DEMO_METHODS = ("adagauss", "finetune")
 
 
 def demo(
@@ -63,33 +60,19 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Learn scikit-learn's digits, two classes at a time, with AdaGauss and with plain fine-tuning (two minutes)."""
-    from adagauss.analysis.accuracy_figures import accuracy_curve, write_figures
-    from adagauss.analysis.plotting import save_figure
-    from adagauss.data.dataset import load_dataset
     from adagauss.data.stream import StreamConfig
-    from adagauss.experiments.config import make_config
-    from adagauss.experiments.run import RunFolder
-    from adagauss.experiments.runner import run
+    from adagauss.experiments.grid import run_grid
 
-    dataset = load_dataset("digits")
-    stream = StreamConfig(dataset="digits", tasks=5)
     reporter = make_reporter(quiet)
     reporter.message("Ten digits in five tasks of two; images of earlier tasks are not used again.")
-    results: dict[str, list[Run]] = {}
-    folders: list[Path] = []
     with stoppable(f"finished tasks and runs are stored in {out}: the same command resumes"):
-        for method, seed in product(DEMO_METHODS, range(3)):
-            config = make_config(method, stream, seed=seed, diagnostics="features")
-            folders.append(out / config.folder_name)
-            result = run(config, folders[-1], resume=True, reporter=reporter, dataset=dataset)
-            results.setdefault(method, []).append(result)
-    output.show_results(results, results[DEMO_METHODS[0]][0])
-    with drawing(f"the runs are complete in {out}, and the same command draws them again"):
-        save_figure(accuracy_curve(results), out / "accuracy.png")
-        drawn = {folder: write_figures(RunFolder(folder)) for folder in folders}
-        names = ", ".join(path.name for path in drawn[folders[0]])
-        say(f"Figures: {out / 'accuracy.png'}; {names}, in {folders[0] / 'figures'}")
-    say(f"Inspect the learner: adagauss info {folders[0]}")
+        stream = StreamConfig(dataset="digits", tasks=5)
+        results, failures = run_grid("adagauss,finetune", range(3), stream, out, reporter=reporter)
+    first = next(iter(results.values()))[0]
+    output.show_results(results, first)
+    _draw_accuracy(results, out)
+    say(f"Inspect the learner: adagauss info {first.path}")
+    _report_failures(failures)
 
 
 RUN = examples(
@@ -132,14 +115,6 @@ def run(
     ] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; named after the run by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")] = False,
-    diagnostics: Annotated[
-        str,
-        typer.Option(
-            "--diagnostics",
-            help="Measure real statistics of old classes: none, last or every task; features: last, and store "
-            "features of some test images for a figure.",
-        ),
-    ] = "last",
     logger: Loggers = None,
     device: Device = "auto",
     devices: Annotated[
@@ -153,11 +128,10 @@ def run(
 
     A run can be killed at any moment: with --resume it continues and ends with the same numbers.
     """
-    from adagauss.analysis.accuracy_figures import write_figures
     from adagauss.data.dataset import short_name
     from adagauss.distributed.launch import launch
     from adagauss.experiments.protocols import protocol as protocol_by_name
-    from adagauss.experiments.run import Run, RunFolder
+    from adagauss.experiments.run import Run
     from adagauss.experiments.runner import run as run_stream
 
     reporter = make_reporter(quiet)
@@ -174,10 +148,7 @@ def run(
         else:
             result = run_stream(resolved, out, resume=resume, reporter=reporter, dataset=data, trackers=logger or ())
     output.show_results({resolved.method_name: [result]}, result)
-    say(f"Run folder: {out}")
-    with drawing(f"the run is complete in {out}, and `adagauss run --out {out} --resume` draws them"):
-        figures = write_figures(RunFolder(out))
-        say(f"Figures there: {', '.join(path.name for path in figures)}")
+    say(f"Run folder: {out}", f"Figures: adagauss analyse {out}")
 
 
 def _run_in_process(
@@ -230,7 +201,6 @@ def resolve_run(context: typer.Context, reporter: Reporter) -> tuple[RunConfig, 
             epochs=given["epochs"],
             seed=given["seed"],
             runtime=RuntimeConfig.of({"device": given["device"], **settings["runtime"]}, "runtime."),
-            diagnostics=given["diagnostics"],
             protocol=protocol,
         )
         if protocol is not None:
@@ -314,8 +284,6 @@ def compare(
     The table is printed and written as Markdown, LaTeX and CSV, next to the paper's numbers if the protocol is the
     same. Settings given with --set apply to the methods that have them.
     """
-    from adagauss.analysis.accuracy_figures import accuracy_curve
-    from adagauss.analysis.plotting import save_figure
     from adagauss.analysis.tables import FORMATS, comparison_caption, comparison_rows
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.grid import run_grid
@@ -352,9 +320,20 @@ def compare(
         write_atomically(out / f"table.{ending}", written(rows, caption).encode("utf-8", "backslashreplace"))
     output.show(output.comparison_table(rows, results))
     say(output.MEANING, f"Tables: {out}/table.md, table.tex, table.csv")
-    with drawing(f"the comparison is complete in {out}, and the same command draws it again"):
+    _draw_accuracy(results, out)
+    _report_failures(failures)
+
+
+def _draw_accuracy(results: Results, out: Path) -> None:
+    from adagauss.analysis.accuracy_figures import accuracy_curve
+    from adagauss.analysis.plotting import save_figure
+
+    with drawing(f"the runs are complete in {out}, and the same command draws them again"):
         save_figure(accuracy_curve(results), out / "accuracy.png")
-        say(f"Figure: {out}/accuracy.png")
+        say(f"Figure: {out / 'accuracy.png'}")
+
+
+def _report_failures(failures: Mapping[str, str]) -> None:
     for name, reason in failures.items():
         warn(f"{name} did not finish with every seed: {reason}", "red")
     if failures:

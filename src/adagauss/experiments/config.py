@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -14,8 +14,6 @@ from adagauss.data.stream import StreamConfig
 from adagauss.experiments.protocols import Protocol
 from adagauss.methods import Method, dataset_layers, method_info, resolve_method, stored_method_name
 from adagauss.utils.runtime import RuntimeConfig
-
-Diagnostics = Literal["none", "last", "every", "features"]
 
 
 class RunConfig(Config):
@@ -29,11 +27,6 @@ class RunConfig(Config):
     seed: int = 0
     scale: str = "paper"
     """``cpu`` marks a protocol reduced for a CPU: its numbers are comparable only with each other."""
-    diagnostics: Diagnostics = "last"
-    """After which tasks the real statistics of old classes are measured, for figures; the learner never sees them.
-
-    Only statistics are stored; ``features`` stores features of some test images too, after the last task.
-    """
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
@@ -43,7 +36,8 @@ class RunConfig(Config):
         """Import the module of the method, which a stored configuration names, and use its present name."""
         if not isinstance(data, Mapping) or not isinstance(name := data.get("method_name"), str):
             return data
-        return {**data, "method_name": stored_method_name(name)}
+        current = {key: value for key, value in data.items() if key != "diagnostics"}  # a setting of 0.2.0
+        return {**current, "method_name": stored_method_name(name)}
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -70,7 +64,6 @@ def make_config(
     epochs: int | None = None,
     seed: int = 0,
     runtime: RuntimeConfig | None = None,
-    diagnostics: Diagnostics = "last",
     protocol: Protocol | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> RunConfig:
@@ -97,7 +90,6 @@ def make_config(
         method=resolved.config,
         runtime=runtime or RuntimeConfig(),
         seed=seed,
-        diagnostics=diagnostics,
         scale=protocol.scale if protocol else "paper",
     )
     config._origins = resolved.origins

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -23,8 +22,8 @@ from adagauss.experiments.run import DATA, ENVIRONMENT, RunFolder
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 
-COMMAND, COMMIT = "command", "commit"
-"""Stored with the environment of a run, and not compared when it is resumed: the digest of the source is more exact."""
+COMMAND = "command"
+"""Stored with the environment of a run, and not compared when it is resumed."""
 PACKAGES = ("adagauss", "torch", "lightning-fabric", "numpy", "scikit-learn", "pillow")
 DEFAULTS = {"processes": "1"}
 """The values of runs that did not store them."""
@@ -60,21 +59,21 @@ def differences(before: Mapping[str, object], now: Mapping[str, str]) -> list[st
 
 
 def code_name(started: Mapping[str, object]) -> str:
-    """Version, commit and digest of the code that started a run, from its environment; a release has no commit.
+    """Version and digest of the code that started a run, from its environment.
 
-    >>> code_name({"adagauss": "0.2.0", "commit": "0123456789ab", "source": "abcdef0123"})
-    '0.2.0, commit 0123456789ab, source abcdef0123'
+    >>> code_name({"adagauss": "0.2.0", "source": "abcdef0123"})
+    '0.2.0, source abcdef0123'
     """
     version, source = started.get("adagauss"), started.get("source")
     if not version or not source:
         return "of unknown version"
-    return f"{version}, " + (f"commit {started[COMMIT]}, " if started.get(COMMIT) else "") + f"source {source}"
+    return f"{version}, source {source}"
 
 
 def begin(folder: RunFolder, dataset: Dataset, runtime: Runtime) -> None:
     """Store the environment and the fingerprints of the data in a run folder."""
-    started = {key: value for key, value in {COMMAND: _command(), COMMIT: commit()}.items() if value}
-    folder.write_json(ENVIRONMENT, {**environment(runtime.device, runtime.processes), **started})
+    command = {COMMAND: shown} if (shown := _command()) else {}
+    folder.write_json(ENVIRONMENT, {**environment(runtime.device, runtime.processes), **command})
     folder.write_json(DATA, fingerprints(dataset))
 
 
@@ -116,26 +115,6 @@ def source_digest() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:10]
-
-
-@cache
-def commit() -> str | None:
-    """The commit of the library's source if it runs from its own repository; ``-dirty`` if files were changed."""
-    root = Path(adagauss.__file__).parent
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, timeout=10, check=True)
-        return done.stdout.strip()
-
-    try:
-        # A library that is installed in an environment below another repository is not part of that repository.
-        return (
-            git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-            if git("ls-files", "__init__.py")
-            else None
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def _command() -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any
+
+import yaml
 
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.config import Layer
@@ -13,69 +16,9 @@ from adagauss.errors import ConfigError, unknown_name
 from adagauss.methods import Method
 
 Settings = Mapping[str, Any]
-
-SCRATCH: Settings = {
-    "backbone.name": "resnet18",
-    "backbone.features": 64,
-}
-PLAIN_CROPS: Settings = {"augmentation.policy": "none", "augmentation.brightness": 0.0}
-"""Only CIFAR is trained with more than crops and flips, also in the published code."""
-FINE_GRAINED: Settings = {
-    **PLAIN_CROPS,
-    "backbone.name": "resnet18",
-    "backbone.features": 32,
-}
-"""ImageNet-pretrained networks; give the weight file with ``--set backbone.weights=FILE``."""
-
-CPU: Settings = {
-    "backbone.name": "resnet_thin",
-    "backbone.features": 32,
-    "representation.first.epochs": 8,
-    "representation.first.batch_size": 128,
-    "representation.first.schedule": "one_cycle",
-    "representation.later.epochs": 4,
-    "representation.later.batch_size": 128,
-    "representation.later.schedule": "one_cycle",
-    "drift.recipe.epochs": 40,
-    "drift.recipe.batch_size": 128,
-    "drift.views": 2,
-    "classifier.expansion_size": 2048,
-}
-"""A thin network and short schedules: minutes instead of days, and numbers that are comparable only with each other."""
-CPU_PHOTO = 128
-"""Side of photographs at the CPU scale. They are not enlarged to the 224 pixels that the weights were trained at."""
-PRETRAINED_CPU: Settings = {
-    **CPU,
-    "backbone.name": "efficientnet_lite0",
-    "backbone.input_size": CPU_PHOTO,
-    "backbone.train_blocks": "last:6",
-    "representation.first.epochs": 15,
-    "representation.first.batch_size": 64,
-    "representation.later.epochs": 15,
-    "representation.later.batch_size": 64,
-    "drift.recipe.batch_size": 64,
-}
-"""Thirty images per class are too few for a thin network: train the last blocks of a pretrained one."""
-
+SCALES = ("paper", "cpu", "few")
 FEW_CLASSES = 2
-"""Classes of a task in the ``-few`` protocols."""
-FEW: Settings = {
-    **CPU,
-    "representation.first.epochs": 10,
-    "representation.first.batch_size": 64,
-    "representation.later.epochs": 10,
-    "representation.later.batch_size": 64,
-    "classifier.expansion_size": 1024,  # 16 times the features of the network, as 8192 are of ResNet-18's
-}
-"""The time of the CPU scale for fewer classes: every task is trained longer."""
-FEW_PRESETS: Mapping[str, Settings] = {"reference": {"representation.terms.distillation.weight": 2.0}}
-"""The λ = 10 of the published code is for 200 epochs: it leaves a network that learns for ten almost where it was."""
-
-PER_RUN = "per-run"
-"""The published code has a fixed class order for CIFAR-100 and ImageNet-Subset and shuffles the others by the seed."""
-
-CPU_CLASSES = {"tiny": 50, "cub": 100, "cars": 100}
-"""Number of classes at the CPU scale, for datasets where not all are used."""
+"""Classes of a task at the scale ``few``."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +32,11 @@ class Protocol:
     preset_settings: Mapping[str, Settings] = field(default_factory=dict)
     """Further settings for a preset of AdaGauss, such as the λ that the published code uses on this dataset."""
     scale: str = "paper"
-    cpu_settings: Settings = field(default_factory=lambda: CPU)
+    cpu_settings: Settings = field(default_factory=dict)
+    """Further settings at the CPU scale."""
     cpu_image_size: int = 32
+    cpu_classes: int | None = None
+    """Number of classes at the CPU scale, if not all are used."""
     needs_weights: bool = False
     """Whether the network starts from a weight file of the user."""
 
@@ -120,13 +66,12 @@ class Protocol:
 
     def at_cpu_scale(self) -> Protocol:
         """The same tasks for two CPU cores: a small network, fewer epochs, smaller image files, at most 100 classes."""
-        classes = CPU_CLASSES.get(self.stream.dataset)
-        first = classes // 2 if classes and self.stream.first else self.stream.first
+        first = self.cpu_classes // 2 if self.cpu_classes and self.stream.first else self.stream.first
         size = self.cpu_image_size if self.stream.image_size else None
         return replace(
             self,
             name=f"{self.name}-cpu",
-            stream=self.stream.model_copy(update={"classes": classes, "first": first, "image_size": size}),
+            stream=self.stream.model_copy(update={"classes": self.cpu_classes, "first": first, "image_size": size}),
             settings={**self.settings, **self.cpu_settings},
             scale="cpu",
             needs_weights=False,
@@ -149,68 +94,29 @@ class Protocol:
             self,
             name=f"{self.name}-few",
             stream=self.stream.model_copy(update=update),
-            settings={**self.settings, **FEW},
-            preset_settings=FEW_PRESETS,
+            settings={**self.settings, **_DATA["few"]["settings"]},
+            preset_settings=_DATA["few"]["preset_settings"],
             scale="cpu",
         )
 
 
-def _fine_grained(dataset: str, batch: int, slow: bool) -> dict[str, Any]:
-    """Settings that the three fine-grained datasets share."""
-    stages = ("representation.first", "representation.later", "drift.recipe")
-    paper = {f"{stage}.batch_size": batch for stage in stages}
-    reference = {
-        **paper,
-        "representation.label_augmentation.kind": "none",
-        "representation.terms.distillation.weight": 1.0 if slow else 0.3,
-        "representation.later.learning_rate": 0.1,
-        "drift.recipe.learning_rate": 0.1 if slow else 0.01,
-    }
-    return {
-        "dataset": dataset,
-        "class_order": PER_RUN,
-        "settings": FINE_GRAINED,
-        "preset_settings": {"paper": paper, "reference": reference},
-        "image_size": 224,
-        "cpu_settings": PRETRAINED_CPU,
-        "cpu_image_size": CPU_PHOTO,
-        "needs_weights": True,
-    }
-
-
-def _make() -> dict[str, Protocol]:
-    found: list[Protocol] = []
-
-    def add(prefix: str, dataset: str, tasks: int, half: int | None = None, **more: Any) -> None:
+def _protocols(benchmark: Mapping[str, Any]) -> list[Protocol]:
+    """The protocols of an entry of the file: its numbers of tasks, equal ones and those after half of the classes."""
+    details = dict(benchmark)
+    prefix, classes = details.pop("prefix"), details.pop("classes")
+    shape = {key: details.pop(key, None) for key in ("dataset", "class_order", "image_size")}
+    found = [
+        (f"{prefix}-{tasks}", StreamConfig(tasks=tasks, first=None, **shape)) for tasks in details.pop("tasks")
+    ] + [
         # T counts the tasks after the first half of the classes, as in most papers with such a first task.
-        name = f"{prefix}-half-{tasks}" if half else f"{prefix}-{tasks}"
-        shape = {key: more.pop(key, None) for key in ("class_order", "image_size")}
-        stream = StreamConfig(dataset=dataset, tasks=tasks + 1 if half else tasks, first=half, **shape)
-        found.append(Protocol(name, stream, **more))
-
-    photos: Settings = {**SCRATCH, **PLAIN_CROPS}
-    scratch: tuple[tuple[str, int, dict[str, Any]], ...] = (
-        ("cifar100", 100, {"dataset": "cifar100", "settings": SCRATCH}),
-        ("tiny", 200, {"dataset": "tiny", "settings": photos, "class_order": PER_RUN}),
-        ("imagenet-subset", 100, {"dataset": "imagenet-subset-seed1993", "settings": photos, "image_size": 224}),
-    )
-    for prefix, classes, details in scratch:
-        for tasks in (10, 20):
-            add(prefix, tasks=tasks, **details)
-        for tasks in (5, 10):
-            add(prefix, tasks=tasks, half=classes // 2, **details)
-    for prefix, classes, batch in (("cub", 200, 128), ("aircraft", 100, 256), ("cars", 196, 256)):
-        for tasks in (5, 10, 20):
-            add(prefix, tasks=tasks, **_fine_grained(prefix, batch, slow=prefix == "cub" and tasks == 20))
-        for tasks in (5, 10):
-            add(prefix, tasks=tasks, half=classes // 2, **_fine_grained(prefix, batch, slow=False))
-    return {one.name: one for one in found}
+        (f"{prefix}-half-{tasks}", StreamConfig(tasks=tasks + 1, first=classes // 2, **shape))
+        for tasks in details.pop("half", ())
+    ]
+    return [Protocol(name, stream, **details) for name, stream in found]
 
 
-PROTOCOLS = _make()
-
-
-SCALES = ("paper", "cpu", "few")
+_DATA = yaml.safe_load(resources.files("adagauss.experiments").joinpath("protocols.yaml").read_text(encoding="utf-8"))
+PROTOCOLS = {one.name: one for benchmark in _DATA["benchmarks"] for one in _protocols(benchmark)}
 
 
 def protocol(name: str, scale: str | None = None) -> Protocol:

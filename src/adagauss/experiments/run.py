@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from adagauss.core.config import import_parts
-from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.learn import Learner
 from adagauss.data.dataset import short_name
 from adagauss.data.images import Label
@@ -272,22 +271,6 @@ class RunFolder:
             evaluation.check()
             return evaluation, TaskFacts.model_validate(about)
 
-    def write_real(self, index: int, real: ClassGaussians, sample: Tensor, targets: Tensor) -> None:
-        """Store the real statistics of all seen classes after a task, and features for a figure, which may be none."""
-        self.require_present()
-        tensors = {**real.state_dict(), "sample": sample, "targets": targets}
-        save_tensors(self.task(index) / "real.safetensors", "real", tensors, {"labels": real.labels})
-
-    def real(self, index: int) -> tuple[ClassGaussians, Tensor, Tensor]:
-        """What `write_real` stored."""
-        path = self.task(index) / "real.safetensors"
-        tensors, facts = load_tensors(path, "real")
-        with _consistent(path):
-            sample, targets = tensors.pop("sample"), tensors.pop("targets")
-            real = ClassGaussians.from_state(tensors, facts["labels"], "full")
-            real.check()
-            return real, sample, targets
-
 
 @contextmanager
 def _consistent(path: Path) -> Iterator[None]:
@@ -335,12 +318,6 @@ class FileSnapshots:
 
     def _file(self, stage: str) -> Path:
         return self.path / f"{stage.replace(':', '').replace(' ', '-')}.safetensors"
-
-
-def real_statistics(features: Tensor, targets: Tensor, labels: list[Any]) -> ClassGaussians:
-    """Gaussians of labelled features, classes in the order of ``labels``."""
-    bank = ClassGaussians.from_features(features, [labels[target] for target in targets.tolist()])
-    return bank.select([label for label in labels if label in bank]) if len(bank) else bank
 
 
 def stored_config(folder: RunFolder) -> RunConfig:

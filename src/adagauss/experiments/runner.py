@@ -33,7 +33,6 @@ from adagauss.experiments.run import (
     Run,
     RunFolder,
     TaskFacts,
-    real_statistics,
     stored_config,
 )
 from adagauss.methods import method_info
@@ -42,9 +41,6 @@ from adagauss.utils.runtime import Runtime, derive_seed
 
 Times = npt.NDArray[np.float64]
 """Wall time and CPU time, in seconds."""
-DRAWN_PER_CLASS = 60
-LARGEST_COMPARED = 2048
-"""Features for which real covariances of every class are measured: thousands more would fill the memory."""
 
 
 def run(
@@ -106,7 +102,7 @@ def run(
                 learner, report = _learn(learner, stream, index, folder, config)
                 if snapshots is not None:
                     snapshots.clear()
-                accuracy = _evaluate(learner, test, folder, index, config, report)
+                accuracy = _evaluate(learner, test, folder, index, report)
                 if log is not None:
                     log.evaluation(index, folder.evaluation(index)[0])
                 if processes.first and index and not config.method.trains:
@@ -215,29 +211,15 @@ class _TestFeatures:
         return torch.cat([self._features[task] for task in range(index + 1)]), torch.cat(targets), seconds
 
 
-def _evaluate(
-    learner: Learner, test: _TestFeatures, folder: RunFolder, index: int, config: RunConfig, report: TaskReport
-) -> float:
+def _evaluate(learner: Learner, test: _TestFeatures, folder: RunFolder, index: int, report: TaskReport) -> float:
     """Predict the test images of all seen classes, with features computed once; returns the accuracy of the tables."""
-    stream, labels = test.stream, learner.classes
     features, targets, per_image = test.upto(learner, index)
     started = _clock()
     scores = learner.scores(features).cpu()
     seconds, cpu_seconds = (_clock() - started + per_image * len(targets)).tolist()
-    sizes = tuple(len(classes) for classes in stream.task_classes[: index + 1])
+    sizes = tuple(len(classes) for classes in test.stream.task_classes[: index + 1])
     aware = task_aware_predictions(scores, targets, sizes)
     evaluation = Evaluation(targets, scores.argmax(1), aware, sizes)
-    last = index + 1 == len(stream)
-    affordable = learner.network.extractor.size <= LARGEST_COMPARED
-    if affordable and (config.diagnostics == "every" or (config.diagnostics != "none" and last)):
-        train = stream.dataset.train.of_classes(labels)
-        real = real_statistics(learner.features(train.images), train.targets, labels)
-        count = DRAWN_PER_CLASS if config.diagnostics == "features" else 0
-        drawn = torch.cat(
-            [torch.nonzero(targets == target).flatten()[:count] for target in sorted(set(targets.tolist()))]
-        )
-        if learner.runtime.processes.first:
-            folder.write_real(index, real, features.cpu()[drawn], targets[drawn])
     facts = TaskFacts(
         seconds={**report.seconds, "evaluation": seconds},
         cpu_seconds={**report.cpu_seconds, "evaluation": cpu_seconds},

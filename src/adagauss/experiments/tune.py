@@ -108,7 +108,6 @@ class Search:
             epochs=self.epochs,
             seed=self.split.seed,
             runtime=self.runtime,
-            diagnostics="none",
             protocol=self.protocol,
         )
         if self.protocol is not None:
