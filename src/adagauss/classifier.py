@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import math
 import operator
 import os
-import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast, get_args
 
@@ -24,11 +22,10 @@ from torch import Tensor
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.calibration import ClassSummary
 from adagauss.core.config import Layer
-from adagauss.core.learn import Learner, TaskReport
+from adagauss.core.learn import Learner
 from adagauss.core.predictor import Prediction, PredictionBatch, Unknown
 from adagauss.data.dataset import Trait
 from adagauss.data.decode import ResizeMode
-from adagauss.data.folders import seeded_split
 from adagauss.data.images import ConcatImages, Label, LabelledImages, Subset, evenly_spaced
 from adagauss.data.inputs import (
     ImagesLike,
@@ -41,14 +38,10 @@ from adagauss.data.inputs import (
     read_images,
 )
 from adagauss.deploy.onnx import export_onnx
-from adagauss.distributed.launch import check_devices, launch
-from adagauss.distributed.processes import Processes
-from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataError, deprecated, unknown_name
+from adagauss.errors import CheckpointError, ConfigError, DataError, unknown_name
 from adagauss.methods import Method, make_method, trait_layers
 from adagauss.utils.progress import Reporter, reporter_for
 from adagauss.utils.runtime import Runtime, RuntimeConfig
-
-logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 LabelsLike = Iterable[Any] | Tensor | str | int | float | np.generic
@@ -56,15 +49,10 @@ LabelsLike = Iterable[Any] | Tensor | str | int | float | np.generic
 Settings = Mapping[str, Any]
 
 PRETRAINED = "efficientnet_lite0"
-HELD_OUT = 0.2
-"""Share of the images of the first task on which ``effort="best"`` compares methods."""
-MIN_HELD_OUT = 10
 WIDE = 1.5
 """Median ratio of longer to shorter side above which ``resize_mode="auto"`` compares modes."""
 PROBE_IMAGES = 300
 """Images of the first task on which it compares them."""
-DEPRECATED = {"unknownness": "ood_score", "predict_sets": "prediction_sets", "blank": "empty_like"}
-"""Old names of methods, which warn until 0.4."""
 
 
 class IncrementalClassifier:
@@ -83,9 +71,7 @@ class IncrementalClassifier:
             linear classifier on a pretrained network and a dictionary of image patches (``exact-auto``) where the extra
             ``pretrained`` is installed, else ridge regression on the patches (``exact``).
         preset: one of its presets; None takes its default one.
-        effort: ``quick``, ``good`` or ``best``, instead of a method. ``good`` is the method above. With a pretrained
-            network, ``quick`` takes about half its time. ``best`` also tries a larger setting, and uses it if it is
-            clearly more accurate on held-out images of the first task.
+        effort: ``good`` is the method above; ``quick`` takes about half its time with a pretrained network.
         settings: single settings by dotted name, e.g. ``{"classifier.shrinkage": 1.0}``.
         epochs: epochs per task; None leaves the method's own.
         backbone: name of a network; None leaves the method's own.
@@ -100,7 +86,6 @@ class IncrementalClassifier:
             then for the other images only; `classify` names them.
         seed: seed of all randomness; the same seed and data give the same classifier.
         device: ``auto``, ``cpu``, ``cuda``, ...
-        devices: processes that share the learning; a script must then work under ``if __name__ == "__main__":``.
         verbose: show progress on standard error, or in the notebook; a `Reporter` receives it instead.
 
     Attributes:
@@ -137,7 +122,6 @@ class IncrementalClassifier:
         skip_bad: bool = False,
         seed: int = 0,
         device: str = "auto",
-        devices: int = 1,
         verbose: bool | Reporter = False,
     ) -> None:
         self.method = method
@@ -151,7 +135,6 @@ class IncrementalClassifier:
         self.skip_bad = skip_bad
         self.seed = seed
         self.device = device
-        self.devices = devices
         self.verbose = verbose
 
     # ------------------------------------------------------------------------------------------------------- learning
@@ -166,19 +149,15 @@ class IncrementalClassifier:
 
     def _learn(self, learner: Learner | None, images: ImagesLike, labels: LabelsLike | None) -> Self:
         images, photographs = detect_input_kind(images)
-        methods = self._methods(photographs) if learner is None else {}  # settings are checked before images are read
+        method = self._method(photographs) if learner is None else None  # settings are checked before images are read
         mode, data = self._labelled(learner, images, labels)
-        if learner is None:
-            statistics = pixel_statistics(data.images, self._reporter())
-
-            def make_learner(method: Method) -> Learner:
-                return Learner(method, data.images.shape, *statistics, self._runtime())
-
-            learner = make_learner(best_method(methods, data, make_learner, self._reporter()))
+        if method is not None:
+            learner = self._new_learner(method, data)
             learner.resize_mode = mode
+        assert learner is not None
         check_one_kind([*learner.classes, *data.classes])
         with self._reporting(learner):
-            report = learn_in_processes(as_int("devices", self.devices, least=1), learner, data)
+            report = learner.learn(data)
         if not self.verbose:  # a reporter has already shown them
             for text in report.warnings:
                 warnings.warn(text, stacklevel=3)
@@ -214,35 +193,36 @@ class IncrementalClassifier:
             return 0.0
         from adagauss.analytic.classifier import ExactScorer
 
-        ((name, settings),) = _efforts()["quick"].values()
-        learner = Learner(
-            make_method(name, settings=settings), data.images.shape, *pixel_statistics(sample.images), self._runtime()
-        )
+        name, settings = quick_method()
+        learner = self._new_learner(make_method(name, settings=settings), sample)
         learner.learn(sample)
         choice = cast(ExactScorer, learner.state.scorer).choice
         return float(choice.hits[choice.best])
 
-    def _methods(self, photographs: bool) -> dict[str, Method]:
-        """Return the method that the arguments describe; several by name if the effort is to compare them."""
-        efforts = _efforts()
-        if self.effort not in efforts:
-            raise unknown_name("effort", self.effort, efforts)
-        if self.effort != "good" and (self.method or self.preset or self.backbone):
-            raise ConfigError(
-                f"effort={self.effort!r} chooses the method itself: leave method, preset and backbone out, or effort"
-            )
+    def _new_learner(self, method: Method, data: LabelledImages) -> Learner:
+        statistics = pixel_statistics(data.images, self._reporter())
+        return Learner(method, data.images.shape, *statistics, self._runtime())
+
+    def _method(self, photographs: bool) -> Method:
+        """Return the method that the arguments describe."""
+        name = self.method
+        effort_settings: Settings = {}
+        if self.effort == "quick":
+            if self.method or self.preset or self.backbone:
+                raise ConfigError("effort='quick' chooses the method itself: leave method, preset and backbone out")
+            name, effort_settings = quick_method()
+        elif self.effort != "good":
+            raise unknown_name("effort", self.effort, ("quick", "good"))
         if not isinstance(self.settings, Mapping | None):
             raise ConfigError(f"settings must be a dictionary of dotted names and values; got {self.settings!r}")
         own = {**({} if self.backbone is None else {"backbone.name": self.backbone}), **(self.settings or {})}
         epochs = None if self.epochs is None else as_int("epochs", self.epochs)
-        layers = trait_layers([Trait.PHOTOGRAPHS]) if photographs else []
-        found = {}
-        for title, (name, settings) in efforts[self.effort].items():
-            name = name or self.method or default_method()
-            found[title] = make_method(name, self.preset, own, [*layers, Layer("effort", settings)], epochs)
-            if epochs is not None and not found[title].trains:
-                raise ConfigError(f"the method {name!r} trains nothing: leave epochs out")
-        return found
+        layers = [*(trait_layers([Trait.PHOTOGRAPHS]) if photographs else []), Layer("effort", effort_settings)]
+        name = name or default_method()
+        method = make_method(name, self.preset, own, layers, epochs)
+        if epochs is not None and not method.trains:
+            raise ConfigError(f"the method {name!r} trains nothing: leave epochs out")
+        return method
 
     # ----------------------------------------------------------------------------------------------------- predictions
 
@@ -364,17 +344,18 @@ class IncrementalClassifier:
     def load(cls, path: Path | str, device: str = "auto") -> Self:
         """Load the file of `save`, or the file of a `Learner`, which names no method for a new `fit`.
 
-        ``device``, ``devices``, ``verbose`` and ``skip_bad`` are not read from the file.
+        ``device``, ``verbose`` and ``skip_bad`` are not read from the file.
         """
         learner = Learner.load(path, Runtime(RuntimeConfig.of({"device": device})))
-        stored = learner.about.get("estimator", {})
-        if not isinstance(stored, dict) or not stored.keys() <= set(cls._param_names()):
+        stored, known = learner.about.get("estimator", {}), set(cls._param_names())
+        if not isinstance(stored, dict) or not stored.keys() <= known | {"devices"}:  # of version 0.2.0
             raise CheckpointError(
                 f"{path} does not fit the learner it describes: about.estimator does not hold the arguments of a "
                 "classifier"
             )
-        here = {"device": device, "devices": 1, "verbose": False, "skip_bad": False}
-        classifier = cls(**{"seed": learner.runtime.seed, **stored, **here})
+        here = {"device": device, "verbose": False, "skip_bad": False}
+        params = {"seed": learner.runtime.seed, **stored, **here}
+        classifier = cls(**{name: params[name] for name in params.keys() & known})
         classifier.learner_ = learner
         return classifier
 
@@ -469,12 +450,6 @@ class IncrementalClassifier:
         finally:
             learner.runtime.reporter = Reporter()
 
-    def __getattr__(self, name: str) -> Any:
-        if name in DEPRECATED:
-            deprecated(name, DEPRECATED[name])
-            return getattr(self, DEPRECATED[name])
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
 
 # ------------------------------------------------------------------------------------------------------------ methods
 
@@ -491,99 +466,11 @@ def default_method() -> str:
     return "exact"
 
 
-def _efforts() -> dict[str, dict[str, tuple[str, Settings]]]:
-    """Return, for each effort, methods and their settings by title; "" stands for the default method."""
-    default: dict[str, tuple[str, Settings]] = {"the default method": ("", {})}
+def quick_method() -> tuple[str, Settings]:
+    """Return the method of ``effort="quick"`` and its settings."""
     if backbone_info(PRETRAINED).available:
-        quick: tuple[str, Settings] = ("exact-pretrained", {"backbone.input_size": 160})
-        larger: dict[str, tuple[str, Settings]] = {"averaged over flips": ("exact-auto", {"backbone.mirror": True})}
-    else:
-        quick = ("exact", {"backbone.options.filters": 200})
-        larger = {"more patches": ("exact", {"backbone.options.filters": 1000})}
-    return {"quick": {"the quick method": quick}, "good": default, "best": {**default, **larger}}
-
-
-def best_method(
-    candidates: Mapping[str, Method],
-    data: LabelledImages,
-    make_learner: Callable[[Method], Learner],
-    reporter: Reporter,
-) -> Method:
-    """Return the candidate that is most accurate on a held-out fifth of the images.
-
-    Each candidate learns the other images, in two tasks if there are enough classes. A later candidate replaces an
-    earlier one only if it is clearly better: if w images are recognised by it alone and l by the other alone,
-    w − l > √(w + l), one standard deviation of chance. A single candidate is returned without a comparison, as is
-    the first one if there are too few images or classes.
-    """
-    best = next(iter(candidates))
-    if len(candidates) == 1 or len(data.classes) < 2 or int(data.counts().min()) < 2:
-        return candidates[best]
-    splits: list[tuple[list[int], list[int]]] = []
-    for target in range(len(data.classes)):
-        members = torch.nonzero(data.targets == target).flatten().tolist()
-        splits.append(seeded_split(len(members), HELD_OUT, seed=target))
-        splits[-1] = ([members[index] for index in splits[-1][0]], [members[index] for index in splits[-1][1]])
-    train, held_out = (
-        LabelledImages(Subset(data.images, chosen), data.targets[chosen], data.classes)
-        for chosen in (torch.tensor([index for split in splits for index in split[part]]) for part in (0, 1))
-    )
-    if len(held_out) < MIN_HELD_OUT:
-        return candidates[best]
-    hits: dict[str, Tensor] = {}
-    half = len(data.classes) // 2
-    tasks = (data.classes[:half], data.classes[half:]) if half > 1 else (data.classes,)
-    with reporter.progress("comparing methods", len(candidates)) as advance:
-        for name, method in candidates.items():
-            try:
-                learner = make_learner(method)
-                learner.runtime.reporter = reporter
-                for classes in tasks:
-                    learner.learn(train.of_classes(classes))
-                predicted = learner.predict(held_out.images)
-            except AdagaussError as error:
-                if name == best:
-                    raise
-                reporter.message(f"{name} cannot learn these images: {error}")
-                advance()
-                continue
-            hits[name] = torch.tensor([a == b for a, b in zip(predicted, held_out.labels, strict=True)])
-            won, lost = int((hits[name] & ~hits[best]).sum()), int((hits[best] & ~hits[name]).sum())
-            best = name if won - lost > math.sqrt(won + lost) else best
-            advance(name)
-            if bool(hits[best].all()):  # nothing can be better
-                break
-    found = ", ".join(f"{name} {float(right.double().mean()):.1%}" for name, right in hits.items())
-    logger.info("accuracy on %d held-out images: %s", len(held_out), found)
-    reporter.message(f"{best} is used; accuracy on {len(held_out)} held-out images: {found}")
-    return candidates[best]
-
-
-def learn_in_processes(devices: int, learner: Learner, data: LabelledImages) -> TaskReport:
-    """Teach a learner in ``devices`` processes; it stays unchanged if one of them fails."""
-    config = learner.runtime.config
-    check_devices(devices, config)
-    if devices == 1:
-        return learner.learn(data)
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder, "before"), Path(folder, "after")
-        learner.save(before)
-        shown = type(learner.runtime.reporter) is not Reporter  # a terminal cannot be pickled
-        launch(_learn_from_file, devices, config, before, after, config, data, shown)
-        taught = Learner.load(after, learner.runtime)
-        report = TaskReport(**taught.about["report"])
-    learner.state, learner.scale = taught.state, taught.scale
-    return report
-
-
-def _learn_from_file(
-    processes: Processes, before: Path, after: Path, config: RuntimeConfig, data: LabelledImages, shown: bool
-) -> None:
-    reporter = progress_reporter(shown and processes.first)
-    learner = Learner.load(before, Runtime(config, reporter=reporter, processes=processes))
-    report = learner.learn(data)
-    if processes.first:
-        learner.save(after, about={"report": asdict(report)})
+        return "exact-pretrained", {"backbone.input_size": 160}
+    return "exact", {"backbone.options.filters": 200}
 
 
 def progress_reporter(verbose: bool) -> Reporter:

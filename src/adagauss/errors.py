@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable
 
 LISTED = 30
@@ -55,8 +54,3 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     listed = nearest if nearest and len(choices) > LISTED else choices
     label = "Near" if listed is nearest else "Known"
     return ConfigError(f"unknown {kind} {str(name)!r}; {hint}{label}: {', '.join(listed)}.")
-
-
-def deprecated(old: str, new: str) -> None:
-    """Warn the caller of a function that its name is deprecated."""
-    warnings.warn(f"{old} is deprecated and will be removed in 0.4: use {new}", DeprecationWarning, stacklevel=3)

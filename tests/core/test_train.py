@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from adagauss.backbones import Backbone, BackboneConfig, Extractor, IncrementalHead, Network
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.task import CurrentTask
-from adagauss.core.train import History, Objective, Recipe, TensorBatches, batch_bounds, rate_factor, train
+from adagauss.core.train import History, Objective, Recipe, batch_bounds, rate_factor, train
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
 from adagauss.errors import NumericalError
@@ -46,6 +47,22 @@ class KeptInMemory:
         self.offers.append(self.saved[stage])
         if len(self.offers) == self.stop_after:
             raise InterruptedRunError
+
+
+class TensorBatches:
+    """Shuffled batches of rows in memory."""
+
+    def __init__(self, *tensors: Tensor, batch_size: int) -> None:
+        self.tensors = tensors
+        self.bounds = batch_bounds(len(tensors[0]), batch_size, drop_last=False)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        order = torch.randperm(len(self.tensors[0]), generator=generator)
+        for start, stop in self.bounds:
+            yield tuple(tensor[order[start:stop]] for tensor in self.tensors)
 
 
 class Regression(Objective):

@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 import torch
 from joblib import cpu_count  # type: ignore[import-untyped]
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from adagauss.classifier import IncrementalClassifier
 from adagauss.data.images import ArrayImages
 from adagauss.distributed import launch as launching
 from adagauss.distributed.batch_norm import _normalised, merged_moments
@@ -163,34 +161,6 @@ def test_the_error_of_a_process_is_raised_in_the_parent(tmp_path: Path) -> None:
 def in_this_process(work: launching.Work, devices: int, config: RuntimeConfig, *arguments: Any) -> None:
     """Replaces `launch`: one process does all the work."""
     work(Processes(), *arguments)
-
-
-def test_a_classifier_has_the_state_that_its_processes_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "cpu_count", lambda: 2)
-    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
-    digits = load_digits()
-    images, labels = digits.images[:80] / 16, digits.target[:80]
-    settings = {"backbone.options.filters": 16, "backbone.options.patches": 500}
-    two = IncrementalClassifier("exact", settings=settings, devices=2)
-    one = IncrementalClassifier("exact", settings=settings)
-    for classes in ([0, 1], [2, 3]):
-        chosen = np.isin(labels, classes)
-        two.partial_fit(images[chosen], labels[chosen])
-        one.partial_fit(images[chosen], labels[chosen])
-    assert np.array_equal(two.predict_proba(images), one.predict_proba(images))
-    with pytest.raises(ConfigError, match="devices must be at least 1"):
-        IncrementalClassifier("exact", devices=0).fit(images, labels)
-
-
-def test_a_loaded_classifier_does_not_need_the_devices_it_was_trained_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(launching, "cpu_count", lambda: 2)
-    monkeypatch.setattr("adagauss.classifier.launch", in_this_process)
-    images = np.random.default_rng(0).random((8, 8, 8))
-    classifier = IncrementalClassifier("finetune", epochs=1, backbone="convnet", devices=2)
-    classifier.fit(images, ["a", "b"] * 4).save(tmp_path / "model")
-    assert IncrementalClassifier.load(tmp_path / "model").devices == 1
 
 
 def test_the_command_runs_in_processes_and_shows_their_result(

@@ -39,7 +39,6 @@ class RandomFeatures(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"drawn": "d", "total": ""}
-    contents: ClassVar[str] = "the seed of a random matrix"
 
     def __init__(self, seed: int = 0, features: int = 0, size: int = 0) -> None:
         super().__init__()
@@ -239,7 +238,6 @@ class ExactScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
     dims: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
-    contents: ClassVar[str] = "the weights of each class"
 
     def check(self) -> None:
         """Raise a `DataError` if the weights do not belong to the sums."""

@@ -197,10 +197,6 @@ class MomentSums(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"gram": "p", "cross": "ec", "counts": "c", "total": "e", "images": ""}
-    contents: ClassVar[str] = (
-        "the sum of the products of all features, over the images of all classes together; the number of images and "
-        "the sum of the features of each class"
-    )
 
     coordinates_of: int | None = None
     """Number of features, where these are sums over their coordinates in a smaller space; never saved."""

@@ -152,7 +152,6 @@ class ModelSelection(State):
         "tried": "n",
         "images": "",
     }
-    contents: ClassVar[str] = "correct predictions and negative log-likelihood of each rule, over all classes together"
 
     def __init__(self, rules: Candidates, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()

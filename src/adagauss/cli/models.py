@@ -146,7 +146,7 @@ def warn_of_one_class(path: Path, classifier: IncrementalClassifier) -> None:
 TEACH = examples(
     "adagauss teach birds.safetensors photos/first-species",
     "adagauss teach birds.safetensors photos/wrens --class Wren",
-    "adagauss teach birds.safetensors photos --effort best",
+    "adagauss teach birds.safetensors photos --effort quick",
     "adagauss teach birds.safetensors shards/train-*.tar --jobs 8",
     "adagauss teach garden.safetensors photos/garden --features-from birds.safetensors",
     "adagauss teach all.safetensors birds.safetensors garden.safetensors",
@@ -180,7 +180,7 @@ def teach(
         typer.Option("--method", "-m", help="Method of a new model; the default does not train the network."),
     ] = None,
     effort: Annotated[
-        str, typer.Option("--effort", help="quick, good, or best, which compares several methods; replaces --method.")
+        str, typer.Option("--effort", help="quick takes about half the time of good; replaces --method.")
     ] = "good",
     settings: Settings = None,
     image_size: Annotated[

@@ -275,7 +275,6 @@ class CalibrationStats(State):
         "distance_start": "",
         "confusions": "q3",
     }
-    contents: ClassVar[str] = "counts and histograms of the scores of held-out images of each class"
 
     def __init__(self, classes: int = 0) -> None:
         super().__init__()

@@ -47,8 +47,6 @@ REMOVED_KEYS: dict[str, tuple[Any, str]] = {
 
 The key of a setting of a part starts with the role and the kind of the part.
 """
-OLD_KINDS: dict[str, str] = {}
-"""Kinds of parts of version 0.2.0 and their present names, both as ``role.kind``."""
 
 
 def current_key(key: str) -> str:
@@ -189,7 +187,6 @@ class Part(Config):
         kind = fields.pop("kind", None)
         if kind is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
-        kind = OLD_KINDS.get(f"{role}.{kind}", f"{role}.{kind}").removeprefix(f"{role}.")
         return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:

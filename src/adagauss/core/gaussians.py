@@ -111,7 +111,6 @@ class ClassGaussians(State):
     """Kinds of covariance that this class can hold, the default first."""
     common_rows: ClassVar[int] = 0
     """Covariances that belong to all classes together, and are there before any class."""
-    contents: ClassVar[str] = "the number of images, the mean and, if the memory has them, the covariance of each class"
 
     def __init__(
         self,
@@ -393,7 +392,6 @@ class SharedGaussians(ClassGaussians):
 
     dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
     kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
-    contents: ClassVar[str] = "the number of images and the mean of each class, and one covariance of all of them"
 
     common_rows: ClassVar[int] = 1
 

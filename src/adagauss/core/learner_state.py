@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
@@ -184,29 +183,6 @@ class LearnerState(nn.Module):
                 raise ValueError("the scores of the classifier are not finite")
             if scores.shape[1] != len(classes):
                 raise ValueError(f"the classifier has {scores.shape[1]} classes, but {len(classes)} were taught")
-
-
-@dataclass(frozen=True)
-class StoredItem:
-    """One item that a learner stores besides its network."""
-
-    place: str
-    size: int
-    """In bytes."""
-    contents: str
-
-
-def stored_items(state: LearnerState) -> list[StoredItem]:
-    """Everything stored except the network, largest first."""
-    places: list[tuple[str, State]] = [("memory", state.memory)] if len(state.memory) else []
-    for name, part in state.states.items():
-        places += [(name, module) for module in part.modules() if isinstance(module, State)]
-    items = []
-    for place, module in places:
-        buffers = [module.get_buffer(name) for name in module.dims]
-        size = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
-        items.append(StoredItem(place, size, module.contents))
-    return sorted((item for item in items if item.size), key=lambda item: -item.size)
 
 
 def single_image_classes(state: LearnerState) -> list[Label]:

@@ -45,8 +45,6 @@ class State(nn.Module):
     ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
     the packed half of a matrix of expanded features, ``q`` for pairs of classes.
     """
-    contents: ClassVar[str] = ""
-    """Description of what is stored about images, for `adagauss info`."""
 
     def check(self) -> None:
         """Raise a `DataError` if buffers from a file are not finite or do not match in size, here and in submodules."""

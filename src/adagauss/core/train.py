@@ -81,23 +81,6 @@ class Objective(nn.Module):
         """Called before each epoch; ``generator`` is for all randomness of the losses."""
 
 
-class TensorBatches:
-    """Shuffled batches of rows in memory, e.g. cached features."""
-
-    def __init__(self, *tensors: Tensor, batch_size: int, drop_last: bool = False) -> None:
-        self.tensors = tensors
-        self.bounds = batch_bounds(len(tensors[0]), batch_size, drop_last)
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        order = torch.randperm(len(self.tensors[0]), generator=generator).to(self.tensors[0].device)
-        shuffled = [tensor[order] for tensor in self.tensors]
-        for start, stop in self.bounds:
-            yield tuple(tensor[start:stop] for tensor in shuffled)
-
-
 def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]]:
     """Start and stop of each batch. A single last image joins the batch before it: one image has no batch statistics.
 

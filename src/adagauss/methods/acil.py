@@ -61,10 +61,6 @@ class RidgeStream(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
-    contents: ClassVar[str] = (
-        "the sum of the products of all expanded features, over the images of all classes together; the sum of the "
-        "expanded features of each class"
-    )
 
     def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
         super().__init__()
@@ -123,7 +119,6 @@ class AnalyticScorer(Scorer):
     """ReLU(f·B)·W, with the sums that W comes from."""
 
     dims: ClassVar[Mapping[str, str]] = {"expansion": "se"}
-    contents: ClassVar[str] = "a random matrix"
 
     def check(self) -> None:
         """Raise a `DataError` if the sums have another size than the expansion."""

@@ -90,7 +90,6 @@ class MeasuredMatrix(SharedState):
     """E at the end of a task, over all outputs of that time."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
-    contents: ClassVar[str] = "how much each direction of the features matters, over all classes together"
 
     def __init__(self, matrix: Tensor | None = None) -> None:
         super().__init__()

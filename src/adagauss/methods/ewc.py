@@ -139,7 +139,6 @@ class Importance(SharedState):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
     dims: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
-    contents: ClassVar[str] = "how much each weight of the network matters, over all classes together"
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be an importance of weights."""

@@ -116,7 +116,6 @@ class BayesScorer(Placed):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
-    contents: ClassVar[str] = "the mean and the inverse covariance of each class, as the classifier uses them"
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -139,7 +138,6 @@ class SharedBayesScorer(Placed):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
-    contents: ClassVar[str] = "the mean of each class through the inverse covariance of all, as the classifier uses it"
 
     def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
         super().__init__(tukey, normalize)
@@ -196,7 +194,6 @@ class NearestMeanScorer(Scorer):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"means": "cs"}
-    contents: ClassVar[str] = "the mean of each class again, as the classifier uses it"
 
     def __init__(self, means: Tensor, normalize: bool) -> None:
         super().__init__()
@@ -319,7 +316,6 @@ class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
     dims: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
-    contents: ClassVar[str] = "the weights of each class"
 
     def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
         super().__init__()

@@ -195,7 +195,6 @@ class Radius(SharedState):
     """r, one number."""
 
     dims: ClassVar[Mapping[str, str]] = {"radius": ""}
-    contents: ClassVar[str] = "the mean deviation of the features of the first task, one number"
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be a radius."""
