@@ -846,10 +846,8 @@ def serve(
     """Serve a page to teach and try a model, and the same by REST (extra: serve)."""
     if model.is_dir():
         raise CheckpointError(f"{model} is a folder: serve a model file, such as a copy of a run's learner")
-    try:
-        from adagauss.deploy.serve import main
-    except ImportError as error:
-        raise ConfigError(f"serving needs {error.name}: pip install 'adagauss[serve]'") from None
+    from adagauss.deploy.serve import main
+
     with stoppable(f"the model is saved in {model}"):
         main(model, host, port, token)
 

@@ -178,7 +178,7 @@ def _another(client: TestClient) -> Path:
     return other
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a\x00b", "x" * 101, "a\u202eb"])
+@pytest.mark.parametrize("name", ["", "  ", "a\x00b", "x" * 101, "a\u202eb", "a\ufffd"])
 def test_names_that_cannot_be_read_are_refused(client: TestClient, name: str) -> None:
     files = [("label", (None, name.encode())), ("pictures", ("a.png", png("blue")))]
     assert client.post("/api/teach", files=files).status_code == 422

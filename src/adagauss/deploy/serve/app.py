@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 import adagauss
@@ -26,15 +26,6 @@ from adagauss.errors import AdagaussError, CheckpointError, ConfigError, Unsuppo
 from adagauss.utils.progress import escape_control_chars
 
 STATIC = Path(__file__).parent / "static"
-
-
-class PageFiles(StaticFiles):
-    """The files of the page. Browsers check for a new version at every use."""
-
-    def file_response(self, *arguments: Any, **options: Any) -> Response:
-        response = super().file_response(*arguments, **options)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 DESCRIPTION = """\
@@ -68,12 +59,11 @@ def make_app(server: Server) -> FastAPI:
     )
     app.state.server = server
     app.include_router(routes.router)
-    files = PageFiles(directory=STATIC)
-    app.mount("/static", files)
+    app.mount("/static", StaticFiles(directory=STATIC))
 
     @app.get("/", include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return await files.get_response("index.html", request.scope)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
 
     app.add_exception_handler(AdagaussError, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import AsyncIterator
-from io import BufferedReader
 from typing import Annotated, Any
 
-import anyio
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from pydantic import BaseModel, Field
 
@@ -23,10 +19,10 @@ from adagauss.deploy.serve.server import Served, Server
 from adagauss.deploy.serve.store import Change
 from adagauss.deploy.serve.uploads import PictureShape
 from adagauss.errors import DataError, UnsupportedError
-from adagauss.utils.files import open_regular
 
 router = APIRouter(prefix="/api")
-CHUNK = 2**20
+INVALID = "\ufffd"
+"""Replaces bytes that are not UTF-8."""
 
 
 class PredictForm(BaseModel):
@@ -184,11 +180,11 @@ async def stop_job(job: str, server: Served) -> Job:
     return server.jobs.cancel(job)
 
 
-@router.get("/download/model", tags=["read"], summary="The model file", response_class=StreamingResponse)
-def download(server: Served) -> StreamingResponse:
+@router.get("/download/model", tags=["read"], summary="The model file", response_class=FileResponse)
+async def download(server: Served) -> FileResponse:
     """Readable with `IncrementalClassifier.load`."""
     _taught(server)
-    return _file(open_regular(server.store.path), server.store.path.name)
+    return FileResponse(server.store.path, media_type="application/octet-stream", filename=server.store.path.name)
 
 
 @router.get("/health", tags=["operation"], summary="Health check")
@@ -262,7 +258,7 @@ async def drop_copies(server: Served) -> Job:
 def class_name(text: str, server: Server) -> str:
     """Normalise whitespace in a class name and check its length and characters."""
     name, most = " ".join(text.split()), server.limits.name
-    if not name or len(name) > most or not name.isprintable():
+    if not name or len(name) > most or not name.isprintable() or INVALID in name:
         raise DataError(f"a class name must have 1 to {most} printable characters; got {name[:most]!r}")
     return name
 
@@ -272,19 +268,6 @@ def _taught(server: Server) -> PictureShape:
     if not server.store.model.names:
         raise ApiError(409, "nothing has been taught yet: teach at least one class first")
     return server.store.model.picture_shape
-
-
-def _file(file: BufferedReader, name: str) -> StreamingResponse:
-    """Stream an open file, so that replacing it during the download has no effect."""
-    size = os.fstat(file.fileno()).st_size
-
-    async def content() -> AsyncIterator[bytes]:
-        for start in range(0, size, CHUNK):
-            yield await anyio.to_thread.run_sync(os.pread, file.fileno(), CHUNK, start)
-
-    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in name)
-    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{plain}"'}
-    return StreamingResponse(content(), media_type="application/octet-stream", headers=headers)
 
 
 async def _received(request: Request, server: Server) -> tuple[list[Pixels], list[str], list[Skipped]]:

@@ -7,7 +7,6 @@ so only one encoded image per request is being received.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,6 @@ from adagauss.deploy.serve.security import ApiError, Limits, Quota
 
 TEXT_BYTES = 4096
 """Maximum size of a text field."""
-HEADER_BYTES = 2**16
-"""Maximum size of the headers of a part, and of the rest of a chunk before it."""
 SHOWN_NAME = 200
 """Maximum length of a file name in a response. File names are used for nothing else."""
 PARSER = {"MAX_MEMORY_FILE_SIZE": float("inf"), "UPLOAD_ERROR_ON_BAD_CTE": True}
@@ -44,7 +41,6 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
     complete: deque[Field | File] = deque()
     ends: list[bool] = []
     kinds: Counter[type] = Counter()
-    pending = 0
     try:
         parser = FormParser(
             "multipart/form-data" if is_form else "application/octet-stream",
@@ -58,12 +54,8 @@ async def parts_of(request: Request, limits: Limits, take: Callable[[int], None]
         async for chunk in request.stream():
             take(len(chunk))
             parser.write(chunk)
-            pending += len(chunk)
             while complete:
-                pending = 0
                 yield _checked(complete.popleft(), kinds, limits)
-            if pending > limits.picture + HEADER_BYTES:
-                raise _too_large("a picture", limits)
         parser.finalize()
     except FormParserError as error:
         raise ApiError(400, f"the form cannot be read: {error}") from None
@@ -79,21 +71,10 @@ def _checked(part: Field | File, kinds: Counter[type], limits: Limits) -> Field 
         raise ApiError(413, f"a request may have at most {limits.pictures} pictures: send several requests")
     if isinstance(part, File):
         if part.size > limits.picture:
-            raise _too_large(_text(part.file_name)[:SHOWN_NAME], limits)
+            raise ApiError(413, f"{_text(part.file_name)[:SHOWN_NAME]} is larger than {limits.picture // 2**20} MB")
     elif len(part.value or b"") > TEXT_BYTES:
         raise ApiError(413, f"the field {_text(part.field_name)[:50]!r} is too long")
     return part
-
-
-def _too_large(name: str, limits: Limits) -> ApiError:
-    return ApiError(413, f"{name} is larger than {limits.picture // 2**20} MB")
-
-
-def _label(field: Field) -> str:
-    try:
-        return (field.value or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        raise ApiError(422, "the field 'label' is not UTF-8 text") from None
 
 
 def _text(content: bytes | None) -> str:
@@ -125,8 +106,8 @@ class Decoder:
         self._threads = threads
         self._memory = Quota(limits.received, "the server is receiving too many pictures")
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
-        self._local = threading.local()
-        self._processes: list[DecodingProcess] = []
+        self._processes = [DecodingProcess(limits.decoding) for _ in range(threads)]
+        self._idle = [*self._processes]
 
     async def pictures(self, request: Request, shape: PictureShape) -> AsyncIterator[Picture]:
         """Yield the pictures of a request in order, each with the last label before it.
@@ -150,7 +131,7 @@ class Decoder:
                         future = loop.run_in_executor(self._pool, self._decoded, part, label, shape)
                         waiting.append((part.size, future))
                     elif part.field_name == b"label":
-                        label = _label(part)
+                        label = _text(part.value)
                     else:
                         name = _text(part.field_name)[:50]
                         raise ApiError(422, f"unknown field {name!r}: a form has the fields label and pictures")
@@ -173,19 +154,14 @@ class Decoder:
         size, channels, mode = shape
         file.file_object.seek(0)
         content = file.file_object.read()
+        process = self._idle.pop()
         try:
             if is_cheap(content):
                 pixels = decode_image(BytesIO(content), size, channels, mode=mode)
             else:
-                pixels = self._process().decode(content, size, channels, mode)
+                pixels = process.decode(content, size, channels, mode)
         except Exception as error:  # Pillow's decoders raise many exception types for damaged files
             return Picture(name, label, None, str(error) or type(error).__name__)
+        finally:
+            self._idle.append(process)
         return Picture(name, label, pixels)
-
-    def _process(self) -> DecodingProcess:
-        """Return the child process of this thread."""
-        if not hasattr(self._local, "process"):
-            self._local.process = DecodingProcess(self._limits.decoding)
-            self._processes.append(self._local.process)
-        process: DecodingProcess = self._local.process
-        return process
