@@ -100,7 +100,9 @@ def test_answers_need_only_the_kinds_of_features_that_were_chosen(monkeypatch: p
     def unasked(*_: object) -> Tensor:
         raise AssertionError("no answer depends on the network")
 
-    monkeypatch.setattr(FrozenFeatures, "_pretrained", unasked)
+    features = learner.network.extractor.trunk
+    assert isinstance(features, FrozenFeatures)
+    monkeypatch.setattr(features.network, "forward", unasked)
     torch.testing.assert_close(learner.probabilities(task.images), expected)
     with pytest.raises(AssertionError, match="no answer depends"):
         learner.features(task.images)

@@ -225,31 +225,11 @@ def test_constant_images_are_refused() -> None:
         fit_patches(ArrayImages(torch.full((4, 3, 9, 9), 80, dtype=torch.uint8)), SMALL, seeded())
 
 
-def test_no_images_are_refused() -> None:
-    with pytest.raises(DataError, match="at least one image"):
-        draw_patches(ArrayImagesLike(), 3, 10, seeded())
-    with pytest.raises(DataError, match="first task"):
-        fit_patches(ArrayImagesLike(), SMALL, seeded())
-
-
-class ArrayImagesLike:
-    """A source without images."""
-
-    shape = (3, 9, 9)
-
-    def __len__(self) -> int:
-        return 0
-
-    def batch(self, indices: Tensor) -> Tensor:
-        return torch.zeros(len(indices), *self.shape, dtype=torch.uint8)
-
-
 @pytest.mark.parametrize(
     ("changes", "shape", "words"),
     [
         ({"patch_sizes": (10,)}, (3, 9, 12), "no patch of 10×10"),
         ({"grid": 5}, (3, 6, 6), "grid of 5×5"),
-        ({"patch_sizes": (1,)}, (1, 6, 6), "one grey pixel"),
         ({"filters": 1}, (3, 9, 9), "divided between 2"),
     ],
 )

@@ -92,7 +92,7 @@ def test_another_stem_is_named_with_the_remedy(
     ((key, value),) = remedy.items()
     with pytest.raises(ConfigError, match=f"needs backbone.{key}={value}") as caught:
         build(path, used_for)
-    assert "1 of another shape (conv1.weight" in str(caught.value)
+    assert "size mismatch for conv1.weight" in str(caught.value)
     build(path, used_for, **remedy)
 
 
@@ -135,16 +135,14 @@ def test_another_architecture_is_refused_with_a_short_list(thin: Path) -> None:
     with pytest.raises(ConfigError, match="does not fit resnet18") as caught:
         build(thin, name="resnet18")
     message = str(caught.value)
-    assert "missing (layer1.1.conv1.weight" in message
-    assert "of another shape (conv1.weight (16, 3, 3, 3) instead of (64, 3, 3, 3)" in message
-    assert "…" in message
+    assert 'Missing key(s) in state_dict: "layer1.1.conv1.weight"' in message
     assert len(message) < 1000
 
 
 def test_parameters_too_many_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.pth"
     torch.save({**state_of(), "layer9.0.conv1.weight": torch.rand(2)}, path)
-    with pytest.raises(ConfigError, match=r"1 unexpected \(layer9\.0\.conv1\.weight\)"):
+    with pytest.raises(ConfigError, match=r"Unexpected key.*layer9\.0\.conv1\.weight"):
         build(path)
 
 

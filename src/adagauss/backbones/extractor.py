@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import AfterValidator, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from adagauss.backbones.external import COLOUR, load_weights
@@ -20,17 +19,10 @@ from adagauss.data.images import Images
 from adagauss.distributed.batch_norm import batch_norms
 from adagauss.errors import ConfigError
 
-BatchNormPolicy = Literal["train", "frozen", "none"]
 OLD_BACKBONES = {"still": "frozen"}
 """Names in files of version 0.2.0, and the present ones."""
 NAMED_WEIGHTS = ("imagenet", "random")
 """Values of `BackboneConfig.weights` that do not name a file."""
-
-
-def _known_share(value: str) -> str:
-    if not re.fullmatch(r"all|none|last:[1-9]\d*", value):
-        raise ValueError("write all, none, or last:N with N a number of blocks")
-    return value
 
 
 class BackboneConfig(Config):
@@ -39,20 +31,18 @@ class BackboneConfig(Config):
     name: str = "resnet18"
     features: PositiveInt | None = 64
     """S, the size of the latent space; None uses the features of the backbone, without a bottleneck."""
-    batch_norm: BatchNormPolicy = "train"
+    batch_norm: Literal["train", "frozen", "none"] = "train"
     """``train``: statistics and scales move in every task; ``frozen``: they stop after the first task; ``none``: batch
     norms are removed."""
     weights: str | None = None
     """Initial weights of the backbone: a weight file (.safetensors, .pth), ``imagenet`` (the weights that come with the
     backbone) or ``random``. None takes the weights that come with the backbone, or random ones if there are none."""
-    initialization: Literal["he", "torch"] = "he"
-    """Initialisation of random convolutions and the bottleneck: He's rule, or torch's (the published ResNet-32)."""
     stem: Stem = "auto"
     """First layers of a ResNet: ``small`` (3×3), ``halved`` (3×3, stride 2) or ``large`` (7×7, stride 2, pooling);
     ``auto`` depends on the image size."""
     input_size: PositiveInt | None = None
     """Images are resized to this side in pixels; None takes the training size of the backbone's weights."""
-    train_blocks: Annotated[str, AfterValidator(_known_share)] = "all"
+    train_blocks: Annotated[str, Field(pattern=r"^(all|none|last:[1-9]\d*)$")] = "all"
     """Which blocks of the backbone learn: ``all``, ``none`` or ``last:N``. The rest is then frozen, including
     the layers before and after the blocks and all batch-norm statistics."""
     train_bottleneck: bool = True
@@ -69,19 +59,14 @@ class BackboneConfig(Config):
             return data
         data = current_settings(data, "backbone")
         name = data.get("name", cls.model_fields["name"].default)
-        if name in OLD_BACKBONES:
-            name = OLD_BACKBONES[name]
-            data = {**data, "name": name}
         if not isinstance(name, str):
             return data
-        info = backbone_info(name)
-        given = data.get("options")
-        if info.options is None:
-            if given is not None:
-                raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
-        elif not isinstance(given, info.options):
-            data = {**data, "options": info.options.of(given or {}, "backbone.options.")}
-        return data
+        info, given = backbone_info(OLD_BACKBONES.get(name, name)), data.get("options")
+        if info.options is None and given is not None:
+            raise ConfigError(f"backbone {info.name!r} has no options: set backbone.options=null")
+        if info.options is not None and not isinstance(given, info.options):
+            given = info.options.of(given or {}, "backbone.options.")
+        return {**data, "name": info.name, "options": given}
 
     @field_validator("weights")
     @classmethod
@@ -149,8 +134,8 @@ class Extractor(nn.Module):
                 block.requires_grad_(True)
         self.freeze_norm = config.batch_norm == "frozen"
         self.norm_frozen = False
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1), persistent=False)
         self.mean: Tensor
         self.std: Tensor
 
@@ -177,7 +162,8 @@ class Extractor(nn.Module):
         """Images to features; groups of features that are not ``read`` may be zeros."""
         # For grey images and a backbone that takes colour, the three-channel mean repeats the grey channel.
         pixels = (resized(images, self.input_size) - self.mean) / self.std
-        features: Tensor = self.bottleneck(self.trunk(pixels) if read is None else self.trunk.some(pixels, read))
+        some = (pixels,) if read is None or len(read) == 1 else (pixels, read)
+        features: Tensor = self.bottleneck(self.trunk(*some))
         return features
 
     def averaged_over_flips(self, images: Tensor, read: Sequence[bool] | None = None) -> Tensor:
@@ -263,15 +249,7 @@ def build_extractor(
         list(values) if len(values) == channels else [sum(values) / len(values)] * channels
         for values in (trunk.mean or mean, trunk.std or std)
     )
-    extractor = Extractor(trunk, config, mean, std)
-    if config.initialization == "torch":
-        pretrained = config.weights != "random" and (config.weights is not None or info.carries_weights)
-        random = extractor.bottleneck if pretrained and initial_weights else extractor
-        for layer in random.modules():
-            # A layer that is never trained was not random.
-            if isinstance(layer, nn.Conv2d | nn.Linear) and layer.weight.requires_grad:
-                layer.reset_parameters()
-    return extractor
+    return Extractor(trunk, config, mean, std)
 
 
 def _block_count(config: BackboneConfig, trunk: Backbone) -> int | None:
@@ -279,13 +257,9 @@ def _block_count(config: BackboneConfig, trunk: Backbone) -> int | None:
     share = config.train_blocks
     if share in ("all", "none"):
         return None if share == "all" else 0
-    count, blocks = int(share.partition(":")[2]), trunk.blocks()
-    if count > len(blocks):
-        raise ConfigError(f"backbone.train_blocks={share}: {config.name} has {len(blocks)} blocks; use all, or fewer")
-    if not any(True for block in blocks[-count:] for _ in block.parameters()):
-        raise ConfigError(
-            f"backbone.train_blocks={share}: nothing can learn in these blocks of {config.name}; use more"
-        )
+    count, blocks = int(share.partition(":")[2]), len(trunk.blocks())
+    if count > blocks:
+        raise ConfigError(f"backbone.train_blocks={share}: {config.name} has {blocks} blocks; use all, or fewer")
     return count
 
 

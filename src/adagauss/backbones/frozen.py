@@ -42,19 +42,16 @@ class FrozenFeatures(Backbone):
 
     def __init__(self, dictionary: PatchBackbone, network: Backbone | None, channels: int) -> None:
         """``channels`` are those that the network takes; a grey image is repeated in three of them."""
-        super().__init__(dictionary.width + (network.width if network is not None else 0))
+        groups = (dictionary.width,) if network is None else (dictionary.width, network.width)
+        super().__init__(sum(groups))
+        self.groups = groups
         self.dictionary = dictionary
         self.network = network
-        self.size = network.input_size if network is not None else None
         self.channels = channels
         own = dictionary.shape[0]
         self.mean, self.std = (0.0,) * own, (1.0,) * own  # each group has its own normalisation
         if network is not None:
             network.requires_grad_(False).eval()
-
-    @property
-    def groups(self) -> tuple[int, ...]:
-        return (self.dictionary.width,) + ((self.network.width,) if self.network is not None else ())
 
     def smaller_setting_hint(self, width: int) -> str:
         own = width - (self.width - self.dictionary.width)
@@ -72,23 +69,16 @@ class FrozenFeatures(Backbone):
     def prepare(self, images: Images, generator: torch.Generator) -> None:
         self.dictionary.prepare(images, generator)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.some(images, (True,) * len(self.groups))
-
-    def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
+    def forward(self, images: Tensor, read: Sequence[bool] = (True, True)) -> Tensor:
         parts = [images.new_zeros(images.shape[0], width) for width in self.groups]
         if read[0]:
             parts[0] = self.dictionary(resized(images, self.dictionary.input_size))
         if self.network is not None and read[1]:
-            parts[1] = self._pretrained(self.network, images)
+            mean, std = self.network.mean or (0.0,), self.network.std or (1.0,)
+            shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
+            pixels = (resized(images, self.network.input_size) - shift) / scale
+            parts[1] = self.network(pixels.expand(-1, self.channels, -1, -1))
         return torch.cat(parts, dim=1)
-
-    def _pretrained(self, network: Backbone, images: Tensor) -> Tensor:
-        mean, std = network.mean or (0.0,), network.std or (1.0,)
-        shift, scale = (torch.tensor(values, device=images.device).view(1, -1, 1, 1) for values in (mean, std))
-        pixels = (resized(images, self.size) - shift) / scale
-        features: Tensor = network(pixels.expand(-1, self.channels, -1, -1))
-        return features
 
 
 @register_backbone(

@@ -51,10 +51,8 @@ class IncrementalHead(nn.Module):
     def grow(self, classes: int, auxiliary: int = 0) -> None:
         """Add the block of a new task."""
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-        self.blocks.append(self.layer(self.features, classes, self.bias).to(device))
-        self.auxiliary.append(
-            self.layer(self.features, auxiliary, self.bias).to(device) if auxiliary else nn.Identity()
-        )
+        for modules, outputs in ((self.blocks, classes), (self.auxiliary, auxiliary)):
+            modules.append(self.layer(self.features, outputs, self.bias).to(device) if outputs else nn.Identity())
 
     def hold(self) -> None:
         """Freeze the existing blocks; the scale of the cosines belongs to all tasks and keeps learning."""
@@ -84,32 +82,29 @@ class IncrementalHead(nn.Module):
 
     def class_parameters(self, detach: bool = True) -> tuple[Tensor, Tensor]:
         """Weights (C, S) and biases (C,) of the class outputs of every task; a loss needs ``detach=False``."""
-        linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
-        weight = torch.cat([block.weight for block in linear])
-        bias = torch.cat([block.bias if self.bias else weight.new_zeros(block.out_features) for block in linear])
+        weight = torch.cat([block.get_parameter("weight") for block in self.blocks])
+        bias = weight.new_zeros(len(weight))
+        if self.bias:
+            bias = torch.cat([block.get_parameter("bias") for block in self.blocks])
         return (weight.detach(), bias.detach()) if detach else (weight, bias)
 
+    @torch.no_grad()
     def set_class_parameters(self, weight: Tensor, bias: Tensor | None) -> None:
         """Write back changed `class_parameters`; the biases are ignored if the head has none."""
-        linear = [block for block in self.blocks if isinstance(block, nn.Linear)]
-        sizes = [block.out_features for block in linear]
-        with torch.no_grad():
-            for block, rows in zip(linear, torch.split(weight, sizes), strict=True):
-                block.weight.copy_(rows)
-            if self.bias and bias is not None:
-                for block, values in zip(linear, torch.split(bias, sizes), strict=True):
-                    block.bias.copy_(values)
+        for name, values in (("weight", weight), ("bias", bias if self.bias else None)):
+            rows = () if values is None else torch.split(values, [classes for classes, _ in self.sizes])
+            for block, some in zip(self.blocks, rows, strict=False):
+                block.get_parameter(name).copy_(some)
 
     def current(self, features: Tensor) -> Tensor:
         """Logits of the newest task: its classes, then its auxiliary outputs."""
-        return self._outputs([self.blocks[-1], self.auxiliary[-1]], features)
+        return self._logits([self.blocks[-1], self.auxiliary[-1]], features)
 
     def seen(self, features: Tensor, auxiliary: bool = False) -> Tensor:
         """Logits of the classes of every task, followed by all auxiliary outputs if requested."""
-        modules = [*self.blocks, *(self.auxiliary if auxiliary else [])]
-        return self._outputs(modules, features)
+        return self._logits([*self.blocks, *(self.auxiliary if auxiliary else [])], features)
 
-    def _outputs(self, modules: list[nn.Module], features: Tensor) -> Tensor:
+    def _logits(self, modules: list[nn.Module], features: Tensor) -> Tensor:
         outputs = torch.cat([module(features) for module in modules if isinstance(module, nn.Linear)], dim=1)
         return outputs if self.scale is None else self.scale * outputs
 

@@ -115,10 +115,6 @@ def windows(pixels: Tensor, size: int, stride: int = 1) -> Tensor:
 
 def draw_patches(images: Images, size: int, count: int, generator: torch.Generator) -> Tensor:
     """About ``count`` patches at random places: the same number from each image, one at least from those drawn."""
-    if len(images) == 0:
-        raise DataError("patches need at least one image")
-    _, height, width = images.shape
-    check_patch_fits(size, height, width)
     order = torch.randperm(len(images), generator=generator)[:count]
     each = -(-count // len(order))
     drawn = []
@@ -128,15 +124,6 @@ def draw_patches(images: Images, size: int, count: int, generator: torch.Generat
         columns = torch.randint(view.shape[2], (len(some), each), generator=generator)
         drawn.append(view[torch.arange(len(some)).unsqueeze(1), rows, columns].flatten(0, 1).flatten(1))
     return torch.cat(drawn)[:count].float()
-
-
-def check_patch_fits(size: int, height: int, width: int) -> None:
-    """Raise where images are smaller than a patch."""
-    if min(height, width) < size:
-        raise ConfigError(
-            f"images of {height}×{width} pixels hold no patch of {size}×{size}: "
-            "choose smaller patch sizes or resize the images"
-        )
 
 
 def normalise_contrast(patches: Tensor) -> Tensor:
@@ -184,13 +171,11 @@ def signed_kmeans(points: Tensor, count: int, rounds: int, generator: torch.Gene
     than directions); a direction that is left without points starts again from a random one.
     """
     length = points.norm(dim=1)
-    points = points[length > 1e-6 * length.amax().clamp_min(1e-30)]
-    if len(points) == 0:
-        raise DataError("k-means has no point that is not zero: give patches with some contrast")
+    points = points[length > 1e-6 * length.amax()]
     directions = torch.randn(count, points.shape[1], generator=generator, dtype=points.dtype)
     chosen = points[torch.randperm(len(points), generator=generator)[:count]]
     directions[: len(chosen)] = chosen
-    directions = _unit(directions)
+    directions = F.normalize(directions, dim=1)
     for _ in range(rounds):
         sums, members = torch.zeros_like(directions), torch.zeros(count, dtype=torch.long)
         for block in torch.split(points, POINTS):
@@ -200,12 +185,8 @@ def signed_kmeans(points: Tensor, count: int, rounds: int, generator: torch.Gene
             sums.index_add_(0, nearest, signs * block)
             members += torch.bincount(nearest, minlength=count)
         again = points[torch.randint(len(points), (count,), generator=generator)]
-        directions = _unit(torch.where(members.unsqueeze(1) > 0, sums, again))
+        directions = F.normalize(torch.where(members.unsqueeze(1) > 0, sums, again), dim=1)
     return directions
-
-
-def _unit(rows: Tensor) -> Tensor:
-    return F.normalize(rows, dim=1)
 
 
 def fold(whitening: Whitening) -> tuple[Tensor, Tensor]:
@@ -293,11 +274,12 @@ class PatchFeatures(State):
         channels, height, width = shape
         self.sizes = settings.sizes(shape)
         for size, filters in zip(self.sizes, settings.shares(len(self.sizes)), strict=True):
-            numbers = size * size * channels
-            if numbers < 2:
-                raise ConfigError("a patch of one grey pixel has no contrast: choose patch sizes of 2 or more")
-            check_patch_fits(size, height, width)
-            self.set_dictionary(size, torch.zeros(numbers, 1), torch.zeros(1), torch.zeros(filters, 1))
+            if min(height, width) < size:
+                raise ConfigError(
+                    f"images of {height}×{width} pixels hold no patch of {size}×{size}: "
+                    "choose smaller patch sizes or resize the images"
+                )
+            self.set_dictionary(size, torch.zeros(size * size * channels, 1), torch.zeros(1), torch.zeros(filters, 1))
             self.register_buffer(f"cells_{size}", _cells(shape, size, settings), persistent=False)
         self.width = 2 * settings.filters * settings.grid**2
         self.register_buffer("mean", torch.zeros(self.width))
@@ -323,42 +305,34 @@ class PatchFeatures(State):
                 f"got {tuple(images.shape[1:])}: resize them"
             )
         # Blocks of images only save time, and an exported program must not fix their number.
-        blocks = [images] if torch.compiler.is_exporting() else torch.split(images, self._images_at_once())
-        return torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
-
-    def _images_at_once(self) -> int:
         positions = max(self.get_buffer(f"cells_{size}").shape[1] for size in self.sizes)
-        return max(1, NUMBERS // (positions * min(FILTERS, self.settings.filters)))
+        at_once = max(1, NUMBERS // (positions * min(FILTERS, self.settings.filters)))
+        blocks = [images] if torch.compiler.is_exporting() else torch.split(images, at_once)
+        return torch.cat([self._block(block) for block in blocks]) if len(blocks) > 1 else self._block(blocks[0])
 
     def _block(self, images: Tensor) -> Tensor:
         """Features of some images: all their patches in one matrix, and some filters at a time."""
+        stride, threshold = self.settings.stride, self.settings.threshold
         # Filters sum to zero, so that an offset changes nothing but the rounding of the variance.
         pixels = 255 * images - 127.5
         features = []
         for size in self.sizes:
-            patches, cells = self._patches(pixels, size), self.get_buffer(f"cells_{size}")
-            blocks = torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1)
-            sums = torch.cat([self._sums(patches, some, cells) for some in blocks], 3)
-            above, below = (sums / cells.sum(1, keepdim=True)).unbind(1)
+            mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, stride)
+            square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, stride)
+            scale = ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
+            rows = windows(pixels, size, stride).flatten(3).flatten(1, 2)
+            products = rows @ self.get_buffer(f"weight_{size}")
+            # (B, n, r): all patches, divided by their deviation √(var + 10) and whitened.
+            patches = products * scale.flatten(1).unsqueeze(2) + self.get_buffer(f"bias_{size}")
+            cells, sums = self.get_buffer(f"cells_{size}"), []
+            for directions in torch.split(self.get_buffer(f"directions_{size}"), FILTERS, 1):
+                answers = patches @ directions
+                # (B, 2, cells, K): sums of max(s, α) = max(0, s − α) + α, and of min(s, −α).
+                above, below = cells @ answers.clamp(min=threshold), cells @ answers.clamp(max=-threshold)
+                sums.append(torch.stack([above, below], 1))
+            above, below = (torch.cat(sums, 3) / cells.sum(1, keepdim=True)).unbind(1)
             features += [above.flatten(1), -below.flatten(1)]
-        means = torch.cat(features, 1) - self.settings.threshold
-        return means.clamp_min(0).pow(self.settings.power)
-
-    def _patches(self, pixels: Tensor, size: int) -> Tensor:
-        """(B, n, r): all patches, divided by their deviation √(var + 10) and whitened."""
-        stride = self.settings.stride
-        mean = F.avg_pool2d(pixels.mean(1, keepdim=True), size, stride)
-        square = F.avg_pool2d(pixels.square().mean(1, keepdim=True), size, stride)
-        scale = ((square - mean.square()).clamp_min(0) + CONTRAST_FLOOR).rsqrt()
-        rows = windows(pixels, size, stride).flatten(3).flatten(1, 2)
-        products = rows @ self.get_buffer(f"weight_{size}")
-        return products * scale.flatten(1).unsqueeze(2) + self.get_buffer(f"bias_{size}")
-
-    def _sums(self, patches: Tensor, directions: Tensor, cells: Tensor) -> Tensor:
-        """(B, 2, cells, K): sums over cells of max(s, α) = max(0, s − α) + α, and of min(s, −α)."""
-        threshold = self.settings.threshold
-        products = patches @ directions
-        return torch.stack([cells @ products.clamp(min=threshold), cells @ products.clamp(max=-threshold)], 1)
+        return (torch.cat(features, 1) - threshold).clamp_min(0).pow(self.settings.power)
 
 
 def _cells(shape: tuple[int, int, int], size: int, settings: PatchSettings) -> Tensor:
@@ -392,8 +366,6 @@ def fit_patches(
 
     If the settings say so, crops of photographs take their place: then only the shape of ``images`` counts.
     """
-    if len(images) == 0:
-        raise DataError("a dictionary of patches is learned with the first task's images, and there are none")
     if settings.dictionary_from == "photographs":
         state = generator.get_state().numpy().tobytes()
         return copy.deepcopy(_of_photographs(settings, images.shape, state)).to(device)
@@ -429,7 +401,7 @@ def _standardise(features: PatchFeatures, images: Images) -> None:
     device = features.mean.device
     total = torch.zeros(features.width, dtype=torch.float64, device=device)
     squares = torch.zeros_like(total)
-    origin: torch.Tensor | None = None
+    origin: Tensor | None = None
     for some in torch.split(torch.arange(len(images)), IMAGES):
         values = features.pooled(images.batch(some).to(device).float() / 255).double()
         origin = values[0] if origin is None else origin
@@ -455,8 +427,7 @@ class PatchBackbone(Backbone):
         self.features = features
         self.shape = shape
         self.input_size = input_size
-        channels = shape[0]
-        self.mean, self.std = (0.0,) * channels, (1.0,) * channels  # the dictionary has a contrast of its own
+        self.mean, self.std = (0.0,) * shape[0], (1.0,) * shape[0]  # the dictionary has a contrast of its own
 
     def smaller_setting_hint(self, width: int) -> str:
         return f"backbone.options.filters={self.filters_within(width)}"

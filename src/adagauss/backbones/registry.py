@@ -33,11 +33,9 @@ class Backbone(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
-
-    @property
-    def groups(self) -> tuple[int, ...]:
-        """Sizes of the groups of features that belong together; one group for most backbones."""
-        return (self.width,)
+        self.groups: tuple[int, ...] = (width,)
+        """Sizes of the groups of features that belong together; ``forward`` of a backbone with several also takes
+        which groups to ``read``, and may return zeros for the others."""
 
     def smaller_setting_hint(self, width: int) -> str:
         """What to set for at most ``width`` features."""
@@ -57,11 +55,6 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) images to (B, width) features."""
         raise TypeError(f"{type(self).__name__} must define forward")
-
-    def some(self, images: Tensor, read: Sequence[bool]) -> Tensor:
-        """As `forward`; groups of features that are not ``read`` may be zeros, if that saves time."""
-        features: Tensor = self(images)
-        return features
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adagauss.backbones.registry import Backbone, BackboneSpec, Stem, register_backbone
+from adagauss.backbones.registry import Backbone, BackboneSpec, Builder, Stem, register_backbone
 from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 
 IMAGENET_SIDE = 224
@@ -73,47 +73,39 @@ class ResNet(Backbone):
         return x.mean((2, 3))
 
 
-def _resnet(spec: BackboneSpec, widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> ResNet:
+def _resnet(widths: Sequence[int], blocks: Sequence[int], small: Stem = "small") -> Builder:
     """A ResNet with the requested stem; ``auto`` is ``small`` or, for larger images, ``large``.
 
     Weight files with the large stem are those of torchvision, trained on ImageNet with its normalisation.
     """
-    stem = spec.stem
-    if stem == "auto":
-        stem = small if spec.image_size <= SMALL_IMAGE else "large"
-    network = ResNet(spec.channels, widths, blocks, stem)
-    if spec.from_file and stem == "large":
-        network.mean, network.std = IMAGENET_MEAN, IMAGENET_STD
-        network.input_size = IMAGENET_SIDE if spec.image_size <= SMALL_IMAGE else None
-    return network
+
+    def build(spec: BackboneSpec) -> Backbone:
+        stem = spec.stem
+        if stem == "auto":
+            stem = small if spec.image_size <= SMALL_IMAGE else "large"
+        network = ResNet(spec.channels, widths, blocks, stem)
+        if spec.from_file and stem == "large":
+            network.mean, network.std = IMAGENET_MEAN, IMAGENET_STD
+            network.input_size = IMAGENET_SIDE if spec.image_size <= SMALL_IMAGE else None
+        return network
+
+    return build
 
 
-@register_backbone(
-    "resnet18",
-    summary="ResNet-18, torchvision's parameter names; 512 features before the bottleneck",
-    stems=True,
-    non_negative=True,
-)
-def resnet18(spec: BackboneSpec) -> Backbone:
-    """The network of the paper; the stem follows the image size."""
-    return _resnet(spec, (64, 128, 256, 512), (2, 2, 2, 2))
-
-
-@register_backbone("resnet32", summary="ResNet-32 for CIFAR, 16/32/64 channels", stems=True, non_negative=True)
-def resnet32(spec: BackboneSpec) -> Backbone:
-    """Three stages of five blocks."""
-    return _resnet(spec, (16, 32, 64), (5, 5, 5))
-
-
-@register_backbone(
-    "resnet_thin",
-    summary="three stages of one block, 16/32/64 channels at half resolution: minutes on a CPU",
-    stems=True,
-    non_negative=True,
-)
-def resnet_thin(spec: BackboneSpec) -> Backbone:
-    """The network of the ``-cpu`` protocols: its first convolution halves the resolution to save time."""
-    return _resnet(spec, (16, 32, 64), (1, 1, 1), small="halved")
+for _name, _summary, _build in (
+    (
+        "resnet18",
+        "ResNet-18, torchvision's parameter names; 512 features before the bottleneck",
+        _resnet((64, 128, 256, 512), (2, 2, 2, 2)),
+    ),
+    ("resnet32", "ResNet-32 for CIFAR, 16/32/64 channels", _resnet((16, 32, 64), (5, 5, 5))),
+    (
+        "resnet_thin",
+        "three stages of one block, 16/32/64 channels at half resolution: minutes on a CPU",
+        _resnet((16, 32, 64), (1, 1, 1), small="halved"),
+    ),
+):
+    register_backbone(_name, summary=_summary, stems=True, non_negative=True)(_build)
 
 
 class ConvNet(Backbone):

@@ -33,6 +33,7 @@ OLD_KEYS: dict[str, str] = {
 """Setting keys of version 0.2.0 and their present names; a key of a part starts with the role of the part."""
 REMOVED_KEYS: dict[str, tuple[Any, str]] = {
     "backbone.companion": (None, "use more patches (backbone.options.filters)"),
+    "backbone.initialization": ("he", "leave it out"),
     "classifier.translated_svm.similarity": ("euclidean", "leave it out"),
     "drift.adapter.fallback": (False, "use drift.kind=affine, or the method adagauss+"),
     "drift.adapter.mean_by": ("samples", "leave it out"),
