@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from adagauss.core import linalg
-from adagauss.core.gaussians import ClassGaussians, CovarianceKind, new_bank
+from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.state import Scorer
 from adagauss.data.images import check_labels_exact
-from adagauss.errors import DataError
+from adagauss.data.inputs import check_one_kind
 from adagauss.parts.classifiers import Bayes
 
 WELL_CONDITIONED = 1e12
@@ -40,9 +40,8 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     All settings except ``covariance`` may be changed after fitting, since they only affect how the statistics are used.
 
     Args:
-        covariance: stored per class besides its mean: ``full``, ``diagonal`` or ``none`` (nearest mean); or ``shared``,
-            one covariance of all classes (linear discriminant analysis). ``shared`` and ``none`` suit thousands of
-            classes.
+        covariance: stored per class besides its mean: ``full``, ``diagonal`` or ``none`` (nearest mean), which suits
+            thousands of classes. ``full`` with ``pooled_shrinkage=1`` is a linear discriminant analysis.
         log_det: include −½ log |Σ_c|, as a density does; without it, only distances count.
         priors: weight classes by their number of samples; off, all classes have equal weight.
         shrinkage: γ of Σ + γ·mean(diag Σ)·I.
@@ -111,7 +110,7 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         rule = self._rule()
         if isinstance(y, list | tuple):
             check_labels_exact(y)  # before NumPy makes one kind of them
-            _check_one_kind({isinstance(label, str) for label in y})
+            check_one_kind(y)
         checked = validate_data(self, X, y, reset=reset, dtype=np.float64)
         samples: Array = checked[0]
         labels: Array = np.asarray(checked[1])
@@ -122,43 +121,31 @@ class GaussianBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         known = [] if reset else [self.classes_]
         announced = [] if classes is None else [np.asarray(classes)]
         columns = _union([*known, labels, *announced])
-        bank = new_bank(samples.shape[1], rule.covariance) if reset else self.gaussians_
+        bank = ClassGaussians(samples.shape[1], rule.covariance) if reset else self.gaussians_
         bank.add(_tensor(samples), labels.tolist())
         self.gaussians_: ClassGaussians = bank
         self.classes_: Array = columns
-        self._scores_of = _Scores(bank, columns.tolist())
+        self._scorers: dict[Bayes, Scorer] = {}
+        """The scorer of the settings used last: factored when first needed."""
         return self
 
     def _scores(self, X: npt.ArrayLike) -> Tensor:
+        """(N, C) scores, −∞ for classes without samples."""
         check_is_fitted(self, "gaussians_")
         points = _tensor(validate_data(self, X, reset=False, dtype=np.float64))
-        scores: _Scores = self._scores_of
-        return scores.of(self._rule(), points)
+        rule, known, classes = self._rule(), set(self.gaussians_.labels), self.classes_.tolist()
+        if rule not in self._scorers:
+            bank = _with_borrowed_covariances(self.gaussians_.select([label for label in classes if label in known]))
+            _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
+            self._scorers.clear()
+            # Float32 is enough for images; this class promises float64.
+            self._scorers[rule] = rule.scorer(bank, torch.float64)
+        scores = points.new_full((len(points), len(classes)), -torch.inf)
+        scores[:, [label in known for label in classes]] = linalg.by_rows(self._scorers[rule], points)
+        return scores
 
     def _rule(self) -> Bayes:
         return Bayes.of(self.get_params(deep=False))
-
-
-class _Scores:
-    """The Bayes rule over a bank, factored when first needed and again only if its settings change."""
-
-    def __init__(self, bank: ClassGaussians, classes: list[Any]) -> None:
-        seen = [label in bank for label in classes]
-        self.seen = torch.tensor(seen)
-        self.bank = bank.select([label for label, there in zip(classes, seen, strict=True) if there])
-        self.rule: Bayes | None = None
-        self.scorer: Scorer | None = None
-
-    def of(self, rule: Bayes, points: Tensor) -> Tensor:
-        """(N, C) scores, −∞ for classes without samples."""
-        if self.scorer is None or rule != self.rule:
-            # Float32 is enough for images; this class promises float64.
-            bank = _with_borrowed_covariances(self.bank)
-            self.rule, self.scorer = rule, rule.scorer(bank, torch.float64)
-            _warn_if_ill_conditioned(bank.labels, rule.matrices(bank))
-        scores = points.new_full((len(points), len(self.seen)), -torch.inf)
-        scores[:, self.seen] = linalg.by_rows(self.scorer, points)
-        return scores
 
 
 def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
@@ -167,10 +154,8 @@ def _with_borrowed_covariances(bank: ClassGaussians) -> ClassGaussians:
         return bank
     number = int((~single).sum())
     borrowed = bank.mixed((~single).double() / number) if number else torch.eye(bank.size, dtype=torch.float64)
-    if bank.covariance == "shared":  # it is that of the others already, if there are others
-        return bank if number else bank.with_statistics(bank.means, borrowed.expand(len(bank), -1, -1))
     completed = bank.copy()
-    completed.packed[single] = bank.form.pack(borrowed)
+    completed.packed[single] = bank.pack(borrowed)
     return completed
 
 
@@ -180,9 +165,8 @@ def _warn_if_ill_conditioned(labels: list[Any], matrices: Tensor) -> None:
     bad = (conditions > WELL_CONDITIONED).nonzero().flatten().tolist()
     if bad:
         worst = max(bad, key=lambda index: float(conditions[index]))
-        whose = f"class {labels[worst]!r}" if len(matrices) == len(labels) else "all classes"
         warnings.warn(
-            f"the covariance of {whose} has the condition number {float(conditions[worst]):.1e} "
+            f"the covariance of class {labels[worst]!r} has the condition number {float(conditions[worst]):.1e} "
             f"({len(bad)} of {len(matrices)} are above {WELL_CONDITIONED:.0e}), where rounding decides about "
             "predictions: give more samples, remove features that depend on others, or use shrinkage",
             stacklevel=4,
@@ -195,11 +179,7 @@ def _tensor(X: Array) -> Tensor:
 
 
 def _union(parts: list[Array]) -> Array:
-    _check_one_kind({part.dtype.kind in "OUST" for part in parts})
-    check_labels_exact([label for part in parts for label in part.tolist()])
+    labels = [label for part in parts for label in part.tolist()]
+    check_one_kind(labels)  # NumPy would turn 1 into "1"
+    check_labels_exact(labels)
     return np.unique(np.concatenate(parts))
-
-
-def _check_one_kind(text: set[bool]) -> None:
-    if len(text) > 1:  # NumPy would turn 1 into "1"
-        raise DataError("some labels are text and others are numbers: use one kind for all of them")

@@ -259,7 +259,7 @@ def test_integers_beyond_float_range_are_rejected_among_floats() -> None:
     rows = np.random.default_rng(0).normal(size=(4, 2))
     with pytest.raises(DataError, match=f"label {large} is too large among labels that are not whole"):
         GaussianBayes().fit(rows, [large, large, 0.5, 0.5])
-    with pytest.raises(DataError, match="some labels are text and others are numbers"):
+    with pytest.raises(DataError, match="some labels are text and some are numbers"):
         GaussianBayes().fit(rows, (1, 1, "1", "1"))
     rule = GaussianBayes().fit(rows, [large, large, large + 1, large + 1])
     assert rule.classes_.tolist() == [large, large + 1]

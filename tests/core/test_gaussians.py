@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from adagauss.core import gaussians
 from adagauss.core.gaussians import ClassGaussians, CovarianceKind
 from adagauss.core.linalg import Affine
 from adagauss.errors import ConfigError, DataError
+from adagauss.parts.classifiers import Bayes
 
 SIZE = 4
 KINDS: tuple[CovarianceKind, ...] = ("full", "diagonal", "none")
@@ -178,6 +180,24 @@ def test_second_moments_are_sums_over_the_features() -> None:
     for index, label in enumerate(result.labels):
         rows = features[labels == label]
         torch.testing.assert_close(result.second_moments[index], rows.T @ rows)
+
+
+def test_sums_over_classes_are_those_of_the_matrices() -> None:
+    found = bank()
+    torch.testing.assert_close(found.mean_covariance, found.covariances.mean(0))
+    torch.testing.assert_close(found.second_moment, found.second_moments.sum(0))
+    weights = found.freedom.view(-1, 1, 1)
+    torch.testing.assert_close(found.pooled, (weights * found.covariances).sum(0) / weights.sum())
+
+
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
+def test_blocks_of_classes_change_nothing(kind: CovarianceKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    affine = Affine(draw(SIZE, seed=3), draw(1, seed=4)[0])
+    found, rule = bank(kind), Bayes(pooled_shrinkage=0.5)
+    once, score = found.transport_affine(affine, 0.1), rule.scorer(found, torch.float64)(draw())
+    monkeypatch.setattr(gaussians, "BLOCK_BYTES", 1)
+    assert_same(found.transport_affine(affine, 0.1), once)
+    torch.testing.assert_close(rule.scorer(found, torch.float64)(draw()), score)
 
 
 @pytest.mark.parametrize("size", [1, 3, 64])

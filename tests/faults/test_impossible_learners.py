@@ -18,12 +18,9 @@ from adagauss.errors import CheckpointError, NumericalError
 from adagauss.utils.checkpoint import load_tensors, save_tensors
 from tests.contracts.toy import taught, toy_images
 
-METHODS = (
-    *("adagauss", "sdc", "ewc", "efc", "pass", "acil", "dsal", "exact", "ranpac"),
-    "adagauss shared",
-)
-"""Between them they have every kind of state; a second word is a kind of covariance."""
-BASES = ("SharedState", "Scorer", "PatchFeatures", "Placed")
+METHODS = ("adagauss", "sdc", "ewc", "efc", "pass", "acil", "dsal", "exact", "ranpac")
+"""Between them they have every kind of state."""
+BASES = ("SharedState", "Scorer", "PatchFeatures")
 """Kinds of state of which there are only more special ones."""
 
 Content = tuple[dict[str, Tensor], dict[str, Any]]
@@ -39,9 +36,7 @@ def kinds(of: type[State] = State) -> Iterator[type[State]]:
 
 def learned(name: str) -> Learner:
     """A learner of one task."""
-    method, _, covariance = name.partition(" ")
-    settings = {f"{part}.covariance": covariance for part in ("memory", "classifier") if covariance}
-    return taught(method, 1, None, **settings)
+    return taught(name, 1, None)
 
 
 def states(learner: Learner) -> dict[str, State]:

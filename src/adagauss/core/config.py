@@ -85,12 +85,7 @@ class Requirement(Enum):
     """Something that one part of a method needs and another provides, with the way to get it."""
 
     MEANS = ("the mean of each class", "set memory.kind=means or memory.kind=gaussians")
-    COVARIANCES = (
-        "the covariance of each class",
-        "set memory.kind=gaussians with memory.covariance=full (Bayes' rule with one covariance of all classes is "
-        "classifier.covariance=shared)",
-    )
-    SPREAD = ("the covariance of each class, or one of all classes", "set memory.kind=gaussians")
+    COVARIANCES = ("the covariance of each class", "set memory.kind=gaussians")
     KEPT_HEADS = (
         "trained outputs of every task",
         "set representation.heads=keep (and train later tasks: representation.later must not be null)",

@@ -1,4 +1,4 @@
-"""Class statistics: a count, a mean and a covariance per class, or one covariance of all classes."""
+"""Class statistics: a count, a mean and a covariance per class."""
 
 from __future__ import annotations
 
@@ -14,83 +14,11 @@ from adagauss.errors import ConfigError, DataError
 
 Label = Hashable
 Map = Callable[[Tensor], Tensor]
-CovarianceKind = Literal["full", "diagonal", "shared", "none"]
+CovarianceKind = Literal["full", "diagonal", "none"]
 BLOCK_BYTES = 1 << 28
 """Memory for the S × S matrices of the classes that are processed at once."""
 TRANSPORT_ROWS = 4096
 """Number of samples mapped at once: enough for efficient matrix products, few enough for the cache."""
-
-
-class Form:
-    """How covariances are stored: a row of numbers each. This base stores none."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    @property
-    def width(self) -> int:
-        """Numbers per covariance."""
-        return 0
-
-    def pack(self, matrices: Tensor) -> Tensor:
-        """(..., width) rows of (..., S, S) matrices."""
-        return matrices.new_zeros(*matrices.shape[:-2], 0)
-
-    def scatter(self, centred: Tensor) -> Tensor:
-        """The row of XᵀX, from (N, S) rows X."""
-        return centred.new_zeros(0)
-
-    def unpack(self, packed: Tensor) -> Tensor:
-        """(..., S, S) matrices of rows."""
-        raise ConfigError("this memory stores only means; set memory.kind=gaussians to store covariances")
-
-    def valid(self, packed: Tensor) -> Tensor:
-        """(C,): which of (C, width) rows can be those of covariances."""
-        return torch.ones(len(packed), dtype=torch.bool)
-
-
-class Full(Form):
-    """The lower triangle."""
-
-    @property
-    def width(self) -> int:
-        return linalg.packed_size(self.size)
-
-    def pack(self, matrices: Tensor) -> Tensor:
-        return linalg.pack_triangle(matrices)
-
-    def scatter(self, centred: Tensor) -> Tensor:
-        return linalg.pack_triangle(centred.T @ centred)
-
-    def unpack(self, packed: Tensor) -> Tensor:
-        return linalg.unpack_triangle(packed, self.size)
-
-    def valid(self, packed: Tensor) -> Tensor:
-        # One by one: a factor of each is as large as the matrix.
-        return torch.tensor([linalg.is_covariance(self.unpack(row)) for row in packed], dtype=torch.bool)
-
-
-class Diagonal(Form):
-    """The variances."""
-
-    @property
-    def width(self) -> int:
-        return self.size
-
-    def pack(self, matrices: Tensor) -> Tensor:
-        return matrices.diagonal(dim1=-2, dim2=-1)
-
-    def scatter(self, centred: Tensor) -> Tensor:
-        return centred.square().sum(0)
-
-    def unpack(self, packed: Tensor) -> Tensor:
-        return torch.diag_embed(packed)
-
-    def valid(self, packed: Tensor) -> Tensor:
-        return (packed >= 0).all(1)
-
-
-FORMS: dict[str, type[Form]] = {"full": Full, "shared": Full, "diagonal": Diagonal, "none": Form}
 
 
 class ClassGaussians(State):
@@ -98,8 +26,8 @@ class ClassGaussians(State):
 
     The statistics of a class are the same, up to float64 rounding, whether its features are given in one call, in
     several calls in any order, or to several banks that are merged. A class of S features takes S + S(S+1)/2 numbers
-    (``full``), 2S (``diagonal``) or S (``none``: means only). `SharedGaussians` stores one covariance of all classes;
-    `new_bank` makes any kind. The statistics are buffers, saved and moved by torch; labels are saved separately.
+    (``full``: the lower triangle), 2S (``diagonal``: the variances) or S (``none``: means only). The statistics are
+    buffers, saved and moved by torch; labels are saved separately.
 
     >>> bank = ClassGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
     >>> bank.labels, bank.means.shape, bank.covariances.shape
@@ -107,35 +35,40 @@ class ClassGaussians(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ck"}
-    kinds: ClassVar[tuple[CovarianceKind, ...]] = ("full", "diagonal", "none")
-    """Kinds of covariance that this class can hold, the default first."""
-    common_rows: ClassVar[int] = 0
-    """Covariances that belong to all classes together, and are there before any class."""
 
-    def __init__(
-        self,
-        size: int,
-        covariance: CovarianceKind | None = None,
-        device: torch.device | str = "cpu",
-    ) -> None:
+    def __init__(self, size: int, covariance: CovarianceKind = "full", device: torch.device | str = "cpu") -> None:
         super().__init__()
         self.size = size
-        self.covariance: CovarianceKind = covariance or self.kinds[0]
-        if self.covariance not in self.kinds:
-            raise ConfigError(f"{type(self).__name__} cannot hold {covariance!r} covariances: use new_bank")
-        self.form = FORMS[self.covariance](size)
+        self.covariance: CovarianceKind = covariance
+        widths = {"full": linalg.packed_size(size), "diagonal": size, "none": 0}
         self.labels: list[Label] = []
         self.register_buffer("counts", torch.zeros(0, dtype=torch.long, device=device))
         self.register_buffer("means", torch.zeros(0, size, dtype=torch.float64, device=device))
-        self.register_buffer(
-            "packed", torch.zeros(self.common_rows, self.form.width, dtype=torch.float64, device=device)
-        )
+        self.register_buffer("packed", torch.zeros(0, widths[covariance], dtype=torch.float64, device=device))
         self.counts: Tensor
         self.means: Tensor
         self.packed: Tensor
 
+    def pack(self, matrices: Tensor) -> Tensor:
+        """(..., S, S) covariances as the (..., k) rows that are stored."""
+        if self.covariance == "full":
+            return linalg.pack_triangle(matrices)
+        return matrices.diagonal(dim1=-2, dim2=-1)[..., : self.packed.shape[1]]
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """The covariances of stored rows."""
+        if self.covariance == "none":
+            raise ConfigError("this memory stores only means; set memory.kind=gaussians to store covariances")
+        return linalg.unpack_triangle(packed, self.size) if self.covariance == "full" else torch.diag_embed(packed)
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        """The stored row of XᵀX, from (N, S) rows X."""
+        if self.covariance == "full":
+            return linalg.pack_triangle(centred.T @ centred)
+        return centred.square().sum(0)[: self.packed.shape[1]]
+
     @classmethod
-    def from_features(cls, features: Tensor, labels: Iterable[Label], covariance: CovarianceKind | None = None) -> Self:
+    def from_features(cls, features: Tensor, labels: Iterable[Label], covariance: CovarianceKind = "full") -> Self:
         """Estimate from ``(N, S)`` features and one label per row."""
         bank = cls(features.shape[-1], covariance, features.device)
         bank.add(features, labels)
@@ -173,7 +106,7 @@ class ClassGaussians(State):
         means, scatters = [], []
         for rows in torch.split(features[order], counts.tolist()):
             means.append(rows.mean(0))
-            scatters.append(self.form.scatter(rows - means[-1]))
+            scatters.append(self.scatter(rows - means[-1]))
         if means:
             self._merge(list(position), counts.to(self.counts.device), torch.stack(means), torch.stack(scatters))
 
@@ -181,26 +114,23 @@ class ClassGaussians(State):
         """Raise if labels and statistics do not match, or if the statistics are impossible."""
         number = len(self.labels)
         shapes = (tuple(self.counts.shape), tuple(self.means.shape), tuple(self.packed.shape))
-        wanted = ((number,), (number, self.size), (self._packed_rows, self.form.width))
+        wanted = ((number,), (number, self.size), (number, type(self)(self.size, self.covariance).packed.shape[1]))
         if shapes != wanted or len(set(self.labels)) != number:
             raise DataError(f"{number} classes of {self.size} features do not match statistics of shapes {shapes}")
         super().check()
         self.require((self.counts >= 1) & (self.counts < 2**48), "a class has an image count below 1 or above 2^48")
-        wrong = (~self.form.valid(self.packed)).nonzero().flatten().tolist()
-        if wrong:
-            self.require(False, f"the covariance of {self.labels[wrong[0]]!r} is not positive semi-definite")
+        for label, row in zip(self.labels, self.packed, strict=True):  # one by one: a factor is as large as its matrix
+            valid = linalg.is_covariance(self.unpack(row)) if self.covariance == "full" else (row >= 0).all()
+            self.require(valid, f"the covariance of {label!r} is not positive semi-definite")
 
     def merge(self, other: ClassGaussians) -> None:
         """Add the statistics of another bank, e.g. of another worker."""
-        self._check_kind(other)
-        self._merge(other.labels, other.counts, other.means, other.packed * other.freedom.unsqueeze(1))
-
-    def _check_kind(self, other: ClassGaussians) -> None:
         if (other.size, other.covariance) != (self.size, self.covariance):
             raise ConfigError(
                 f"banks differ: {self.size} features with {self.covariance} covariance here, "
                 f"{other.size} with {other.covariance} there"
             )
+        self._merge(other.labels, other.counts, other.means, other.packed * other.freedom.unsqueeze(1))
 
     def select(self, labels: Sequence[Label]) -> Self:
         """A bank of some classes, in the given order."""
@@ -209,11 +139,11 @@ class ClassGaussians(State):
         if missing:
             raise DataError(f"class {missing[0]!r} is not in memory, which has {len(self)} classes")
         index = torch.tensor([position[label] for label in labels], dtype=torch.long, device=self.means.device)
-        return self._like(list(labels), self.counts[index], self.means[index], self._packed_of(index))
+        return self._like(list(labels), self.counts[index], self.means[index], self.packed[index])
 
     def with_statistics(self, means: Tensor, covariances: Tensor | None) -> Self:
         """The same classes and counts with other means and (unpacked) covariances; None keeps the covariances."""
-        packed = self.packed if covariances is None else self._repacked(iter([linalg.symmetrise(covariances.double())]))
+        packed = self.packed if covariances is None else self.pack(linalg.symmetrise(covariances.double()))
         return self._like(list(self.labels), self.counts.clone(), means.double().clone(), packed.clone())
 
     @property
@@ -224,7 +154,7 @@ class ClassGaussians(State):
     @property
     def covariances(self) -> Tensor:
         """(C, S, S) covariance matrices, unbiased; an error if only means are stored."""
-        return self.form.unpack(self.packed)
+        return self.unpack(self.packed)
 
     @property
     def numbers_per_class(self) -> int:
@@ -245,22 +175,11 @@ class ClassGaussians(State):
         bank.labels, bank.counts, bank.means, bank.packed = labels, counts, means, packed
         return bank
 
-    @property
-    def _packed_rows(self) -> int:
-        return len(self.labels)
-
-    def _packed_of(self, index: Tensor) -> Tensor:
-        return self.packed[index]
-
     def blocks(self) -> Iterator[Self]:
         """Banks of some classes each, few enough for their matrices to fit into `BLOCK_BYTES`."""
         step = max(1, BLOCK_BYTES // (8 * self.size**2))
         for start in range(0, len(self), step):
             yield self.select(self.labels[start : start + step])
-
-    def _repacked(self, blocks: Iterator[Tensor]) -> Tensor:
-        """Matrices of all classes in the form of this bank."""
-        return torch.cat([self.form.pack(matrices) for matrices in blocks])
 
     def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
         """Chan's parallel update for known classes; new classes are appended."""
@@ -273,7 +192,7 @@ class ClassGaussians(State):
             known, count = int(self.counts[index]), int(counts[row])
             total = known + count
             delta = means[row] - self.means[index]
-            between = self.form.scatter(delta.unsqueeze(0) * (known * count / total) ** 0.5)
+            between = self.scatter(delta.unsqueeze(0) * (known * count / total) ** 0.5)
             scatter = self.packed[index] * self.freedom[index] + scatters[row] + between
             self.means[index] += delta * (count / total)
             self.packed[index] = scatter * (1 / max(1, total - 1))
@@ -291,7 +210,7 @@ class ClassGaussians(State):
 
     def mixed(self, weights: Tensor) -> Tensor:
         """(S, S): Σ_c w_c Σ_c, without the matrices of all classes in memory."""
-        return self.form.unpack((weights.unsqueeze(1) * self.packed).sum(0))
+        return self.unpack((weights.unsqueeze(1) * self.packed).sum(0))
 
     @property
     def mean_covariance(self) -> Tensor:
@@ -330,28 +249,21 @@ class ClassGaussians(State):
             raise ConfigError(f"{samples} samples have no covariance: draw at least two per class, better thousands")
         if not len(self):
             return self.copy()
-        means: list[Tensor] = []
-
-        def matrices() -> Iterator[Tensor]:
-            for some in self.blocks():
-                moved, covariances = transported(some.means, some.factors(), mapping, samples, generator)
-                means.append(moved)
-                yield linalg.symmetrise(covariances) + extra
-
-        packed = self._repacked(matrices())
-        return self._like(list(self.labels), self.counts.clone(), torch.cat(means), packed)
+        means, packed = [], []
+        for some in self.blocks():
+            moved, covariances = transported(some.means, some.factors(), mapping, samples, generator)
+            means.append(moved)
+            packed.append(self.pack(linalg.symmetrise(covariances) + extra))
+        return self._like(list(self.labels), self.counts.clone(), torch.cat(means), torch.cat(packed))
 
     def transport_affine(self, affine: linalg.Affine, extra: Tensor | float = 0.0) -> Self:
-        """Transport under z ↦ zW + b: μW + b and WᵀΣW + ``extra``, exact for full covariances.
-
-        Other forms keep of WᵀΣW what they can express: its variances, always.
-        """
+        """Transport under z ↦ zW + b: μW + b and WᵀΣW + ``extra``, of which ``diagonal`` keeps the variances."""
         means = affine(self.means)
         if self.covariance == "none" or not len(self):
             return self.with_statistics(means, None)
         weight = affine.weight
-        moved = (linalg.symmetrise(weight.T @ some.covariances @ weight) + extra for some in self.blocks())
-        return self._like(list(self.labels), self.counts.clone(), means.double(), self._repacked(moved))
+        packed = [self.pack(linalg.symmetrise(weight.T @ some.covariances @ weight) + extra) for some in self.blocks()]
+        return self._like(list(self.labels), self.counts.clone(), means.double(), torch.cat(packed))
 
 
 def transported(
@@ -377,94 +289,3 @@ def transported(
         covariances = (scatters - samples * shifts.mT @ shifts) / (samples - 1)
         centres = (centres + shifts).squeeze(1)
     return centres.clone(), covariances.clone()
-
-
-class SharedGaussians(ClassGaussians):
-    """The mean and count of each class and the covariance within classes, Σ = Σ_c (n_c − 1)Σ_c / Σ_c (n_c − 1).
-
-    C·S + S(S+1)/2 numbers. Adding, merging and joining of classes are exact. A class that is removed leaves its part in
-    Σ, where it cannot be told from the others; Σ then counts as that of the remaining images.
-
-    >>> bank = SharedGaussians.from_features(torch.randn(100, 4), ["cat"] * 60 + ["dog"] * 40)
-    >>> bank.means.shape, bank.packed.shape
-    (torch.Size([2, 4]), torch.Size([1, 10]))
-    """
-
-    dims: ClassVar[Mapping[str, str]] = {"counts": "c", "means": "cs", "packed": "ok"}
-    kinds: ClassVar[tuple[CovarianceKind, ...]] = ("shared",)
-
-    common_rows: ClassVar[int] = 1
-
-    @property
-    def covariances(self) -> Tensor:
-        """(C, S, S) views of the one covariance."""
-        return self.common.expand(len(self), -1, -1)
-
-    @property
-    def common(self) -> Tensor:
-        """(S, S): the one covariance."""
-        return self.form.unpack(self.packed[0])
-
-    def factors(self, jitter: float = 0.0, dtype: torch.dtype = torch.float64) -> Tensor:
-        identity = torch.eye(self.size, dtype=torch.float64, device=self.means.device)
-        factor = linalg.safe_cholesky(self.common + jitter * identity).factor.to(dtype)
-        return factor.expand(len(self), -1, -1)
-
-    def mixed(self, weights: Tensor) -> Tensor:
-        return weights.sum() * self.common
-
-    @property
-    def pooled(self) -> Tensor:
-        return self.common
-
-    def transport_affine(self, affine: linalg.Affine, extra: Tensor | float = 0.0) -> Self:
-        """Exact transport under z ↦ zW + b: μW + b and WᵀΣW + ``extra``."""
-        moved = linalg.symmetrise(affine.weight.T @ self.common @ affine.weight) + extra
-        means = affine(self.means).double()
-        return self._like(list(self.labels), self.counts.clone(), means, self.form.pack(moved.unsqueeze(0)))
-
-    def merge(self, other: ClassGaussians) -> None:
-        self._check_kind(other)
-        self._merge(other.labels, other.counts, other.means, other.packed * other.freedom.sum())
-
-    def _merge(self, labels: list[Label], counts: Tensor, means: Tensor, scatters: Tensor) -> None:
-        """As in the base; ``scatters`` are summed over classes, together with the spread between means of one class."""
-        position = {label: index for index, label in enumerate(self.labels)}
-        scatter = self.packed[0] * self.freedom.sum() + scatters.sum(0)
-        known = [row for row, label in enumerate(labels) if label in position]
-        if known:
-            places = torch.tensor([position[labels[row]] for row in known], device=self.means.device)
-            before, more = self.counts[places].double(), counts[known].double()
-            delta = means[known] - self.means[places]
-            scatter = scatter + self.form.scatter(delta * (before * more / (before + more)).sqrt().unsqueeze(1))
-            # Not in place: a copy of the bank may share the tensors.
-            self.means = self.means.index_add(0, places, delta * (more / (before + more)).unsqueeze(1))
-            self.counts = self.counts.index_add(0, places, counts[known])
-        new = [row for row, label in enumerate(labels) if label not in position]
-        self.labels.extend(labels[row] for row in new)
-        self.counts = torch.cat([self.counts, counts[new]])
-        self.means = torch.cat([self.means, means[new]])
-        self.packed = (scatter / self.freedom.sum().clamp_min(1)).unsqueeze(0)
-
-    @property
-    def _packed_rows(self) -> int:
-        return 1
-
-    def _packed_of(self, index: Tensor) -> Tensor:
-        return self.packed.clone()
-
-    def _repacked(self, blocks: Iterator[Tensor]) -> Tensor:
-        """The mean of the matrices, each with the weight of its class."""
-        start, total = 0, torch.zeros_like(self.packed[0])
-        weights = self.freedom if bool((self.freedom > 0).any()) else torch.ones_like(self.freedom)
-        weights = weights / weights.sum().clamp_min(1)
-        for matrices in blocks:
-            some = weights[start : start + len(matrices)]
-            total += self.form.pack(torch.tensordot(some, matrices.to(some), 1))
-            start += len(matrices)
-        return total.unsqueeze(0)
-
-
-def new_bank(size: int, covariance: CovarianceKind, device: torch.device | str = "cpu") -> ClassGaussians:
-    """An empty bank of any kind."""
-    return (SharedGaussians if covariance == "shared" else ClassGaussians)(size, covariance, device)

@@ -342,14 +342,10 @@ class Learner:
         save_tensors(Path(path), "learner", state.state_dict(), facts)
 
     @classmethod
-    def load(cls, path: Path | str, runtime: Runtime | None = None, *, mapped: bool = False) -> Learner:
-        """Load the file of `save`; a runtime chooses device and progress (its seed is the saved one).
-
-        With ``mapped`` the tensors are views of the file, on a CPU: several processes share its pages, which are read
-        when needed. Do not change the file in place while the learner is used; `save` puts another file in its place.
-        """
+    def load(cls, path: Path | str, runtime: Runtime | None = None) -> Learner:
+        """Load the file of `save`; a runtime chooses device and progress (its seed is the saved one)."""
         runtime = copy.copy(runtime) if runtime is not None else Runtime()
-        tensors, stored = load_tensors(Path(path), "learner", runtime.device, mapped=mapped)
+        tensors, stored = load_tensors(Path(path), "learner", runtime.device)
         require_finite({name: tensor for name, tensor in tensors.items() if name.startswith("network.")}, Path(path))
         try:
             facts = LearnerFacts.of(stored)
@@ -357,7 +353,7 @@ class Learner:
             check_size(method, facts, tensors)
             # All parameters are in the file: initial weights are not needed.
             learner = cls(method, facts.shape, facts.mean, facts.std, runtime, initial_weights=False)
-            learner.state = learner.state.restored(method, facts.state, tensors, runtime, mapped)
+            learner.state = learner.state.restored(method, facts.state, tensors, runtime)
             learner.network.extractor.restore_input(stored["input"])
             if learner.tasks:  # detects parts of a network that do not belong together
                 with torch.inference_mode():

@@ -122,12 +122,8 @@ class LearnerState(nn.Module):
         facts: StateFacts,
         tensors: Mapping[str, Tensor],
         runtime: Runtime,
-        mapped: bool = False,
     ) -> LearnerState:
-        """The saved state, from an empty state with a network of the same kind.
-
-        With ``mapped`` the tensors of the file are used without a copy.
-        """
+        """The saved state, from an empty state with a network of the same kind."""
         network = copy.deepcopy(self.network)
         for index, outputs in enumerate(facts.head):  # before memory is allocated for them
             for part, number in zip(("blocks", "auxiliary"), outputs, strict=True):
@@ -145,10 +141,7 @@ class LearnerState(nn.Module):
                 raise ValueError(f"{name} has no state in this method, but the file holds one")
             states[name] = state
         known = LearnerState(network, self.memory.empty_like(), states, tuple(map(tuple, facts.tasks)))
-        for name, tensor in known.state_dict().items() if mapped else ():
-            if name in tensors and tensors[name].dtype != tensor.dtype:  # a copy would convert it
-                raise ValueError(f"{name} has the type {tensors[name].dtype}, not {tensor.dtype}")
-        known.load_state_dict(dict(tensors), assign=mapped)
+        known.load_state_dict(dict(tensors))
         known.memory.labels = list(facts.remembered)
         known.check()
         runtime.place(known)

@@ -94,7 +94,7 @@ class Ridge(LinearClassifier, MemoryClassifier):
     """argmax_c f·w_c, with unit columns w_c if ``normalize_columns``, and no bias."""
 
     kind = "ridge"
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.SPREAD})
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.COVARIANCES})
     gamma: PositiveFloat = 200.0
     relative: bool = False
     """Whether γ is in units of the features' mean square, summed over images (then 0.01 to 0.1 is usual)."""

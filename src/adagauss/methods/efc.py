@@ -126,7 +126,7 @@ class PrototypeCrossEntropy(Term):
     """
 
     kind = "pr_ace"
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.SPREAD, Requirement.KEPT_HEADS})
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.COVARIANCES, Requirement.KEPT_HEADS})
     why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     jitter: NonNegativeFloat = 1e-5
     """ε."""
@@ -210,7 +210,7 @@ class Rebalanced(LinearClassifier):
 
     kind = "rebalanced"
     requires: ClassVar[frozenset[Requirement]] = frozenset(
-        {Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
+        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
     )
     why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     cheap = False

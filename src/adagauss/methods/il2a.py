@@ -94,7 +94,7 @@ class SemanticAugmentation(Term):
 
     kind = "semantic_augmentation"
     requires: ClassVar[frozenset[Requirement]] = frozenset(
-        {Requirement.SPREAD, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
+        {Requirement.COVARIANCES, Requirement.KEPT_HEADS, Requirement.LINEAR_HEAD}
     )
     why_no_known_classes: ClassVar[str | None] = SECOND_OUTPUT
     weight: NonNegativeFloat = 10.0

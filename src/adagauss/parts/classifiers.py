@@ -95,30 +95,14 @@ class MemoryClassifier(Classifier):
         return self.of_memory(memory, now)
 
 
-class Placed(Scorer):
-    """A scorer of points that are first raised to a power and scaled to unit length, if so."""
-
-    def __init__(self, tukey: float | None, normalize: bool) -> None:
-        super().__init__()
-        self.tukey = tukey
-        self.normalize = normalize
-
-    @property
-    def power(self) -> float | None:
-        return self.tukey
-
-    def placed(self, features: Tensor) -> Tensor:
-        """Points in the space where distances are measured."""
-        return placed(features, self.tukey, self.normalize)
-
-
-class BayesScorer(Placed):
+class BayesScorer(Scorer):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
 
     def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
-        super().__init__(tukey, normalize)
+        super().__init__()
+        self.tukey, self.normalize = tukey, normalize
         self.register_buffer("matrices", whitening.matrices)
         self.register_buffer("offsets", whitening.offsets)
         self.register_buffer("bias", bias)
@@ -128,39 +112,12 @@ class BayesScorer(Placed):
 
     def forward(self, features: Tensor) -> Tensor:
         whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)
-        return -0.5 * linalg.squared_distances(self.placed(features), whitening) + self.bias
+        points = placed(features, self.tukey, self.normalize)
+        return -0.5 * linalg.squared_distances(points, whitening) + self.bias
 
-
-class SharedBayesScorer(Placed):
-    """(x − m)·Σ⁻¹(μ_c − m) + b_c, b_c = −½(μ_c − m)ᵀΣ⁻¹(μ_c − m) + log p(c), m the mean of the means.
-
-    With one covariance of all classes, what is quadratic in x is common to all: one product, as of a linear head.
-    """
-
-    dims: ClassVar[Mapping[str, str]] = {"centre": "s", "weight": "cs", "bias": "c"}
-
-    def __init__(self, centre: Tensor, weight: Tensor, bias: Tensor, tukey: float | None, normalize: bool) -> None:
-        super().__init__(tukey, normalize)
-        self.register_buffer("centre", centre)
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-        self.centre: Tensor
-        self.weight: Tensor
-        self.bias: Tensor
-
-    @classmethod
-    def of(
-        cls, means: Tensor, covariance: Tensor, dtype: torch.dtype, tukey: float | None, normalize: bool
-    ) -> SharedBayesScorer:
-        """From placed means and the one covariance, factored in float64."""
-        centre = means.double().mean(0)
-        away = means.double() - centre
-        weight = torch.cholesky_solve(away.T, linalg.safe_cholesky(covariance).factor).T
-        bias = -0.5 * torch.linalg.vecdot(away, weight)
-        return cls(centre.to(dtype), weight.to(dtype).contiguous(), bias.to(dtype), tukey, normalize)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return torch.addmm(self.bias, self.placed(features).to(self.centre) - self.centre, self.weight.T)
+    @property
+    def power(self) -> float | None:
+        return self.tukey
 
 
 def placed(points: Tensor, tukey: float | None, normalize: bool) -> Tensor:
@@ -219,8 +176,8 @@ class Bayes(MemoryClassifier):
     """
 
     kind = "bayes"
-    covariance: Literal["full", "diagonal", "shared", "none"] = "full"
-    """Full, diagonal or none for each class; or one shared by all classes, with which the rule is linear."""
+    covariance: Literal["full", "diagonal", "none"] = "full"
+    """Full, diagonal or none for each class."""
     log_det: bool = True
     priors: bool = False
     """Weight classes by their number of training images; off: all classes have equal weight."""
@@ -239,27 +196,19 @@ class Bayes(MemoryClassifier):
 
     @property
     def requires(self) -> frozenset[Requirement]:
-        kinds = {"none": set(), "shared": {Requirement.SPREAD}}
-        needs = {Requirement.MEANS} | kinds.get(self.covariance, {Requirement.COVARIANCES})
+        needs = {Requirement.MEANS} if self.covariance == "none" else {Requirement.MEANS, Requirement.COVARIANCES}
         return frozenset(needs | ({Requirement.NON_NEGATIVE} if self.tukey is not None else set()))
 
-    def empty_state(self) -> Placed:
-        nothing, empty = torch.zeros(0), torch.zeros(0, 0)
-        if self.covariance == "shared":
-            return SharedBayesScorer(nothing, empty, nothing, self.tukey, self.normalize)
-        whitening = linalg.Whitening(torch.zeros(0, 0, 0), empty, nothing)
-        return BayesScorer(whitening, nothing, self.tukey, self.normalize)
+    def empty_state(self) -> BayesScorer:
+        whitening = linalg.Whitening(torch.zeros(0, 0, 0), torch.zeros(0, 0), torch.zeros(0))
+        return BayesScorer(whitening, torch.zeros(0), self.tukey, self.normalize)
 
-    def of_memory(self, memory: ClassGaussians, now: FitContext) -> Placed:
+    def of_memory(self, memory: ClassGaussians, now: FitContext) -> BayesScorer:
         return self.scorer(memory)
 
-    def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> Placed:
+    def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:
         """The rule over a bank of Gaussians, with factors kept in ``dtype``."""
         means = placed(memory.means, self.tukey, self.normalize)
-        if self.covariance == "shared":
-            scorer = SharedBayesScorer.of(means, self.altered(memory.pooled), dtype, self.tukey, self.normalize)
-            scorer.bias += self._log_priors(memory, scorer.bias)
-            return scorer
         whitening = self._whitened(memory, means, dtype)
         return BayesScorer(whitening, self._bias(memory, whitening.log_det), self.tukey, self.normalize)
 
@@ -282,19 +231,13 @@ class Bayes(MemoryClassifier):
         return whitening
 
     def _bias(self, memory: ClassGaussians, log_det: Tensor) -> Tensor:
-        return self._log_priors(memory, log_det) - (0.5 * log_det if self.log_det else 0)
-
-    def _log_priors(self, memory: ClassGaussians, like: Tensor) -> Tensor:
-        if not self.priors:
-            return torch.zeros_like(like)
-        return (memory.counts.double() / memory.counts.sum()).log().to(like)
+        priors = (memory.counts.double() / memory.counts.sum()).log().to(log_det)
+        return (priors if self.priors else torch.zeros_like(log_det)) - (0.5 * log_det if self.log_det else 0)
 
     def matrices(self, memory: ClassGaussians, mean: Tensor | None = None) -> Tensor:
         """(C, S, S) covariances as the rule uses them; ``mean`` is that of all classes, if these are only some."""
         if self.covariance == "none":
             return torch.eye(memory.size, dtype=torch.float64, device=memory.means.device).expand(len(memory), -1, -1)
-        if self.covariance == "shared":
-            return self.altered(memory.pooled).unsqueeze(0)
         matrices = memory.covariances
         if self.pooled_shrinkage:
             mean = matrices.mean(0, keepdim=True) if mean is None else mean
@@ -358,7 +301,7 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     """Linear(S, C) trained with cross-entropy on fresh draws from the Gaussians of uniformly drawn classes."""
 
     kind = "sampled_linear"
-    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.SPREAD})
+    requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.MEANS, Requirement.COVARIANCES})
     cheap = False
     samples: PositiveInt = 10_000
     """Draws per epoch."""

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat, field_validator, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 from torch import Tensor
 
 from adagauss.core.config import Part, Requirement
-from adagauss.core.gaussians import ClassGaussians, new_bank
+from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.core.state import ClassMap, State
 from adagauss.core.task import CurrentTask
@@ -129,8 +129,8 @@ class GaussianMemory(MeanMemory):
 
     kind = "gaussians"
 
-    covariance: Literal["full", "diagonal", "shared"] = "full"
-    """Of each class: the full matrix or its diagonal; or one matrix of all classes."""
+    covariance: Literal["full", "diagonal"] = "full"
+    """Of each class: the full matrix or its diagonal."""
     shrinkage: NonNegativeFloat = 0.0
     """γ of Σ + γ·mean(diag Σ)·I, applied when a class is stored."""
     off_diagonal_shrinkage: NonNegativeFloat = 0.0
@@ -142,20 +142,13 @@ class GaussianMemory(MeanMemory):
 
     @field_validator("covariance", mode="before")
     @classmethod
-    def _not_low_rank(cls, value: object) -> object:
-        if value == "low_rank":
-            raise ValueError("low-rank covariances were removed in version 0.3: set memory.covariance=shared")
-        return value
-
-    @model_validator(mode="after")
-    def _stored_as_measured(self) -> GaussianMemory:
-        changed = self.shrinkage or self.off_diagonal_shrinkage or self.tukey is not None
-        if self.covariance == "shared" and changed:
+    def _not_removed(cls, value: object) -> object:
+        if value in ("low_rank", "shared"):
             raise ValueError(
-                "a shared covariance is stored without shrinkage: leave out shrinkage, "
-                "off_diagonal_shrinkage and tukey here (a Bayes classifier can shrink them, classifier.shrinkage)"
+                f"{value} covariances were removed in version 0.3: use full ones, or the method analytic, which stores "
+                "one matrix for all classes"
             )
-        return self
+        return value
 
     @property
     def requires(self) -> frozenset[Requirement]:
@@ -163,15 +156,12 @@ class GaussianMemory(MeanMemory):
 
     @property
     def provides(self) -> frozenset[Requirement]:
-        of_classes = set() if self.covariance == "shared" else {Requirement.COVARIANCES}
-        return frozenset({Requirement.MEANS, Requirement.SPREAD} | of_classes)
+        return frozenset({Requirement.MEANS, Requirement.COVARIANCES})
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
-        return new_bank(size, self.covariance, device)
+        return ClassGaussians(size, self.covariance, device)
 
     def check(self, data: LabelledImages, known: Collection[Label] = ()) -> None:
-        if self.covariance == "shared" and (len(known) or bool((data.counts() > 1).any())):
-            return
         counts = zip(data.classes, data.counts().tolist(), strict=True)
         if single := [label for label, count in counts if count < 2 and label not in known]:
             raise DataError(

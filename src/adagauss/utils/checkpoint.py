@@ -19,7 +19,6 @@ from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -73,13 +72,10 @@ def save_tensors(
     replace_atomically(path, write, mode=mode)
 
 
-def load_tensors(
-    path: Path, kind: str, device: torch.device | str = "cpu", *, mapped: bool = False
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Load what `save_tensors` stored; a damaged file, or one of another format or version, is refused with the reason.
 
-    Every byte is compared with the digest. With ``mapped`` the tensors are views of the file: processes share its
-    pages, and changes stay in memory.
+    Every byte is compared with the digest.
     """
     with _opened(path) as file:
         header, size = _header(file, path, kind)
@@ -99,7 +95,7 @@ def load_tensors(
                 raise _damaged(path, kind, "its digest does not fit")
             raise _foreign(path, kind, metadata)
         digest = hashlib.sha256(_unsigned(header))
-        tensors = (_map if mapped else _read)(file, entries, digest)
+        tensors = _read(file, entries, digest)
         if not ours or digest.hexdigest().encode() != _noted(header):
             raise _damaged(path, kind, "its digest does not fit")
     if not isinstance(facts, dict):
@@ -208,18 +204,6 @@ def _read(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str,
                 raise OSError(0, "it became shorter while it was read")
             digest.update(chunk)
         tensors[entry.name] = tensor
-    return tensors
-
-
-def _map(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str, Tensor]:
-    start = file.tell()
-    whole = np.memmap(file, dtype=np.uint8, mode="c")
-    tensors = {}
-    for entry in entries:
-        content = whole[start + entry.start : start + entry.stop]
-        digest.update(content.data)
-        flat = torch.from_numpy(content).view(entry.dtype) if len(content) else torch.empty(0, dtype=entry.dtype)
-        tensors[entry.name] = flat.view(entry.shape)
     return tensors
 
 
