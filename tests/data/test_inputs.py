@@ -258,7 +258,7 @@ def test_pictures_of_other_kinds_are_not_passed_over_in_silence(
 def test_pipes_and_devices_are_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "endless.png")
     for given in (tmp_path, tmp_path / "endless.png", [tmp_path / "endless.png"]):
-        with pytest.raises(DataError, match=r"it is a (named pipe|device), not a file"):
+        with pytest.raises(DataError, match="it is not a regular file"):
             read_images(given)
 
 

@@ -16,7 +16,7 @@ from adagauss.experiments.run import FileSnapshots
 from adagauss.experiments.runner import run
 from adagauss.utils.checkpoint import PLACE, UNSIGNED, load_tensors, parse_header
 
-KINDS = ("learner", "evaluation", "real", "snapshot")
+KINDS = ("learner", "evaluation", "snapshot")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     stream = StreamConfig(dataset="digits", sizes=(2,), tasks=1, classes=2)
     settings = {"backbone.name": "convnet", "representation.first.epochs": 1, "memory.kind": "gaussians"}
     run(make_config("frozen", stream, settings=settings), path / "run")
-    found = {kind: path / "run" / "tasks" / "01" / f"{kind}.safetensors" for kind in KINDS[:3]}
+    found = {kind: path / "run" / "tasks" / "01" / f"{kind}.safetensors" for kind in KINDS[:2]}
     tensors = {"weight": torch.rand(4, 3), "moment": torch.rand(5)}
     FileSnapshots(path / "snapshots", 0.0).offer("task", tensors, {"history": [{"loss": 1.0}]})
     found["snapshot"] = path / "snapshots" / "task.safetensors"

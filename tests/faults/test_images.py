@@ -182,26 +182,26 @@ def test_images_skipped_for_their_size_are_back_when_the_limit_is_raised(tmp_pat
             assert images.kept.tolist() == kept
 
 
-def irregular_files(folder: Path) -> dict[str, Path]:
+def irregular_files(folder: Path) -> list[Path]:
     os.mkfifo(folder / "pipe.png")
     (folder / "device.png").symlink_to("/dev/zero")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / "socket.png"))
     listener.close()
-    return {"a named pipe": folder / "pipe.png", "a device": folder / "device.png", "a socket": folder / "socket.png"}
+    return [folder / "pipe.png", folder / "device.png", folder / "socket.png"]
 
 
 def test_pipes_devices_and_sockets_are_refused_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # the path of a socket may be short only
-    for kind, path in irregular_files(Path()).items():
+    for path in irregular_files(Path()):
         for room in (0, 2**20):
-            with pytest.raises(DataError, match=f"it is {kind}, not a file"):
+            with pytest.raises(DataError, match="it is not a regular file"):
                 FileImages([path], 8, cache_bytes=room)
-        with pytest.raises(DataError, match=f"is {kind}, neither a file nor a folder"):
+        with pytest.raises(DataError, match="neither a file nor a folder"):
             require(path, "mnist")
-        with pytest.raises(DataError, match=f"is {kind}"):
+        with pytest.raises(DataError, match=r"regular file|neither a file"):
             table(path, "cub")
 
 
@@ -212,7 +212,7 @@ def test_a_pipe_among_the_images_of_a_class_is_not_passed_over(tmp_path: Path, w
     os.mkfifo(tmp_path / "ant" / "pipe.png")
     assert tmp_path / "ant" / "pipe.png" in images_below(tmp_path / "ant", "folder")
     options = ReadOptions(root=tmp_path / "none", size=8)
-    with pytest.raises(DataError, match=r"1 of \d images cannot be decoded: .*pipe\.png \(it is a named pipe"):
+    with pytest.raises(DataError, match=r"1 of \d images cannot be decoded: .*pipe\.png \(it is not a regular file"):
         load_dataset(f"folder:{tmp_path}", options)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,16 +179,14 @@ entry = st.fixed_dictionaries(
 @given(header=st.dictionaries(st.sampled_from(["a", "b", "c"]), entry, max_size=3), size=st.integers(0, 40))
 def test_any_forged_header_is_refused_or_sound(tmp_path: Path, header: dict[str, Any], size: int) -> None:
     (tmp_path / "file").write_bytes(signed(header, bytes(size)))
-    try:
+    with suppress(CheckpointError):
         tensors, _ = load_tensors(tmp_path / "file", "learner")
-    except CheckpointError:
-        return
-    assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) == size
+        assert sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) == size
 
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CheckpointError, match="it is a named pipe, not a file"):
+    with pytest.raises(CheckpointError, match="it is not a regular file"):
         load_tensors(tmp_path / "pipe", "learner")
 
 

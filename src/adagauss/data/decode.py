@@ -156,8 +156,8 @@ def _opened(path: Path | BinaryIO, max_pixels: int | None) -> Iterator[Image.Ima
     limit = pixel_limit(max_pixels)
     try:
         stream = open_regular(path) if isinstance(path, Path) else nullcontext(path)
-    except IrregularFileError as error:
-        raise DataError(f"it is {error.kind}, not a file") from None
+    except IrregularFileError:
+        raise DataError("it is not a regular file") from None
     with stream as file:
         try:
             image = Image.open(file, formats=FORMATS)

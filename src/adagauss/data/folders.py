@@ -13,7 +13,6 @@ from adagauss.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ReadOpti
 from adagauss.data.image_files import load_files
 from adagauss.data.images import Label, LabelledImages
 from adagauss.errors import DataError
-from adagauss.utils.files import file_kind_error
 
 PHOTO_SIZE = 224
 
@@ -86,9 +85,8 @@ def require(path: Path, dataset: str) -> Path:
     """Return the path, or raise a `DataError` that names the missing file and how to get the dataset."""
     if not path.exists():
         raise dataset_error(dataset, f"{path.name} is missing, expected at {path}")
-    kind = file_kind_error(path.stat().st_mode)
-    if kind not in (None, "a folder"):
-        raise dataset_error(dataset, f"{path} is {kind}, neither a file nor a folder")
+    if not (path.is_file() or path.is_dir()):
+        raise dataset_error(dataset, f"{path} is neither a file nor a folder")
     return path
 
 

@@ -73,36 +73,36 @@ def save_tensors(
 
 
 def load_tensors(path: Path, kind: str, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Load what `save_tensors` stored; a damaged file, or one of another format or version, is refused with the reason.
+    """Load what `save_tensors` stored; a damaged file, or one of another kind or version, is refused with the reason.
 
     Every byte is compared with the digest.
     """
     with _opened(path) as file:
         header, size = _header(file, path, kind)
-        ours = header.startswith(OPENING, 8)
+        digest = hashlib.sha256(header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :])
         try:
             if _has_too_many_lists(header):
                 raise ValueError("its header has more entries than a learner can have")
             metadata, entries = parse_header(header[8:], size)
-            facts = json.loads(metadata["facts"]) if _is_current(metadata, kind) else None
+            found, version = metadata.get("format"), metadata.get("version")
+            if (found, version) != (f"adagauss-{kind}", str(VERSION)):
+                raise CheckpointError(
+                    f"{path} is not a saved adagauss {kind} in file format {VERSION} (it says {found!r} in file format "
+                    f"{version}): use another file, or the release that wrote it"
+                )
+            facts = json.loads(metadata["facts"])
+            tensors = _read(file, entries, digest)
+            if not header.startswith(OPENING, 8) or digest.hexdigest() != _digest_in(header):
+                raise ValueError("its digest does not fit")
+            if not isinstance(facts, dict):
+                raise ValueError("it holds no facts")
+            for name, tensor in tensors.items():
+                if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
+                    raise ValueError(f"{name} holds boolean values that are neither true nor false")
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            if ours or isinstance(error, TruncatedError):
-                raise _damaged(path, kind, error) from error
-            raise CheckpointError(f"{path} is not a safetensors file: nothing in it is read or run") from error
-        if not _is_current(metadata, kind):
-            # The digest shows whether the file really has another kind or version, or is only damaged.
-            if ours and _digest_of_rest(file, header) != _noted(header):
-                raise _damaged(path, kind, "its digest does not fit")
-            raise _foreign(path, kind, metadata)
-        digest = hashlib.sha256(_unsigned(header))
-        tensors = _read(file, entries, digest)
-        if not ours or digest.hexdigest().encode() != _noted(header):
-            raise _damaged(path, kind, "its digest does not fit")
-    if not isinstance(facts, dict):
-        raise _damaged(path, kind, "it holds no facts")
-    for name, tensor in tensors.items():
-        if tensor.dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
-            raise _damaged(path, kind, f"{name} holds boolean values that are neither true nor false")
+            raise CheckpointError(
+                f"{path} is damaged, or not a file of adagauss ({error}): {_remedy(path, kind)}"
+            ) from error
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts
 
 
@@ -114,7 +114,7 @@ def stored_digest(path: Path) -> str:
     """The digest that a file says it has: another content has another one. Only `load_tensors` compares the two."""
     with _opened(path) as file:
         header, _ = _header(file, path, "file")
-    return _noted(header).decode("ascii", "replace")
+    return _digest_in(header)
 
 
 def require_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -150,8 +150,8 @@ def save_json(path: Path, data: Any) -> None:
 def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
         file = open_regular(path)
-    except IrregularFileError as error:
-        raise CheckpointError(f"{path} cannot be read: it is {error.kind}, not a file") from None
+    except IrregularFileError:
+        raise CheckpointError(f"{path} cannot be read: it is not a regular file") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
     with file:
@@ -171,20 +171,8 @@ def _header(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
     return prefix + file.read(length), size - 8 - length
 
 
-def _unsigned(header: bytes) -> bytes:
-    """The header with zeros in place of the digest."""
-    return header[:PLACE] + UNSIGNED + header[PLACE + len(UNSIGNED) :]
-
-
-def _noted(header: bytes) -> bytes:
-    return header[PLACE : PLACE + len(UNSIGNED)]
-
-
-def _digest_of_rest(file: BufferedReader, header: bytes) -> bytes:
-    digest = hashlib.sha256(_unsigned(header))
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest().encode()
+def _digest_in(header: bytes) -> str:
+    return header[PLACE : PLACE + len(UNSIGNED)].decode("ascii", "replace")
 
 
 def _bytes(tensor: Tensor) -> memoryview:
@@ -201,32 +189,10 @@ def _read(file: BufferedReader, entries: list[Entry], digest: Hash) -> dict[str,
         for first in range(0, len(content), CHUNK):
             chunk = content[first : first + CHUNK]
             if file.readinto(chunk) != len(chunk):
-                raise OSError(0, "it became shorter while it was read")
+                raise ValueError("it became shorter while it was read")
             digest.update(chunk)
         tensors[entry.name] = tensor
     return tensors
-
-
-def _is_current(metadata: Mapping[str, str], kind: str) -> bool:
-    return metadata.get("format") == f"adagauss-{kind}" and metadata.get("version") == str(VERSION)
-
-
-def _foreign(path: Path, kind: str, metadata: Mapping[str, str]) -> CheckpointError:
-    if metadata.get("format") != f"adagauss-{kind}":
-        return CheckpointError(f"{path} is not a saved adagauss {kind} (it says {metadata.get('format')!r})")
-    version = metadata.get("version")
-    if version == "1":
-        return CheckpointError(
-            f"{path} was written by adagauss 0.1 (file format 1), and this release reads format {VERSION}, whose files "
-            "hold more and carry a digest: use adagauss 0.1 for it, or train and save again with this release"
-        )
-    return CheckpointError(
-        f"{path} was written in file format {version}, this adagauss reads {VERSION}: use the release that wrote it"
-    )
-
-
-def _damaged(path: Path, kind: str, why: object) -> CheckpointError:
-    return CheckpointError(f"{path} is damaged ({why}): {_remedy(path, kind)}")
 
 
 def _remedy(path: Path, kind: str) -> str:
@@ -254,10 +220,6 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-
-
-class TruncatedError(ValueError):
-    """A file that is shorter than its header claims."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +266,7 @@ def parse_header(header: bytes, size: int) -> tuple[dict[str, str], list[Entry]]
             raise ValueError("its tensors are not contiguous")
         end = entry.stop
     if end > size:
-        raise TruncatedError("it is truncated")
+        raise ValueError("it is truncated")
     if end < size:
         raise ValueError("it holds more than its tensors")
     return metadata, entries

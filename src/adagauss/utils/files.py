@@ -28,47 +28,22 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from adagauss.errors import CheckpointError, ConfigError, DataError
 
-_KINDS = (
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISDIR, "a folder"),
-)
-
 
 class IrregularFileError(DataError):
-    """Something other than a regular file; ``kind`` says what it is."""
-
-    def __init__(self, path: Path, kind: str) -> None:
-        super().__init__(f"{path} is {kind}, not a file: put a file in its place or leave it out")
-        self.kind = kind
-
-
-def file_kind_error(mode: int) -> str | None:
-    """Name the kind of a non-regular file from its ``st_mode``; None for a regular file."""
-    if stat.S_ISREG(mode):
-        return None
-    return next((word for test, word in _KINDS if test(mode)), "something else")
+    """Something other than a regular file, such as a pipe, a device, or a folder."""
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; any other kind is refused without waiting for it."""
-    _require_regular(path, path.stat().st_mode)  # opening a device may already have side effects
+    irregular = IrregularFileError(f"{path} is not a regular file: put a file in its place or leave it out")
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a device may already have side effects
+        raise irregular
     # Non-blocking, in case the path has become a pipe since the check; the opened file is checked again.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        _require_regular(path, os.fstat(descriptor).st_mode)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise
-
-
-def _require_regular(path: Path, mode: int) -> None:
-    kind = file_kind_error(mode)
-    if kind is not None:
-        raise IrregularFileError(path, kind)
+        raise irregular
+    return os.fdopen(descriptor, "rb")
 
 
 def read_text(path: Path) -> str:
