@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adagauss.analytic.classifier import ExactBest, ExactClassifier, ExactLDA, ExactRidge
+from adagauss.analytic.classifier import AnalyticClassifier
 from adagauss.analytic.moments import MomentSums
 from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.core.calibration import CalibrationStats, margin_score
@@ -26,14 +26,17 @@ from .frozen_features import Part, frozen_features
 
 BINS = 15
 DRAWS = 20
-FROZEN: tuple[tuple[str, str, int, int, int, int, ExactClassifier], ...] = (
-    ("cub", "analytic-pretrained", 40, 30, 30, 8, ExactLDA()),
-    ("cub", "analytic-pretrained", 40, 30, 30, 8, ExactBest()),
-    ("cifar100", "analytic-pretrained", 40, 100, 50, 10, ExactLDA()),
-    ("cifar100", "analytic-patches", 40, 200, 50, 10, ExactRidge()),
-    ("tiny", "analytic-pretrained", 50, 100, 50, 10, ExactLDA()),
-    ("tiny", "analytic-pretrained", 50, 100, 50, 10, ExactRidge(intercept=True)),
-    ("omniglot", "analytic-patches", 100, 15, 5, 10, ExactRidge()),
+LDA = AnalyticClassifier(strengths=(), shrinkages=(None, 0.3, 0.6, 0.85))
+RIDGE = AnalyticClassifier(intercept=False)
+BEST = AnalyticClassifier(shrinkages=(None, 0.3, 0.85))
+FROZEN: tuple[tuple[str, str, int, int, int, int, AnalyticClassifier], ...] = (
+    ("cub", "analytic-pretrained", 40, 30, 30, 8, LDA),
+    ("cub", "analytic-pretrained", 40, 30, 30, 8, BEST),
+    ("cifar100", "analytic-pretrained", 40, 100, 50, 10, LDA),
+    ("cifar100", "analytic-patches", 40, 200, 50, 10, RIDGE),
+    ("tiny", "analytic-pretrained", 50, 100, 50, 10, LDA),
+    ("tiny", "analytic-pretrained", 50, 100, 50, 10, AnalyticClassifier()),
+    ("omniglot", "analytic-patches", 100, 15, 5, 10, RIDGE),
 )
 """Dataset, method whose features are taken, classes, training and test images per class, tasks, classifier."""
 DIGITS: tuple[tuple[str, dict[str, Any], int | None], ...] = (
@@ -83,16 +86,14 @@ def row(name: str, raw: Tensor, evidence: CalibrationStats, targets: Tensor, typ
 
 
 def frozen_row(dataset: str, method: str, sizes: tuple[int, int, int], tasks: int, part: Any, keep: Path) -> str:
-    """Learn task by task on frozen features, as `ExactClassifier` does."""
+    """Learn task by task on frozen features, as `AnalyticClassifier` does."""
     classes, images, tests = sizes
     train, test = frozen_features(dataset, method, classes, images, tests, keep)
     sums, choice, evidence = MomentSums(train.features.shape[1]), ModelSelection(part.rules), CalibrationStats()
     for some in divided(train, classes, tasks):
         sums.add_(some.features, some.targets, int(some.targets.max()) + 1)
         held_out = torch.randperm(len(some.targets), generator=torch.Generator().manual_seed(0))[: part.loo_images]
-        scores, targets = choice.observe(
-            Standardizer(sums), some.features[held_out].unsqueeze(0), some.targets[held_out]
-        )
+        scores, targets = choice.observe(Standardizer(sums), some.features[held_out], some.targets[held_out])
         evidence.observe(scores, targets, margin_score(scores))
     raw = choice.solve(Standardizer(sums))(test.features)
     unscaled = raw * choice.temperature

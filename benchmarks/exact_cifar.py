@@ -106,7 +106,7 @@ class Exact:
         features, targets = self.newest
         held_out = torch.randperm(len(targets), generator=self.generator)[: self.loo_images]
         weighing = Standardizer(self.sums)
-        self.choice.observe(weighing, features[None, held_out], targets[held_out])
+        self.choice.observe(weighing, features[held_out], targets[held_out])
         classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
         assert isinstance(best, RidgeSpec)

@@ -33,7 +33,6 @@ SETTINGS = {
     "backbone.options.patches": 2000,
     "backbone.options.stride": 2,
     "backbone.mirror": False,
-    "classifier.flips": False,
 }
 SHOWN = (0.1, 0.5, 1.0)
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]

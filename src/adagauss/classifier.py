@@ -191,12 +191,12 @@ class IncrementalClassifier:
         sample = LabelledImages(Subset(data.images, rows), data.targets[rows], data.classes)
         if len(data.classes) < 2 or int(sample.counts().min()) < 2:
             return 0.0
-        from adagauss.analytic.classifier import ExactScorer
+        from adagauss.analytic.classifier import AnalyticScorer
 
         name, settings = quick_method()
         learner = self._new_learner(make_method(name, settings=settings), sample)
         learner.learn(sample)
-        choice = cast(ExactScorer, learner.state.scorer).choice
+        choice = cast(AnalyticScorer, learner.state.scorer).choice
         return float(choice.hits[choice.best])
 
     def _new_learner(self, method: Method, data: LabelledImages) -> Learner:

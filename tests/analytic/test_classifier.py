@@ -30,9 +30,9 @@ def test_left_out_scores_select_the_ridge_when_all_images_are_in_the_sums(
     compared: list[tuple[int, int]] = []
     observe = ModelSelection.observe
 
-    def spy(self: ModelSelection, weighing: Standardizer, views: Tensor, targets: Tensor) -> Any:
+    def spy(self: ModelSelection, weighing: Standardizer, features: Tensor, targets: Tensor) -> Any:
         compared.append((int(weighing.sums.images), len(targets)))
-        return observe(self, weighing, views, targets)
+        return observe(self, weighing, features, targets)
 
     monkeypatch.setattr(ModelSelection, "observe", spy)
     learner = learner_of(quick_method("exact", None, **{"classifier.loo_images": loo_images}))
@@ -78,7 +78,7 @@ def test_another_network_drops_the_options_of_the_one_before() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"classifier.strengths": []}, "one strength at least"),
+        ({"classifier.strengths": [], "classifier.shrinkages": []}, "at least one of classifier.strengths"),
         ({"classifier.group_weights": [[1.0], [1.0, 0.0]]}, "as many weights"),
         ({"backbone.options.pretrained": "patches"}, "name a network"),
         ({"backbone.options.pretrained": "nonsense"}, "unknown backbone"),

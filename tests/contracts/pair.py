@@ -59,7 +59,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"representation.first.batch_size": 9, "representation.first.drop_last": False},
     ),
     "its own labels": ("ewc", {"representation.terms.ewc.labels": "true"}),
-    "mirror images": ("analytic-patches", {"classifier.flips": True}),
 }
 """What is learned by one process and by two: the methods, and settings that divide work differently."""
 

@@ -20,18 +20,18 @@ DIVISIONS: dict[str, Sequence[Sequence[str]]] = {
 }
 
 
-DISCRIMINANT = {"classifier.kind": "exact_lda", "classifier.shrinkages": (0.3,)}
+DISCRIMINANT = {"classifier.strengths": (), "classifier.shrinkages": (0.3,)}
 
 
 def learned(name: str, division: Sequence[Sequence[str]], **settings: object) -> Learner:
     """One rule for all: it is chosen by the images that come first. Features depend on no image."""
     method = quick_method(name)
     fixed: dict[str, object] = {}
-    if "classifier.kind" in settings:
+    if "classifier.shrinkages" in settings:
         return taught_in(division, learner_of(quick_method(name, None, **settings)))
     if "strengths" in type(method.classifier).model_fields:
         fixed["classifier.strengths"] = (30.0,)
-    if method.classifier.kind == "exact_best":
+    if method.classifier.kind == "closed_form":
         fixed["classifier.shrinkages"] = ()
     if name == "analytic":
         fixed["classifier.group_weights"] = ((1.0, 0.5),)

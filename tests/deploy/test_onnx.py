@@ -43,14 +43,7 @@ def facts_of(path: Path) -> dict[str, Any]:
     return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
 
 
-OTHERS: dict[str, tuple[str, dict[str, object]]] = {
-    "exact_lda": ("exact", {"classifier.kind": "exact_lda"}),
-}
-"""Classifiers that no method has by default."""
-KINDS: dict[str, tuple[str, dict[str, object]]] = {
-    **{quick_method(name).classifier.kind: (name, {}) for name in LEARNING},
-    **OTHERS,
-}
+KINDS: dict[str, tuple[str, dict[str, object]]] = {quick_method(name).classifier.kind: (name, {}) for name in LEARNING}
 CASES = ("acil", "adagauss-linear", "dsal", "exact-auto", "fecam", "ranpac", "sdc")
 """Every kind of scorer."""
 

@@ -27,7 +27,7 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
-from adagauss.analytic.classifier import ExactClassifier
+from adagauss.analytic.classifier import AnalyticClassifier
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
@@ -89,15 +89,13 @@ class MomentBatch:
     """
 
     sums: MomentSums
-    views: int
-    """Feature vectors per image: 2 with the mirror image."""
     most: int
     """Size of the leave-one-out sample."""
     labels: list[Label] = field(default_factory=list)
     """The classes of the sums, in their order."""
     keys: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    shown: Tensor = field(default_factory=lambda: torch.zeros(0))
-    """(K, V, width) features of the images with these keys, and their ``targets`` among the labels."""
+    shown: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    """(K, width) features of the images with these keys, and their ``targets`` among the labels."""
     targets: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     scale: PixelScale | None = None
     shards: Finished = field(default_factory=dict)
@@ -106,25 +104,24 @@ class MomentBatch:
     def __post_init__(self) -> None:
         self._position = {label: column for column, label in enumerate(self.labels)}
         if not len(self.keys):
-            self.shown = torch.zeros(0, self.views, self.sums.width)
+            self.shown = torch.zeros(0, self.sums.width)
 
     @property
     def images(self) -> int:
-        """Number of images, not counting mirror images."""
-        return int(self.sums.counts.sum()) // self.views
+        """Number of images."""
+        return int(self.sums.counts.sum())
 
-    def add_(self, views: Sequence[Tensor], labels: Sequence[Label], keys: Tensor) -> Self:
-        """Add images: (N, width) features for each view, one label and one key per image."""
+    def add_(self, features: Tensor, labels: Sequence[Label], keys: Tensor) -> Self:
+        """Add images: (N, width) features, one label and one key per image."""
         targets = torch.tensor(self._columns(labels), dtype=torch.long)
-        for view in views:
-            self.sums.add_(view, targets, len(self.labels))
+        self.sums.add_(features, targets, len(self.labels))
         worth = self._worth(keys)
-        self._select(keys[worth], torch.stack([view[worth.to(view.device)].cpu() for view in views], 1), targets[worth])
+        self._select(keys[worth], features[worth.to(features.device)].cpu(), targets[worth])
         return self
 
     def merge_(self, other: MomentBatch) -> Self:
         """Add all images of another batch, which is not changed."""
-        if (other.sums.width, other.views) != (self.sums.width, self.views):
+        if other.sums.width != self.sums.width:
             raise DataError("these batches have different features: compute all of them with one model")
         columns = self._columns(other.labels)
         self.sums.merge_(other.sums, columns)
@@ -144,7 +141,7 @@ class MomentBatch:
         held = {"keys": self.keys, "shown": self.shown.contiguous(), "targets": self.targets}
         tensors = {**{f"sums.{name}": tensor for name, tensor in self.sums.state_dict().items()}, **held}
         scale = self.scale and [self.scale.low, self.scale.high]
-        facts = {"views": self.views, "most": self.most, "labels": self.labels, "scale": scale, NOTE: self.shards}
+        facts = {"most": self.most, "labels": self.labels, "scale": scale, NOTE: self.shards}
         save_tensors(path, KIND, tensors, facts)
 
     @classmethod
@@ -156,15 +153,11 @@ class MomentBatch:
             sums.load_state_dict({name[5:]: tensor for name, tensor in tensors.items() if name.startswith("sums.")})
             sums.check()
             keys, shown, targets = (tensors[name] for name in ("keys", "shown", "targets"))
-            labels, views = list(facts["labels"]), int(facts["views"])
-            if (
-                len(labels) != sums.classes
-                or shown.shape != (len(keys), views, sums.width)
-                or len(targets) != len(keys)
-            ):
+            labels = list(facts["labels"])
+            if len(labels) != sums.classes or shown.shape != (len(keys), sums.width) or len(targets) != len(keys):
                 raise DataError("its tensors have inconsistent shapes")
             scale = facts["scale"] and PixelScale(*facts["scale"])
-            return cls(sums, views, int(facts["most"]), labels, keys, shown, targets, scale, finished_in(facts))
+            return cls(sums, int(facts["most"]), labels, keys, shown, targets, scale, finished_in(facts))
         except MISFIT as error:
             raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
@@ -191,10 +184,10 @@ class MomentBatch:
         self.targets = torch.cat([self.targets, targets])[order]
 
 
-def analytic_classifier(method: Method) -> ExactClassifier:
+def analytic_classifier(method: Method) -> AnalyticClassifier:
     """The classifier of a method that learns from moments alone; raises for other methods."""
     classifier = method.classifier
-    if not isinstance(classifier, ExactClassifier) or method.trains or method.memory.kind != "none":
+    if not isinstance(classifier, AnalyticClassifier) or method.trains or method.memory.kind != "none":
         raise UnsupportedError(
             "this method cannot learn from shards: it trains a network, or stores more than moments of all images. "
             "Use a method of the family analytic that trains nothing, such as analytic, analytic-patches or "
@@ -207,7 +200,7 @@ def empty_batch(method: Method, known: LearnerState, runtime: Runtime) -> Moment
     """An empty batch for the features of a learner."""
     classifier = analytic_classifier(method)
     width = classifier.initial(_context(known, runtime)).sums.width
-    return MomentBatch(MomentSums(width).to(runtime.device), 2 if classifier.flips else 1, classifier.loo_images)
+    return MomentBatch(MomentSums(width).to(runtime.device), classifier.loo_images)
 
 
 def _context(known: LearnerState, runtime: Runtime) -> ClassEdit:
@@ -236,12 +229,12 @@ def after_batch(method: Method, known: LearnerState, part: MomentBatch, runtime:
     task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
     position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
     columns = [position[label] for label in part.labels]
-    views, targets = part.shown.transpose(0, 1).contiguous(), torch.tensor(columns, dtype=torch.long)[part.targets]
+    targets = torch.tensor(columns, dtype=torch.long)[part.targets]
     before = known.states.get("classifier")
-    fitted = classifier.update_from_sums(_context(known, runtime), before, part.sums, columns, views, targets)
+    fitted = classifier.update_from_sums(_context(known, runtime), before, part.sums, columns, part.shown, targets)
     assert fitted.left_out is not None
     counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
-    counts[columns] = part.sums.counts.to(runtime.device) // part.views
+    counts[columns] = part.sums.counts.to(runtime.device)
     evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
     states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
     return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
@@ -311,9 +304,8 @@ def _add_pixels(learner: Learner, part: MomentBatch, pixels: Pixels, labels: lis
     data = LabelledImages(ArrayImages(pixels), torch.zeros(len(pixels), dtype=torch.long), (None,))
     now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
     order = torch.tensor([int.from_bytes(key[:8], "big") >> (64 - KEY_BITS) for key in keys])
-    blocks = [[expanded(view) for view in views] for _, views in now.blocks(classifier.flips)]
     # All blocks in one call: the sums are copied whenever there are new classes.
-    part.add_([torch.cat(view) for view in zip(*blocks, strict=True)], labels, order)
+    part.add_(torch.cat([expanded(features) for _, features in now.blocks()]), labels, order)
     part.update_scale_(PixelScale(int(pixels.min()), int(pixels.max())))
 
 

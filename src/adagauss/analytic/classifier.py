@@ -10,7 +10,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
@@ -82,23 +82,11 @@ Expansion = Callable[[Tensor], Tensor]
 """Maps features to the inputs of the moments."""
 
 
-def as_they_are(features: Tensor) -> Tensor:
-    """Sums over the features themselves."""
-    return features
-
-
-def add_task(
-    sums: MomentSums,
-    now: CurrentTask,
-    flips: bool,
-    loo_images: int,
-    expanded: Expansion = as_they_are,
-) -> tuple[Tensor, Tensor]:
-    """Add the current images to the sums, with their mirror images if ``flips``.
+def add_task(sums: MomentSums, now: CurrentTask, loo_images: int, expanded: Expansion) -> tuple[Tensor, Tensor]:
+    """Add the current images to the sums.
 
     Several processes sum over their share of the images each, and then add the sums up. Returned are the features of
-    every view of ``loo_images`` random images, (V, N, width), and the columns of their classes: the leave-one-out
-    sample.
+    ``loo_images`` random images and the columns of their classes: the leave-one-out sample.
     """
     columns, classes = torch.tensor(now.columns), len(now.all_classes)
     before = (sums.cross.clone(), sums.counts.clone())
@@ -107,13 +95,11 @@ def add_task(
     sampled[order[:loo_images]] = True
     processes = now.runtime.processes
     own = sums if processes.alone else sums.empty_like(classes)
-    waiting = [torch.zeros(0, 2 if flips else 1, sums.width, device=now.runtime.device)]
-    for rows, views in now.blocks(flips, divided=True):
-        targets, chosen = columns[now.data.targets[rows]], sampled[rows]
-        summed = torch.stack([expanded(view) for view in views])
-        for view in summed:
-            own.add_(view, targets, classes)
-        waiting.append(summed[:, chosen].transpose(0, 1))
+    waiting = [torch.zeros(0, sums.width, device=now.runtime.device)]
+    for rows, features in now.blocks(divided=True):
+        inputs = expanded(features)
+        own.add_(inputs, columns[now.data.targets[rows]], classes)
+        waiting.append(inputs[sampled[rows]])
     if own is not sums:
         for buffer in own.buffers():
             processes.sum_(buffer)
@@ -121,10 +107,10 @@ def add_task(
     _warn_of_repeats(sums, now, *before)
     division = divided_batches(feature_batches(now.data.images), now.runtime)
     held = Sharding(division.owners[sampled], processes)
-    return held.all_gather(torch.cat(waiting)).transpose(0, 1).contiguous(), columns[now.data.targets[sampled]]
+    return held.all_gather(torch.cat(waiting)), columns[now.data.targets[sampled]]
 
 
-def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expansion = as_they_are) -> None:
+def remove_task(sums: MomentSums, now: CurrentTask, expanded: Expansion) -> None:
     """Remove images that were added; those of a class that were all added several times go as often.
 
     Of a class whose images are all given, nothing must be left in its sum. Where only some are given, what is left must
@@ -132,8 +118,8 @@ def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expan
     than features there is none, and this is not looked at. If the check fails, these
     are different images, and removing them would corrupt the sums.
     """
-    columns, given, views_each = torch.tensor(now.columns), now.data.counts(), 2 if flips else 1
-    there = sums.counts[columns.to(sums.counts.device)].cpu() // views_each
+    columns, given = torch.tensor(now.columns), now.data.counts()
+    there = sums.counts[columns.to(sums.counts.device)].cpu()
     for label, number, known in zip(now.classes, given.tolist(), there.tolist(), strict=True):
         if number > known:
             raise DataError(
@@ -141,21 +127,21 @@ def remove_task(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expan
                 "images that it was learned from"
             )
     size, before = _typical(sums), sums.cross[:, columns].clone()
-    images, squares = int(sums.images), diagonal(sums.strips()).double()
-    _remove(sums, now, flips, expanded, torch.ones_like(given))
+    images, squares = int(sums.images), diagonal(sums.strips())
+    _remove(sums, now, expanded, torch.ones_like(given))
     again = torch.zeros_like(given)
     for row, (column, number, known) in enumerate(zip(now.columns, given.tolist(), there.tolist(), strict=True)):
         left = sums.cross[:, column]
         times = known // max(number, 1) - 1
         if known == (times + 1) * number and _is_rounding(left - times * (before[:, row] - left), size, known):
             again[row] = times
-    _remove(sums, now, flips, expanded, again)
+    _remove(sums, now, expanded, again)
     remaining = sums.counts[columns.to(sums.counts.device)].tolist()
     for row, (label, column) in enumerate(zip(now.classes, now.columns, strict=True)):
-        if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row]) * views_each):
+        if not remaining[row] and not _vanishes(sums.cross[:, column], size, int(there[row])):
             raise _others(label)
     some = [row for row, number in enumerate(remaining) if number]
-    amount = max(LOST, SAME_EACH * int(given.sum()) * views_each) * size**2
+    amount = max(LOST, SAME_EACH * int(given.sum())) * size**2
     if some and sums.images <= TELLING * sums.width and not sums.holds(amount):
         raise _others(*(now.classes[row] for row in some))
     sums.clear_(squares, images)
@@ -176,16 +162,15 @@ def _others(*labels: Label) -> DataError:
     )
 
 
-def _remove(sums: MomentSums, now: CurrentTask, flips: bool, expanded: Expansion, times: Tensor) -> None:
+def _remove(sums: MomentSums, now: CurrentTask, expanded: Expansion, times: Tensor) -> None:
     """Remove the images of each class so many times."""
     if not times.any():
         return
     columns = torch.tensor(now.columns)
-    for rows, views in now.blocks(flips):
+    for rows, features in now.blocks():
         targets = now.data.targets[rows]
         often = torch.arange(len(rows)).repeat_interleave(times[targets])
-        for view in views:
-            sums.remove_(expanded(view[often.to(view.device)]), columns[targets[often]])
+        sums.remove_(expanded(features[often.to(features.device)]), columns[targets[often]])
 
 
 def _warn_of_repeats(sums: MomentSums, now: CurrentTask, cross: Tensor, counts: Tensor) -> None:
@@ -230,11 +215,9 @@ MOST_FEATURES = 2**16
 """Largest number of features of a network that a file may name."""
 Weights = tuple[NonNegativeFloat, ...]
 Shrinkage = Annotated[float, Field(ge=0, le=1)] | None
-SHRINKAGES = (None, 0.3, 0.6, 0.85)
-"""Oracle approximating shrinkage shrinks too little for the few images per feature that photographs give."""
 
 
-class ExactScorer(Scorer):
+class AnalyticScorer(Scorer):
     """xW + b with x the features or random features of them, what W and b were solved from, and by which rule."""
 
     dims: ClassVar[Mapping[str, str]] = {"weight": "ec", "bias": "c"}
@@ -288,37 +271,58 @@ class ExactScorer(Scorer):
         return torch.addmm(self.bias, self.expanded(features.to(self.weight)), self.weight)
 
 
-class ExactClassifier(Classifier):
-    """A linear classifier solved from sums over the images of all classes."""
+class AnalyticClassifier(Classifier):
+    """A linear classifier solved from sums over the images of all classes: the best of ridge regressions and LDAs.
 
-    flips: bool = False
-    """Count the mirror image of an image as another image of its class. Their mean, which ``backbone.mirror`` alone
-    takes, needs half the sums and is about as good, with many filters better (results/analytic.md)."""
+    Leave-one-out on arriving images selects the rule and the weights of the features; results of earlier tasks count
+    as well.
+    """
+
+    kind = "closed_form"
+    strengths: tuple[Annotated[PositiveFloat, Field(allow_inf_nan=False)], ...] = STRENGTHS
+    """Strengths ν of ridge regressions that are compared; the penalty is λ = ν/n after n training images, relative to
+    mean(diag A)."""
+    intercept: bool = True
+    """Regress centred labels on centred features, so that a constant in the features does not count."""
+    shrinkages: tuple[Shrinkage, ...] = ()
+    """τ of (1 − τ)Σ + τ·diag Σ of discriminant analyses that are compared as well; None: oracle approximating.
+
+    Features come at one deviation within classes, so that diag Σ is the mean(diag Σ)·I of `LDA`.
+    """
+    group_weights: tuple[Weights, ...] | None = None
+    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
+    where there is one group."""
     random_features: PositiveInt | None = None
     """Size of a fixed random expansion ReLU(f·B) of the features (RanPAC); None: the features themselves."""
     loo_images: PositiveInt = 1000
     """Images per task used for leave-one-out model selection and calibration; their features are held in memory."""
 
-    @model_validator(mode="before")
+    @field_validator("group_weights")
     @classmethod
-    def _old_names(cls, values: Any) -> Any:
-        """Accept ``judged``, the name of ``loo_images`` in version 0.2."""
-        if isinstance(values, dict) and "judged" in values:
-            return {("loo_images" if key == "judged" else key): value for key, value in values.items()}
-        return values
+    def _as_many_each(cls, weights: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
+        if weights is not None and (not weights or len({len(one) for one in weights}) != 1):
+            raise ValueError("give as many weights in each choice as there are groups of features")
+        return weights
+
+    @model_validator(mode="after")
+    def _some_rule(self) -> Self:
+        if not self.rules:
+            raise ValueError("name at least one of classifier.strengths and classifier.shrinkages")
+        return self
+
+    @property
+    def rules(self) -> Candidates:
+        """What is compared."""
+        ridges = [RidgeSpec(images, self.intercept) for images in sorted(self.strengths)]
+        return [*ridges, *(LDA(shrinkage) for shrinkage in self.shrinkages)]
 
     @property
     def requires(self) -> frozenset[Requirement]:
         return frozenset({Requirement.FROZEN_FEATURES})
 
-    @property
-    def rules(self) -> Candidates:
-        """What is compared."""
-        raise TypeError(f"{type(self).__name__} must define rules")
-
-    def empty_state(self) -> ExactScorer:
+    def empty_state(self) -> AnalyticScorer:
         random = RandomFeatures() if self.random_features is not None else None
-        return ExactScorer(MomentSums(0), random, ModelSelection(self.rules))
+        return AnalyticScorer(MomentSums(0), random, ModelSelection(self.rules))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> Scorer:
         return self.update(memory, now, before).scorer
@@ -330,10 +334,10 @@ class ExactClassifier(Classifier):
         before: State | None,
         holdout_fit: HoldoutFitter = lambda: None,
     ) -> Fitted:
-        known = as_state(before, ExactScorer) or self.initial(now)
+        known = as_state(before, AnalyticScorer) or self.initial(now)
         sums = known.sums.copy()
-        views, targets = add_task(sums, now, self.flips, self.loo_images, known.expanded)
-        return self._fitted(known, sums, views, targets, now.network)
+        features, targets = add_task(sums, now, self.loo_images, known.expanded)
+        return self._fitted(known, sums, features, targets, now.network)
 
     def update_from_sums(
         self,
@@ -341,28 +345,31 @@ class ExactClassifier(Classifier):
         before: State | None,
         new: MomentSums,
         columns: Sequence[int],
-        views: Tensor,
+        features: Tensor,
         targets: Tensor,
     ) -> Fitted:
         """Like `update`, for images given by their moments.
 
-        ``columns`` are the score columns of their classes. ``views`` are the (V, N, width) features of the
-        leave-one-out sample, and ``targets`` its score columns.
+        ``columns`` are the score columns of their classes, ``features`` and ``targets`` those of the leave-one-out
+        sample.
         """
-        known = as_state(before, ExactScorer) or self.initial(now)
+        known = as_state(before, AnalyticScorer) or self.initial(now)
         sums = known.sums.copy().merge_(new, columns)
-        return self._fitted(known, sums, views.to(now.runtime.device), targets, now.network)
+        return self._fitted(known, sums, features.to(now.runtime.device), targets, now.network)
 
-    def _fitted(self, known: ExactScorer, sums: MomentSums, views: Tensor, targets: Tensor, network: Network) -> Fitted:
-        choice, weighing = copy.deepcopy(known.choice), Standardizer(sums, self._groups(network))
-        scores, columns = choice.observe(weighing, views, targets)
-        views = views[:, sums.counts.cpu()[targets] > len(views)]  # the images of ``columns``
-        scorer, groups = ExactScorer(sums, known.random, choice, choice.solve(weighing)), self._groups(network)
+    def _fitted(
+        self, known: AnalyticScorer, sums: MomentSums, features: Tensor, targets: Tensor, network: Network
+    ) -> Fitted:
+        choice, groups = copy.deepcopy(known.choice), self._groups(network)
+        weighing = Standardizer(sums, groups)
+        scores, columns = choice.observe(weighing, features, targets)
+        scorer = AnalyticScorer(sums, known.random, choice, choice.solve(weighing))
         last = max((index for index, read in enumerate(scorer.reads(groups) or ()) if read), default=len(groups) - 1)
         start = sum(groups[:last])
-        own = views.double().sum(0)[:, start : start + groups[last]]
+        others = sums.counts.cpu()[targets] > 1  # the images of ``columns``
+        own = features[others].double()[:, start : start + groups[last]]
         class_sums = sums.cross[start : start + groups[last]]
-        distances = left_out_distances(own / len(views), columns.to(own.device), own, class_sums)
+        distances = left_out_distances(own, columns.to(own.device), own, class_sums)
         return Fitted(scorer, HeldOutScores(scores, columns, distances, start))
 
     def check(self, network: Network, classes: int, runtime: Runtime) -> None:
@@ -373,105 +380,38 @@ class ExactClassifier(Classifier):
                 return f"classifier.random_features={most}"
             return network.extractor.trunk.smaller_setting_hint(most)
 
-        check_fits(width, classes, runtime.free_memory, setting, self.loo_images * (2 if self.flips else 1))
+        check_fits(width, classes, runtime.free_memory, setting, self.loo_images)
 
-    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> ExactScorer:
-        assert isinstance(before, ExactScorer)
+    def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> AnalyticScorer:
+        assert isinstance(before, AnalyticScorer)
         sums, choice = before.sums.copy(), before.choice.remap_classes(now.groups)
         if now.removed is not None:
-            remove_task(sums, now.removed, self.flips, before.expanded)
+            remove_task(sums, now.removed, before.expanded)
         sums.regroup_(now.groups)
-        return ExactScorer(sums, before.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
+        return AnalyticScorer(sums, before.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
 
     def merged(
         self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
-    ) -> ExactScorer:
-        assert isinstance(one, ExactScorer)
-        assert isinstance(other, ExactScorer)
+    ) -> AnalyticScorer:
+        assert isinstance(one, AnalyticScorer)
+        assert isinstance(other, AnalyticScorer)
         if one.random is not None and other.random is not None and not one.random.drawn.equal(other.random.drawn):
             raise DataError("these learners have different random features: make both with the same seed")
         sums, choice = one.sums.copy().merge_(other.sums, columns), one.choice.merged(other.choice, columns)
-        return ExactScorer(sums, one.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
+        return AnalyticScorer(sums, one.random, choice, choice.solve(Standardizer(sums, self._groups(now.network))))
 
     def _groups(self, network: Network) -> tuple[int, ...]:
         """Sizes of the groups of features that the sums are over."""
         return network.extractor.groups if self.random_features is None else (self.random_features,)
 
-    def initial(self, now: FitContext) -> ExactScorer:
+    def initial(self, now: FitContext) -> AnalyticScorer:
         """The scorer before the first task."""
         size, random = now.network.extractor.size, None
         if self.random_features is not None:
             # 63 bits of a seed fit a tensor of whole numbers.
             random = RandomFeatures(now.runtime.seed_for("random features"), size, self.random_features)
         choice = self._choice(self._groups(now.network))
-        return ExactScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)
-
-    def _choice(self, groups: Sequence[int]) -> ModelSelection:
-        return ModelSelection(self.rules)
-
-
-class ExactLDA(ExactClassifier):
-    """Linear discriminant analysis: one mean per class, one shrunk covariance for all."""
-
-    kind = "exact_lda"
-    shrinkages: Annotated[tuple[Shrinkage, ...], Field(min_length=1)] = SHRINKAGES
-    """τ of (1 − τ)Σ + τ·diag Σ that are compared; None: oracle approximating shrinkage, from the sums alone.
-
-    Features come at one deviation within classes, so that diag Σ is the mean(diag Σ)·I of `Discriminant`.
-    """
-    priors: bool = False
-    """Weigh classes by their number of training images; off: all alike."""
-
-    @property
-    def rules(self) -> Candidates:
-        return [LDA(shrinkage, self.priors) for shrinkage in self.shrinkages]
-
-
-class ExactRidge(ExactClassifier):
-    """Ridge regression of one-hot labels on the features of all images ever seen.
-
-    The strength is selected by leave-one-out on arriving images; results of earlier tasks count as well.
-    """
-
-    kind = "exact_ridge"
-    strengths: tuple[Annotated[PositiveFloat, Field(allow_inf_nan=False)], ...] = STRENGTHS
-    """Strengths ν that are compared; the penalty is λ = ν/n after n training images, relative to mean(diag A)."""
-    intercept: bool = False
-    """Regress centred labels on centred features, so that a constant in the features does not count."""
-
-    @field_validator("strengths")
-    @classmethod
-    def _some_strengths(cls, strengths: tuple[float, ...]) -> tuple[float, ...]:
-        if not strengths:
-            raise ValueError("name one strength at least")
-        return strengths
-
-    @property
-    def rules(self) -> Candidates:
-        return [RidgeSpec(images, self.intercept) for images in sorted(self.strengths)]
-
-
-class ExactBest(ExactRidge):
-    """Ridge regression or LDA of weighted feature groups, selected by leave-one-out."""
-
-    kind = "exact_best"
-    intercept: bool = True
-    shrinkages: tuple[Shrinkage, ...] = (None, 0.3, 0.85)
-    """Shrinkages of discriminant analyses that are compared with the ridge regressions."""
-    group_weights: tuple[Weights, ...] | None = None
-    """Weights of the network's groups of features that are compared, e.g. of patches and a pretrained network; not used
-    where there is one group."""
-
-    @field_validator("group_weights")
-    @classmethod
-    def _as_many_each(cls, weights: tuple[Weights, ...] | None) -> tuple[Weights, ...] | None:
-        if weights is not None and (not weights or len({len(one) for one in weights}) != 1):
-            raise ValueError("give as many weights in each choice as there are groups of features")
-        return weights
-
-    @property
-    def rules(self) -> Candidates:
-        return [*super().rules, *(LDA(shrinkage) for shrinkage in self.shrinkages)]
+        return AnalyticScorer(MomentSums(self.random_features or size), random, choice).to(now.runtime.device)
 
     def _choice(self, groups: Sequence[int]) -> ModelSelection:
         if len(groups) == 1 or self.group_weights is None:

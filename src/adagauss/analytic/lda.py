@@ -13,6 +13,7 @@ from adagauss.analytic.moments import (
     MomentSums,
     add_diagonal,
     add_products,
+    column_products,
     diagonal,
     factorise,
     factors_of,
@@ -30,17 +31,17 @@ ALONE = "no class has two different images, so the covariance within classes is 
 
 @dataclass(frozen=True)
 class LDA:
-    """Scores x·Σ⁻¹μ_c − ½μ_cᵀΣ⁻¹μ_c + log π_c, Σ = (1 − τ)S + τ·mean(diag S)·I, S the scatter within classes over n.
+    """Scores x·Σ⁻¹μ_c − ½μ_cᵀΣ⁻¹μ_c, Σ = (1 − τ)S + τ·mean(diag S)·I, S the scatter within classes over n.
 
     x and μ_c are taken about the mean of all images, which adds the same to the scores of all classes.
 
+    All classes are equally likely, however many images they have.
+
     Args:
         shrinkage: τ; None takes the oracle approximating shrinkage.
-        priors: whether classes weigh as often as they came; False takes them as equally likely.
     """
 
     shrinkage: float | None = None
-    priors: bool = False
 
     def rule(self, images: int) -> LDA:
         """The same whatever the number of images."""
@@ -55,58 +56,42 @@ class LDA:
         """The discriminant functions, in float64."""
         spread = _Spread(sums, self.shrinkage, scale, torch.float64)
         weight = solve_factorised(spread.factor, spread.means)
-        bias = -(spread.means * weight).sum(0) / 2 + self._log_priors(sums)
+        bias = -(spread.means * weight).sum(0) / 2
         weight = weight * spread.factors.unsqueeze(1)
         return Linear(weight.float().contiguous(), (bias - spread.centre @ weight).float())
 
     @torch.no_grad()
-    def left_out(self, sums: MomentSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
+    def left_out(self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
         """Leave-one-out scores by Woodbury's identity, at the shrinkage of everything.
 
-        Without the V views of an image, with deviations D from the mean of its class of n_c images, the scatter within
-        classes loses DKDᵀ, K = I + 11ᵀ/(n_c − V), and the mean of the class moves by −D1/(n_c − V). All scores follow
-        from the products aᵀΣ⁻¹b of views and means.
+        Without an image, with deviation d from the mean of its class of n_c images, the scatter within classes loses
+        ddᵀ·n_c/(n_c − 1), and the mean of the class moves by −d/(n_c − 1). All scores follow from the products aᵀΣ⁻¹b
+        of features, deviations and means.
         """
         spread = _Spread(sums, self.shrinkage, scale, torch.float32)
-        number, images = views.shape[:2]
         targets = targets.to(spread.means.device)
-        points = ((views.double() - spread.centre) * spread.factors).flatten(0, 1).mT.to(spread.factor[0])
-        half_points = solve_lower(spread.factor, points).view(-1, number, images)
+        points = ((features.double() - spread.centre) * spread.factors).mT.to(spread.factor[0])
+        half_points = solve_lower(spread.factor, points)
         half_means = solve_lower(spread.factor, spread.means.to(spread.factor[0]))
-        own = half_means[:, targets].unsqueeze(1)
+        own = half_means[:, targets]
         away = half_points - own
-        rest = sums.counts[targets].double() - number
+        rest = sums.counts[targets].double() - 1
 
-        # The mean of an image's own class, without it: m' = m − D1/(n_c − V); the other means stay.
-        moved = own.squeeze(1) - away.sum(1) / rest.to(away)
-        means_x = torch.einsum("svn,sc->nvc", half_points, half_means).double()
-        means_d = torch.einsum("svn,sc->nvc", away, half_means).double()
-        means_m = half_means.double().square().sum(0).expand(images, -1).clone()
-        row = torch.arange(images, device=targets.device)
-        means_x[row, :, targets] = torch.einsum("svn,sn->nv", half_points, moved).double()
-        means_d[row, :, targets] = torch.einsum("svn,sn->nv", away, moved).double()
+        # The mean of an image's own class, without it: m' = m − d/(n_c − 1); the other means stay.
+        moved = own - away / rest.to(away)
+        means_x, means_d = ((half.mT @ half_means).double() for half in (half_points, away))
+        means_m = half_means.double().square().sum(0).expand(len(targets), -1).clone()
+        row = torch.arange(len(targets), device=targets.device)
+        means_x[row, targets], means_d[row, targets] = column_products(half_points, moved), column_products(away, moved)
         means_m[row, targets] = moved.double().square().sum(0)
 
-        within_d = torch.einsum("svn,swn->nvw", away, away).double()
-        points_d = torch.einsum("svn,swn->nvw", half_points, away).double()
-        eye = torch.eye(number, dtype=torch.float64, device=targets.device)
         share = (1 - spread.shrinkage) / int(sums.images)
-        # (K·share)⁻¹ with K⁻¹ = I − 11ᵀ/n_c, since n_c = (n_c − V) + V.
-        freedom = (eye - 1 / (rest + number).view(-1, 1, 1)) / max(share, 1e-300) - within_d
-        freedom = freedom + LEAST_FREEDOM * freedom.diagonal(dim1=1, dim2=2).amax(1).view(-1, 1, 1) * eye
-        inner = torch.linalg.solve(freedom, means_d)
-        linear = means_x + points_d @ inner
-        square: Tensor = means_m + (means_d * inner).sum(1)
-        scores: Tensor = linear.mean(1) - square / 2
-        if self.priors:
-            counts = sums.counts.double().expand(images, -1).clone()
-            counts[row, targets] -= number
-            scores = scores + (counts / counts.sum(1, keepdim=True)).log()
-        return scores
-
-    def _log_priors(self, sums: MomentSums) -> Tensor:
-        share = sums.counts.double() / sums.counts.sum()
-        return share.log() if self.priors else torch.zeros_like(share)
+        freedom = (1 - 1 / (rest + 1)) / max(share, 1e-300) - column_products(away, away)
+        freedom = freedom + LEAST_FREEDOM * freedom
+        inner = means_d * (1 / freedom).unsqueeze(1)
+        linear = means_x + column_products(half_points, away).unsqueeze(1) * inner
+        square: Tensor = means_m + means_d * inner
+        return linear - square / 2
 
 
 class _Spread:

@@ -172,6 +172,12 @@ def solve_factorised(factor: list[Tensor], right: Tensor) -> Tensor:
     return solution
 
 
+def column_products(one: Tensor, other: Tensor) -> Tensor:
+    """(N,) scalar products of the columns of two (width, N) matrices, in float64."""
+    products: Tensor = torch.einsum("svn,swn->nvw", one.unsqueeze(1), other.unsqueeze(1))
+    return products.flatten().double()
+
+
 ROWS = 4096
 """Images added at once, which bounds memory."""
 
@@ -201,9 +207,9 @@ class MomentSums(State):
     coordinates_of: int | None = None
     """Number of features, where these are sums over their coordinates in a smaller space; never saved."""
 
-    def __init__(self, width: int, classes: int = 0, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, width: int, classes: int = 0) -> None:
         super().__init__()
-        self.register_buffer("gram", torch.zeros(packed_size_strips(width), dtype=dtype))
+        self.register_buffer("gram", torch.zeros(packed_size_strips(width), dtype=torch.float64))
         self.register_buffer("cross", torch.zeros(width, classes, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(classes, dtype=torch.long))
         self.register_buffer("total", torch.zeros(width, dtype=torch.float64))
@@ -222,14 +228,14 @@ class MomentSums(State):
         self.require(self.images >= self.counts.sum(), "the classes have more images than there are")
         if not self.width:
             return
-        norms = diagonal(self.strips()).double()
+        norms = diagonal(self.strips())
         self.require(norms >= -PRODUCT_ROUNDING * norms.max(), "a sum of squares is negative")
         norms = norms.clamp_min(0)
         # Cauchy and Schwarz, in place of a factorisation, which would take longer than learning.
         limits = (norms * (1 + PRODUCT_ROUNDING)).sqrt() + norms.max().sqrt() * PRODUCT_ROUNDING
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
             rows, columns = limits[first : first + len(strip)], limits[first:]
-            self.require(strip.double().abs() <= torch.outer(rows, columns), "its matrix is not a sum of products")
+            self.require(strip.abs() <= torch.outer(rows, columns), "its matrix is not a sum of products")
         counts = self.counts.double().sqrt()
         self.require(self.cross.abs() <= torch.outer(limits, counts), "the sum of a class does not fit its matrix")
         number = self.images.double().sqrt()
@@ -240,7 +246,7 @@ class MomentSums(State):
 
         This takes a copy of A in float64 and its Cholesky factorisation.
         """
-        matrix = strips(self.gram.to(torch.float64, copy=True), self.width)
+        matrix = strips(self.gram.clone(), self.width)
         add_diagonal(matrix, self.total.new_tensor(amount))
         return factorise(matrix)
 
@@ -252,7 +258,7 @@ class MomentSums(State):
         batch to batch. What that leaves of a feature that no other image has would count as much as a real one: such a
         feature is set to zero. Products exceed what squares allow by rounding, and are cut there.
         """
-        norms = diagonal(self.strips()).double()
+        norms = diagonal(self.strips())
         gone = norms.abs() <= self._rounding(before, (before - norms).clamp_min(0), images - int(self.images))
         for first, strip in zip(range(0, self.width, BLOCK), self.strips(), strict=True):
             strip[gone[first : first + len(strip)]] = 0
@@ -292,14 +298,14 @@ class MomentSums(State):
 
     def copy(self) -> Self:
         """Sums that can be changed without changing these."""
-        copied = type(self)(0, 0, self.gram.dtype)
+        copied = type(self)(0)
         for name, values in self.named_buffers():
             setattr(copied, name, values.clone())
         return copied
 
     def empty_like(self, classes: int) -> Self:
         """Sums over no image of so many classes, to be merged with these."""
-        return type(self)(self.width, classes, self.gram.dtype).to(self.gram.device)
+        return type(self)(self.width, classes).to(self.gram.device)
 
     def strips(self) -> list[Tensor]:
         """The strips of A: views, so that changing them changes the sums."""
@@ -308,20 +314,20 @@ class MomentSums(State):
     def variance(self) -> Tensor:
         """(width,) variance of each feature over all images of the classes."""
         number = self.counts.sum().clamp_min(1)
-        return (diagonal(self.strips()).double() / number - (self.total / number).square()).clamp_min(0)
+        return (diagonal(self.strips()) / number - (self.total / number).square()).clamp_min(0)
 
     def mean_square(self) -> Tensor:
         """(width,) mean of the square of each feature."""
-        return diagonal(self.strips()).double() / self.images.clamp_min(1)
+        return diagonal(self.strips()) / self.images.clamp_min(1)
 
     def variance_within(self) -> Tensor:
         """(width,) variance of each feature about the means of the classes."""
-        about = diagonal(self.strips()).double() - (self.cross.square() / self.counts.clamp_min(1)).sum(1)
+        about = diagonal(self.strips()) - (self.cross.square() / self.counts.clamp_min(1)).sum(1)
         return about.clamp_min(0) / self.images.clamp_min(1)
 
     def part(self, start: int, stop: int) -> Self:
         """The sums over features ``start`` to ``stop`` alone."""
-        some = type(self)(stop - start, self.classes, self.gram.dtype).to(self.gram.device)
+        some = type(self)(stop - start, self.classes).to(self.gram.device)
         copy_block(self.strips(), start, some.strips())
         some.cross, some.total = self.cross[start:stop].clone(), self.total[start:stop].clone()
         some.counts, some.images = self.counts.clone(), self.images.clone()
@@ -382,7 +388,7 @@ class MomentSums(State):
         there = [column for column in columns if int(self.counts[column])]
         if there:
             means = self.cross[:, there] / self.counts[there].double().sqrt()
-            add_products(self.strips(), means.mT.to(self.gram), -1)
+            add_products(self.strips(), means.mT, -1)
             self.total -= self.cross[:, there].sum(1)
 
     def _change(self, features: Tensor, targets: Tensor, sign: int) -> Self:
@@ -393,7 +399,7 @@ class MomentSums(State):
             rows = rows.to(self.gram.device)
             exact = rows.double()
             # In float64: float32 products lose the differences between similar images.
-            add_products(matrix, exact.to(self.gram.dtype), sign)
+            add_products(matrix, exact, sign)
             # Class by class along rows: a product with one-hot labels would cost as much as A for many classes.
             present, places = torch.unique(labels.to(rows.device), return_inverse=True)
             sums = exact.new_zeros(len(present), self.width).index_add_(0, places, exact)
@@ -418,7 +424,7 @@ class MomentSums(State):
             raise DataError("targets are numbers of classes and cannot be negative")
         if not bool(torch.isfinite(features).all()):
             raise DataError("features hold NaN or infinite numbers: sums would never recover from them")
-        if len(features) and float(features.abs().max()) > LARGEST * torch.finfo(self.gram.dtype).max ** 0.5:
+        if len(features) and float(features.abs().max()) > LARGEST * torch.finfo(torch.float64).max ** 0.5:
             raise DataError("features are too large for their squares to be summed: scale them down")
 
 
@@ -455,11 +461,10 @@ class Rule(Protocol):
         """The scores for all images in the sums."""
         ...
 
-    def left_out(self, sums: MomentSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
-        """(N, C) scores of images in the sums, each left out of the sums (leave-one-out).
+    def left_out(self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
+        """(N, C) scores of images in the sums, each left out of the sums (leave-one-out), from one factorisation.
 
-        ``views`` are the (V, N, width) features of the views of each image, which leave together; its score is the mean
-        over them. All come from one factorisation. Every image's class must keep another image.
+        ``features`` are (N, width). Every image's class must keep another image.
         """
         ...
 
@@ -504,121 +509,57 @@ LEAST_PIVOT = 1e-10
 """Share of a direction that others must not explain: features of the weighed groups alone may span less than all do."""
 
 
-def row_space_factor(matrix: list[Tensor], scale: Tensor, most: int, moving: float) -> Tensor | None:
-    """R of at most ``most`` rows with RᵀR = SAS, S = diag(scale); None where it would take more.
-
-    ``moving`` is the mean of how much the scaled features move, summed over images: what is left is compared with it.
+def row_space(sums: MomentSums, scale: Tensor) -> Tensor | None:
+    """(rank, width) R with RᵀR = SAS, S = diag(scale), the space that few images span; None for more images.
 
     A Cholesky factorisation that takes up the features of which most is left, some at a time, and stops where nothing
     is left but rounding. It reads only the rows of A that it takes up: 2·width·rank² operations, and not width³/3.
     """
+    most, squares = int(sums.images), scale.square()
+    if not 0 < most <= min(MOST_IMAGES, SHARE * sums.width):
+        return None
+    moving = float((sums.variance() * squares).mean())
+    if float((sums.mean_square() * squares).mean()) > FAR_FROM_ZERO * moving:
+        return None
+    moving *= most
     space, number = scale.new_empty(most, len(scale)), 0
-    left = diagonal(matrix).double() * scale.square()
-    least = NOTHING * moving
+    left = diagonal(sums.strips()) * squares
     while number < most:
         found = space[:number]
         chosen = left.topk(min(PIVOTS, len(left), most - number)).indices
-        chosen = chosen[left[chosen] > least]
+        chosen = chosen[left[chosen] > NOTHING * moving]
         if len(chosen) == 0:
             break
-        rows = some_rows(matrix, chosen).double()
-        rows = torch.addmm(rows * torch.outer(scale[chosen], scale), found[:, chosen].mT, found, alpha=-1)
+        rows = some_rows(sums.strips(), chosen) * torch.outer(scale[chosen], scale)
+        rows = torch.addmm(rows, found[:, chosen].mT, found, alpha=-1)
         values, vectors = torch.linalg.eigh(rows[:, chosen])
         strong = values > ALIKE * values[-1]
         last = number + int(strong.sum())
         new = torch.mm((vectors[:, strong] / values[strong].sqrt()).mT, rows, out=space[number:last])
         left, number = left - new.square().sum(0), last
-    return space[:number] if float(left.amax()) <= MOST_LEFT * moving else None
+    return space[:number] if number and float(left.amax()) <= MOST_LEFT * moving else None
 
 
-class Basis(NamedTuple):
-    """Coordinates for one weight of each group of features, and the sums in them."""
+def in_row_space(
+    sums: MomentSums, rows: Tensor, scale: Tensor, weights: Tensor, features: int
+) -> tuple[MomentSums, Tensor] | None:
+    """The sums of z = xB, the coordinates of features xSU in the `row_space`, and B; None where precision is lost.
 
-    sums: MomentSums
-    into: Tensor
-    """(rank, rank) lower factor L."""
-    squares: Sequence[float]
-    """u² of each group."""
-
-
-class RowSpace:
-    """The space that the features of few images span, at any weights of groups of features.
-
-    With SAS = RᵀR and U the weights of the features xS, all that a rule needs of xSU happens in the space of the rows
-    of RU. With LLᵀ = RU²Rᵀ, z = L⁻¹RU²Sx are coordinates in an orthonormal basis of it: lengths and angles are those of
-    xSU, and the sum of zzᵀ is LᵀL. Ridge regressions and discriminant analyses of z give the same scores.
+    ``weights`` are the diagonal of U, not zero for so many ``features``. With LLᵀ = RU²Rᵀ, the rows of L⁻¹RU are an
+    orthonormal basis: lengths and angles are those of xSU, so all rules give the same scores.
     """
-
-    def __init__(self, sums: MomentSums, rows: Tensor, scale: Tensor, sizes: Sequence[int]) -> None:
-        self.sums = sums
-        self.scale = scale
-        self.rows = torch.split(rows, list(sizes), 1)
-        self.products = [part @ part.mT for part in self.rows]
-        self._sums = self._before(torch.cat([sums.cross, sums.total.unsqueeze(1)], 1))
-        self._seen: tuple[Tensor, list[Tensor]] | None = None
-
-    @classmethod
-    def of(cls, sums: MomentSums, scale: Tensor, sizes: Sequence[int]) -> Self | None:
-        """That of features in groups of some sizes; None where there are too many images."""
-        images = int(sums.images)
-        if not 0 < images <= min(MOST_IMAGES, SHARE * sums.width):
-            return None
-        moving = float((sums.variance() * scale.square()).mean())
-        if float((sums.mean_square() * scale.square()).mean()) > FAR_FROM_ZERO * moving:
-            return None
-        rows = row_space_factor(sums.strips(), scale, images, moving * images)
-        return cls(sums, rows, scale, sizes) if rows is not None and len(rows) else None
-
-    def at(self, weights: Sequence[float], features: int) -> Basis | None:
-        """The coordinates for a weight of each group, which weigh so many features; None where precision is lost."""
-        squares = [weight**2 for weight in weights]
-        gram = _weighed(self.products, squares)
-        lower, info = torch.linalg.cholesky_ex(gram)
-        if int(info) != 0 or bool((lower.diagonal().square() < LEAST_PIVOT * gram.diagonal()).any()):
-            return None
-        sums = MomentSums(len(lower), self.sums.classes).to(lower.device)
-        sums.coordinates_of = features
-        matrix = lower.mT @ lower
-        start = 0
-        for strip in sums.strips():
-            strip.copy_(matrix[start : start + len(strip), start:])
-            start += len(strip)
-        found = _solved(lower, _weighed(self._sums, squares))
-        sums.cross, sums.total = found[:, :-1].contiguous(), found[:, -1].contiguous()
-        sums.counts, sums.images = self.sums.counts, self.sums.images
-        return Basis(sums, lower, squares)
-
-    def coordinates(self, views: Tensor, place: Basis) -> Tensor:
-        """(…, width) features as coordinates; what does not depend on weights is kept for the next ones."""
-        if self._seen is None or self._seen[0] is not views:
-            self._seen = views, self._before(views.flatten(0, -2).mT.double())
-        found = _solved(place.into, _weighed(self._seen[1], place.squares))
-        return found.mT.reshape(*views.shape[:-1], -1).to(views.dtype)
-
-    def linear(self, solution: Linear, place: Basis) -> Linear:
-        """Scores of coordinates as scores of features."""
-        inner = torch.linalg.solve_triangular(place.into.mT, solution.weight.double(), upper=True)
-        parts = [square * (rows.mT @ inner) for square, rows in zip(place.squares, self.rows, strict=True)]
-        return Linear((torch.cat(parts) * self.scale.unsqueeze(1)).float(), solution.bias)
-
-    def _before(self, columns: Tensor) -> list[Tensor]:
-        """RSx, group by group."""
-        pieces = torch.split(columns * self.scale.unsqueeze(1), [part.shape[1] for part in self.rows])
-        return [rows @ piece for rows, piece in zip(self.rows, pieces, strict=True)]
-
-
-def _weighed(parts: Sequence[Tensor], squares: Sequence[float]) -> Tensor:
-    """The sum of what each group gives, times the square of its weight."""
-    total = parts[0] * squares[0]
-    for part, square in zip(parts[1:], squares[1:], strict=True):
-        total = total + part * square
-    return total
-
-
-def _solved(lower: Tensor, right: Tensor) -> Tensor:
-    """L⁻¹V."""
-    solution: Tensor = torch.linalg.solve_triangular(lower, right, upper=False)
-    return solution
+    weighed = rows * weights
+    gram = weighed @ weighed.mT
+    lower, info = torch.linalg.cholesky_ex(gram)
+    if int(info) != 0 or bool((lower.diagonal().square() < LEAST_PIVOT * gram.diagonal()).any()):
+        return None
+    basis = (torch.linalg.solve_triangular(lower, weighed, upper=False) * (scale * weights)).mT
+    inside = MomentSums(len(lower), sums.classes).to(lower.device)
+    inside.coordinates_of = features
+    add_products(inside.strips(), lower)
+    inside.cross, inside.total = basis.mT @ sums.cross, basis.mT @ sums.total
+    inside.counts, inside.images = sums.counts, sums.images
+    return inside, basis
 
 
 NUMBER = 8

@@ -13,6 +13,7 @@ from adagauss.analytic.moments import (
     MomentSums,
     add_diagonal,
     add_products,
+    column_products,
     diagonal,
     factorise,
     factors_of,
@@ -64,26 +65,21 @@ class Ridge:
         return system.linear(weight)
 
     @torch.no_grad()
-    def left_out(self, sums: MomentSums, views: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
-        """Leave-one-out scores without solving again: y − (I − H)⁻¹(y − ŷ), H = XB⁻¹Xᵀ over the views of an image.
+    def left_out(self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Leave-one-out scores without solving again: y − (y − ŷ)/(1 − h), h = xB⁻¹xᵀ.
 
-        B is what is factorised, X the rows of the image, ŷ their scores in the regression of everything. With an
-        intercept the rows are centred, and 1/n is added to H.
+        B is what is factorised, ŷ the scores of x in the regression of everything. With an intercept x is centred, and
+        1/n is added to h.
         """
         system = _System(sums, self, scale)
         factor = system.some_factor()
-        number, images = views.shape[:2]
-        rows = (views - system.mean.to(views)).flatten(0, 1).to(factor[0])
-        half = solve_lower(factor, rows.mT).view(-1, number, images)
-        overlap = torch.einsum("svn,swn->nvw", half, half).double()
+        half = solve_lower(factor, (features - system.mean.to(features)).mT.to(factor[0]))
+        overlap = column_products(half, half)
         if self.intercept:
             overlap = overlap + 1 / system.number
-        weight = solve_factorised(factor, system.right.to(factor[0]))
-        fitted = system.linear(weight)(views.flatten(0, 1)).view(number, images, -1).transpose(0, 1).double()
-        labels = F.one_hot(targets.to(fitted.device), sums.classes).to(fitted).unsqueeze(1)
-        freedom = (1 + LEAST_FREEDOM) * torch.eye(number, dtype=torch.float64, device=fitted.device) - overlap
-        unseen: Tensor = labels - torch.linalg.solve(freedom, labels - fitted)
-        return unseen.mean(1)
+        fitted = system.linear(solve_factorised(factor, system.right.to(factor[0])))(features).double()
+        labels = F.one_hot(targets.to(fitted.device), sums.classes).to(fitted)
+        return labels - (labels - fitted) * (1 / (1 + LEAST_FREEDOM - overlap)).unsqueeze(1)
 
 
 class _System:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise, product
 from typing import ClassVar, NamedTuple, Self
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.lda import LDA
-from adagauss.analytic.moments import Basis, Linear, MomentSums, RowSpace, Rule, unit_deviation
+from adagauss.analytic.moments import Linear, MomentSums, Rule, in_row_space, row_space, unit_deviation
 from adagauss.analytic.ridge import Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
 from adagauss.core.state import ClassMap, State
@@ -26,27 +26,26 @@ class Standardized(NamedTuple):
     """Sums under some weights of groups of features."""
 
     sums: MomentSums
+    scale: Tensor | None
+    """Factors of the features in ``sums``; None: they are part of ``basis``."""
     features: slice
     """Those that take part."""
-    scale: Tensor | None
     width: int
     """Number of all features."""
-    within: tuple[RowSpace, Basis] | None = None
-    """Where the sums are over coordinates of all features: in which space."""
+    basis: Tensor | None = None
+    """(width, rank): the sums are over coordinates x·basis of features x."""
 
-    def left_out(self, rule: Rule, views: Tensor, targets: Tensor) -> Tensor:
-        """The scores of a rule for (V, N, width) views of images in the sums, each left out in turn."""
-        if self.within is None:
-            return rule.left_out(self.sums, views[:, :, self.features], targets, self.scale)
-        span, place = self.within
-        return rule.left_out(self.sums, span.coordinates(views, place), targets)
+    def inputs(self, features: Tensor) -> Tensor:
+        """What the sums are over, of (N, width) features."""
+        if self.basis is None:
+            return features[:, self.features]
+        return (features.to(self.basis) @ self.basis).to(features.dtype)
 
     def solve(self, rule: Rule) -> Linear:
         """The scores of a rule, over all features."""
         solution = rule.solve(self.sums, self.scale)
-        if self.within is not None:
-            span, place = self.within
-            return span.linear(solution, place)
+        if self.basis is not None:
+            return Linear((self.basis @ solution.weight.to(self.basis)).float(), solution.bias)
         weight = solution.weight.new_zeros(self.width, self.sums.classes)
         weight[self.features] = solution.weight
         return Linear(weight, solution.bias)
@@ -62,7 +61,6 @@ class Standardizer:
     def __init__(self, sums: MomentSums, groups: Sequence[int] | None = None) -> None:
         self.sums = sums
         self.groups = [sums.width] if groups is None else list(groups)
-        self._weighed: dict[tuple[float, ...], Standardized] = {}
 
     def at(self, weights: Sequence[float]) -> Standardized:
         """All features at one deviation within classes, times the weight of their group.
@@ -70,28 +68,24 @@ class Standardizer:
         A group weighs by its weight alone, however many features it has; those without weight at either end are left
         out of the sums. One weight alone is that of all features.
         """
-        together = len(weights) == 1
+        together, width = len(weights) == 1, self.sums.width
         if not together and len(self.groups) != len(weights):
             raise ConfigError(f"there are {len(self.groups)} groups of features, but weights for {len(weights)}")
-        if (known := self._weighed.get(tuple(weights))) is not None:
-            return known
         each = list(weights) * (len(self.groups) if together else 1)
         some = [index for index, (weight, size) in enumerate(zip(each, self.groups, strict=True)) if weight and size]
         if not some:
             raise ConfigError("all groups of features are weighed with nothing: give one a weight")
-        numbers = [self.sums.width] * len(self.groups) if together else self.groups
-        factors = [weight / max(1, number) ** 0.5 for weight, number in zip(each, numbers, strict=True)]
+        pairs = zip(each, self.groups, strict=True)
+        parts = [torch.full((size,), weight / max(1, width if together else size) ** 0.5) for weight, size in pairs]
+        factors = torch.cat(parts).to(self._scale)
         start, stop = sum(self.groups[: some[0]]), sum(self.groups[: some[-1] + 1])
-        place = None if self._span is None else self._span.at(factors, stop - start)
-        if self._span is not None and place is not None:
-            # Small enough to cache: the best weights are used again.
-            found = Standardized(place.sums, slice(start, stop), None, self.sums.width, (self._span, place))
-            return self._weighed.setdefault(tuple(weights), found)
-        sums = self.sums if stop - start == self.sums.width else self.sums.part(start, stop)
-        pairs = zip(factors, self.groups, strict=True)
-        weight = torch.cat([torch.full((size,), max(LEAST_FACTOR, factor)) for factor, size in pairs])
-        scale = (self._scale * weight.to(self._scale))[start:stop]
-        return Standardized(sums, slice(start, stop), scale, self.sums.width)
+        if self._rows is not None:
+            inside = in_row_space(self.sums, self._rows, self._scale, factors, stop - start)
+            if inside is not None:
+                return Standardized(inside[0], None, slice(start, stop), width, inside[1])
+        sums = self.sums if stop - start == width else self.sums.part(start, stop)
+        scale = (self._scale * factors.clamp_min(LEAST_FACTOR))[start:stop]
+        return Standardized(sums, scale, slice(start, stop), width)
 
     @cached_property
     def _scale(self) -> Tensor:
@@ -100,8 +94,8 @@ class Standardizer:
         return torch.cat([unit_deviation(self.sums, slice(*ends)) for ends in pairwise(bounds)])
 
     @cached_property
-    def _span(self) -> RowSpace | None:
-        return RowSpace.of(self.sums, self._scale, self.groups)
+    def _rows(self) -> Tensor | None:
+        return row_space(self.sums, self._scale)
 
 
 STRENGTHS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -186,23 +180,28 @@ class ModelSelection(State):
         self.require(self.tried.any(), "no candidate is left")
 
     @torch.no_grad()
-    def observe(self, weighing: Standardizer, views: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def observe(self, weighing: Standardizer, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Score every remaining candidate on images in the sums by leave-one-out.
 
-        ``views`` are (V, N, width) features. Images that are alone in their class are passed over: without them it is
-        not known. Returned are the scores of the others under the candidate that is now the best, at its temperature,
-        and their targets.
+        ``features`` are (N, width). Images that are alone in their class are passed over: without them it is not known.
+        Returned are the scores of the others under the candidate that is now the best, at its temperature, and their
+        targets.
         """
         sums = weighing.sums
-        others = sums.counts.cpu()[targets] > len(views)
-        views, targets = views[:, others], targets[others]
+        others = sums.counts.cpu()[targets] > 1
+        features, targets = features[others], targets[others]
         if len(targets) == 0:
-            return views.new_zeros(0, sums.classes), targets
+            return features.new_zeros(0, sums.classes), targets
+        alike: dict[tuple[float, ...], list[int]] = {}
+        for index in self.tried.nonzero().flatten().tolist():
+            alike.setdefault(tuple(self.weights[index].tolist()), []).append(index)
         found: dict[int, Tensor] = {}
-        for weighed, candidates in self._by_weights(weighing):
+        for weights, candidates in alike.items():
+            weighed = weighing.at(weights)
+            inputs = weighed.inputs(features)
             for index in candidates:
                 try:
-                    found[index] = weighed.left_out(self._rule(index, sums), views, targets)
+                    found[index] = self._rule(index, sums).left_out(weighed.sums, inputs, targets, weighed.scale)
                 except (DataError, NumericalError):
                     # There may be no covariance, or none with an inverse, where a regression does well.
                     self.tried[index] = False
@@ -300,11 +299,3 @@ class ModelSelection(State):
 
     def _rule(self, index: int, sums: MomentSums) -> Rule:
         return self.rules[int(self.rule[index])].rule(int(sums.images))
-
-    def _by_weights(self, weighing: Standardizer) -> Iterator[tuple[Standardized, list[int]]]:
-        """Candidates still tried, those with the same weights together."""
-        alike: dict[tuple[float, ...], list[int]] = {}
-        for index in self.tried.nonzero().flatten().tolist():
-            alike.setdefault(tuple(self.weights[index].tolist()), []).append(index)
-        for weights, candidates in alike.items():
-            yield weighing.at(weights), candidates

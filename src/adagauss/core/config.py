@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 OLD_KEYS: dict[str, str] = {
+    "classifier.judged": "classifier.loo_images",
     "classifier.tied": "classifier.pooled_shrinkage",
     "drift.least_steps": "drift.min_steps",
     "evidence.of_training": "evidence.train_holdout",
@@ -34,6 +35,7 @@ OLD_KEYS: dict[str, str] = {
 REMOVED_KEYS: dict[str, tuple[Any, str]] = {
     "backbone.companion": (None, "use more patches (backbone.options.filters)"),
     "backbone.initialization": ("he", "leave it out"),
+    "classifier.closed_form.flips": (False, "use backbone.mirror=true, about as good with half the images"),
     "classifier.translated_svm.similarity": ("euclidean", "leave it out"),
     "drift.adapter.fallback": (False, "use drift.kind=affine, or the method adagauss+"),
     "drift.adapter.mean_by": ("samples", "leave it out"),
@@ -48,6 +50,8 @@ REMOVED_KEYS: dict[str, tuple[Any, str]] = {
 
 The key of a setting of a part starts with the role and the kind of the part.
 """
+OLD_KINDS = {"classifier.exact_best": "closed_form", "classifier.exact_ridge": "closed_form"}
+"""Kinds of parts of version 0.2.0, as ``role.kind``, and their present names."""
 
 
 def current_key(key: str) -> str:
@@ -183,6 +187,7 @@ class Part(Config):
         kind = fields.pop("kind", None)
         if kind is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
+        kind = OLD_KINDS.get(f"{role}.{kind}", kind)
         return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:

@@ -190,8 +190,8 @@ class CurrentTask:
             self._features[key] = features
         return self._features[key]
 
-    def blocks(self, flips: bool = False, divided: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
-        """Positions and features by block: as for prediction or, with ``flips``, of plain and mirrored images.
+    def blocks(self, divided: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+        """Positions and features by block, as for prediction.
 
         Nothing is cached: features may be too large to be stored for a whole task. With ``divided``, each of several
         processes gets only its share of every block.
@@ -207,11 +207,9 @@ class CurrentTask:
                 images = to_float(self.data.images.batch(rows).to(self.runtime.device))
                 images = images.contiguous(memory_format=self.runtime.memory_format)
                 with torch.no_grad():
-                    plain = extractor(images) if flips else extractor.averaged_over_flips(images)
-                    views = [plain, extractor(images.flip(3))] if flips else [plain]
-                for view in views:
-                    self._check_finite(view)
-                yield rows, views
+                    features = extractor.averaged_over_flips(images)
+                self._check_finite(features)
+                yield rows, features
                 advance("", step=stop - start)
 
     def pairs(self, views: int) -> tuple[Tensor, Tensor, Tensor]:

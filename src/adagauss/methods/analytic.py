@@ -39,7 +39,7 @@ tasks; the paper uses a fifth of the last task's images.
 
 from __future__ import annotations
 
-from adagauss.analytic.classifier import ExactBest, ExactRidge
+from adagauss.analytic.classifier import AnalyticClassifier
 from adagauss.backbones import BackboneConfig
 from adagauss.backbones.frozen import FrozenOptions
 from adagauss.backbones.patches import PatchSettings
@@ -74,7 +74,7 @@ def analytic_patches() -> Method:
     return Method(
         backbone=BackboneConfig(name="patches", features=None, mirror=True, options=PatchSettings(filters=500)),
         representation=untrained(),
-        classifier=ExactRidge(intercept=True),
+        classifier=AnalyticClassifier(),
     )
 
 
@@ -104,7 +104,7 @@ def analytic() -> Method:
     return Method(
         backbone=BackboneConfig(name="frozen", features=None, options=options),
         representation=untrained(),
-        classifier=ExactBest(strengths=STRENGTHS, shrinkages=SHRINKAGES, group_weights=WEIGHTS),
+        classifier=AnalyticClassifier(strengths=STRENGTHS, shrinkages=SHRINKAGES, group_weights=WEIGHTS),
     )
 
 
@@ -121,7 +121,7 @@ def analytic_pretrained() -> Method:
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
         representation=untrained(),
-        classifier=ExactBest(),
+        classifier=AnalyticClassifier(shrinkages=(None, 0.3, 0.85)),
     )
 
 
@@ -139,5 +139,5 @@ def ranpac() -> Method:
     return Method(
         backbone=BackboneConfig(name="efficientnet_lite0", features=None),
         representation=untrained(),
-        classifier=ExactRidge(random_features=10_000),
+        classifier=AnalyticClassifier(random_features=10_000, intercept=False),
     )

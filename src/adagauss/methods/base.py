@@ -288,7 +288,6 @@ TRAIT_SETTINGS: Mapping[Trait, Mapping[str, Any]] = {
     Trait.MIRRORING_HARMS: {
         "augmentation.flip": False,
         "memory.flips": False,
-        "classifier.flips": False,
         "backbone.mirror": False,
     },
     Trait.PHOTOGRAPHS: {"augmentation.resized_crop": True, "augmentation.crop_padding": 0},
