@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from adagauss.core.config import plain
+from adagauss.data.images import Label
 from adagauss.data.stream import StreamConfig
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.metrics import Evaluation
@@ -24,6 +25,20 @@ def config_of(
 ) -> RunConfig:
     stream = StreamConfig(dataset=dataset, sizes=tuple(sizes), classes=sum(sizes))
     return make_config(method, stream, settings=settings, seed=seed)
+
+
+def run_of(
+    path: Path,
+    config: RunConfig,
+    evaluations: Sequence[Evaluation],
+    facts: Sequence[TaskFacts],
+    names: Sequence[Label],
+) -> Run:
+    """A run whose content is known, so that its files are not read."""
+    run = Run(path, len(evaluations))
+    vars(run).update(config=config, labels=tuple(names), environment={})
+    vars(run).update(evaluations=tuple(evaluations), facts=tuple(facts))
+    return run
 
 
 def made_run(
@@ -68,5 +83,5 @@ def _conclude(
 ) -> None:
     evaluations, facts = zip(*kept, strict=True)
     # The report reads the predictions; a matrix of a thousand classes would be a file of megabytes.
-    stored = Run.of(folder.path, config, evaluations, facts, names).stored_metrics()
+    stored = run_of(folder.path, config, evaluations, facts, names).stored_metrics()
     folder.write_json(METRICS_FILE, {**stored, "details": {}})

@@ -50,7 +50,7 @@ from adagauss.experiments.metrics import Evaluation
 from adagauss.experiments.run import Run, RunFolder, TaskFacts
 from adagauss.methods import methods
 from tests.analysis.conftest import SETTINGS, STREAM
-from tests.analysis.made_runs import config_of
+from tests.analysis.made_runs import config_of, run_of
 
 COMMAND = "adagauss analyse here --study {study}"
 ANTI_COLLAPSE = "representation.terms.anti_collapse"
@@ -97,7 +97,7 @@ def synthetic(classes: int, names: tuple[Label, ...], seed: int = 0) -> Run:
     shift = torch.rand(2, classes, 2, dtype=torch.float64)
     shift[0] = torch.nan
     shift[1, sizes[0] :] = torch.nan
-    run = Run.of(Path("run"), config, evaluations, [facts, facts], names)
+    run = run_of(Path("run"), config, evaluations, [facts, facts], names)
     return run.with_tables({"memory.shift": shift})
 
 

@@ -58,7 +58,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
             made.settings.append(settings)
         return made
 
-    monkeypatch.setitem(logs.TRACKERS, "mlflow", connect)
+    monkeypatch.setitem(logs.TRACKERS, "wandb", connect)
     monkeypatch.setattr("adagauss.experiments.logs.import_extra", lambda *_: None)
     return made
 
@@ -99,7 +99,7 @@ def test_a_finished_run_that_is_resumed_adds_nothing_and_sends_a_new_tracker_eve
     before = (finished / LOG).read_bytes()
     config = make_config("adagauss", STREAM, epochs=2)
     for _ in range(2):
-        run(config, finished, resume=True, trackers=["mlflow"])
+        run(config, finished, resume=True, trackers=["wandb"])
     assert (finished / LOG).read_bytes() == before
     assert len(recorder.seen) == len(read_log(finished / LOG)[1]), "each entry once, though it was resumed twice"
     assert ({"accuracy/all", "accuracy/task 1"}, 1) in [(set(values), step) for values, step in recorder.seen]
@@ -130,22 +130,22 @@ def test_an_epoch_that_is_repeated_is_logged_once_and_a_line_that_was_cut_off_is
 def test_a_tracker_that_fails_is_reported_once_and_receives_the_rest_later(tmp_path: Path, recorder: Recorder) -> None:
     folder, messages = RunFolder(tmp_path), Messages()
     recorder.fails_after = 1
-    with RunLog(folder, ["mlflow"], {}, messages) as log:
+    with RunLog(folder, ["wandb"], {}, messages) as log:
         for epoch in range(3):
             log.epoch("task 1: training", epoch, {"a": float(epoch)})
     assert len(messages.texts) == 1
-    assert "--logger mlflow does not work (ConnectionError: the server is gone)" in messages.texts[0]
+    assert "--logger wandb does not work (ConnectionError: the server is gone)" in messages.texts[0]
     recorder.fails_after = 10**9
-    with RunLog(folder, ["mlflow"]):
+    with RunLog(folder, ["wandb"]):
         pass
     assert [values["training/a"] for values, _ in recorder.seen] == [0.0, 1.0, 2.0]
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, recorder: Recorder) -> None:
     (tmp_path / LOG).mkdir()
-    (tmp_path / "log.json").write_text('{"mlflow": {"sent": "many"}}', encoding="utf-8")
+    (tmp_path / "log.json").write_text('{"wandb": {"sent": "many"}}', encoding="utf-8")
     messages = Messages()
-    with RunLog(RunFolder(tmp_path), ["mlflow"], {}, messages) as log:
+    with RunLog(RunFolder(tmp_path), ["wandb"], {}, messages) as log:
         log.epoch("task 1: training", 0, {"a": 1.0})
     assert recorder.seen == [({"training/a": 1.0}, 1)]
     assert "goes on without a log" in messages.texts[0]
@@ -181,22 +181,6 @@ def test_tensorboard_gets_each_value_once(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("training/a")] == [(1, 0.5), (2, 1.5)]
-
-
-def test_mlflow_gets_each_value_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow")
-    from mlflow import MlflowClient
-
-    # Files, though MLflow prefers databases: making one takes seconds.
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
-    entries(RunFolder(tmp_path / "run"), "mlflow")
-    client = MlflowClient()
-    experiment = client.get_experiment_by_name("adagauss")
-    assert experiment is not None
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert [one.value for one in client.get_metric_history(found.info.run_id, "training/a")] == [0.5, 1.5]
-    assert found.data.params["seed"] == "3"
 
 
 def test_wandb_goes_on_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,16 +181,3 @@ def test_at_most_that_many_runs_are_submitted(tmp_path: Path, monkeypatch: pytes
     seen: list[int] = []
     run_specs(source(), tmp_path, executor=Here(), most=1, then=lambda *_: seen.append(len(taken)), total=3)
     assert seen == [1, 2, 3]
-
-
-def test_an_outcome_may_be_followed_by_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_module, "run", lambda *_, **__: (_ for _ in ()).throw(WorkerError("x")))
-    first, second = make_specs(tmp_path, "a", "b")
-    for executor in (None, Here()):
-        outcomes = run_specs(
-            [first],
-            tmp_path,
-            executor=executor,
-            then=lambda spec, _: second if spec is first else None,
-        )
-        assert [spec.name for spec, _ in outcomes] == ["a", "b"]

@@ -341,6 +341,7 @@ def _report_failures(failures: Mapping[str, str]) -> None:
 
 
 SHOWN = 10
+STATES = {"COMPLETE": "complete", "RUNNING": "unfinished", "FAIL": "failed"}
 AT_ONCE = 8
 """Trials at a time on a cluster by default: each is chosen from those that ended before it."""
 TUNE = examples(
@@ -393,7 +394,7 @@ def tune(
 
     from adagauss.experiments.engines import open_executor
     from adagauss.experiments.runner import ValidationSplit
-    from adagauss.experiments.tune import UNFINISHED, Range, Search
+    from adagauss.experiments.tune import Range, Search
     from adagauss.experiments.tune import tune as search_settings
     from adagauss.utils.files import write_atomically
     from adagauss.utils.runtime import RuntimeConfig
@@ -426,22 +427,15 @@ def tune(
             most=jobs or AT_ONCE,
         )
     rows = [
-        (
-            one.number,
-            one.state,
-            f"{100 * one.accuracy:.1f}" if one.accuracy is not None else "",
-            _as_options(one.settings),
-        )
+        (one.number, STATES[one.state.name], f"{100 * one.value:.1f}" if one.value else "", _as_options(one.params))
         for one in tuned[:SHOWN]
     ]
     title = f"{method}: held-out training images of the first {first_tasks} task(s), {len(tuned)} trials"
     output.show(output.table(title, ("trial", "state", "accuracy, %", "settings"), rows, numbers=("accuracy, %",)))
-    for reason in sorted({one.reason for one in tuned if one.reason}):
-        warn(f"some trials failed: {reason}")
-    best = tuned[0].settings
+    best = tuned[0].params
     write_atomically(out / "best.yaml", yaml.safe_dump(dict(best)).encode("utf-8"))
     say(f"Best settings, also in {out / 'best.yaml'} (for --config):", _as_options(best, "--set "))
-    if any(one.state == UNFINISHED for one in tuned):
+    if any(one.state.name == "RUNNING" for one in tuned):
         warn("some trials are unfinished: the same command continues them")
         raise typer.Exit(2)
 

@@ -76,7 +76,7 @@ Loggers = Annotated[
     typer.Option(
         "--logger",
         metavar="LOGGER",
-        help="tensorboard, mlflow or wandb, in addition to the log.csv of each run. Repeatable.",
+        help="tensorboard or wandb, in addition to the log.csv of each run. Repeatable.",
     ),
 ]
 

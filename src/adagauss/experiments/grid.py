@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from adagauss.errors import AdagaussError, CheckpointError, ConfigError, DataErr
 from adagauss.experiments.config import RunConfig, make_config
 from adagauss.experiments.logs import require_trackers
 from adagauss.experiments.protocols import Protocol
-from adagauss.experiments.run import Run, RunFolder
+from adagauss.experiments.run import Run
 from adagauss.experiments.runner import ValidationSplit, run
 from adagauss.methods import Method, make_method, method_info
 from adagauss.methods import methods as all_methods
@@ -37,9 +37,6 @@ TRACEBACK = "error.txt"
 """Traceback of an unexpected error, in the run folder."""
 ATTEMPTS = 2
 """Attempts of a run whose worker dies; the second one resumes."""
-REFRESH_SECONDS = 1.0
-MOST_SHOWN = 3
-"""Largest number of running runs in the note next to the progress."""
 REMEDY = (
     "it was killed, or the memory is full, or its machine is gone; make fewer runs at once (--jobs): the same command "
     "continues from here"
@@ -58,8 +55,6 @@ class RunSpec:
     trackers: tuple[str, ...] = ()
     split: ValidationSplit | None = None
     """Run only this part of the data."""
-    until: int | None = None
-    """Stop after this many tasks."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +69,7 @@ class Outcome:
         return str(self.failure) if self.result is None else f"{100 * self.result.curve[-1]:.1f} %"
 
 
-Then = Callable[[RunSpec, Outcome], RunSpec | None]
-"""Called with each outcome; returns a spec to run next, if there is one."""
+Then = Callable[[RunSpec, Outcome], None]
 
 
 def read_dataset(stream: StreamConfig, options: ReadOptions) -> Dataset:
@@ -94,8 +88,7 @@ def attempt(spec: RunSpec, options: ReadOptions, reporter: Reporter) -> Outcome:
         config, data = spec.config, read_dataset(spec.config.stream, options)
         if spec.split is not None:
             config, data = spec.split.of(config, data)
-        more: dict[str, Any] = {"trackers": spec.trackers, "until": spec.until}
-        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, **more))
+        return Outcome(run(config, spec.folder, resume=True, reporter=reporter, dataset=data, trackers=spec.trackers))
     except AdagaussError as error:
         return Outcome(failure=error)
     except OSError as error:
@@ -153,7 +146,7 @@ def run_specs(
     reporter: Reporter | None = None,
     title: str = "runs",
 ) -> list[tuple[RunSpec, Outcome]]:
-    """Run specs, and those that ``then`` returns; outcomes are in the order in which the runs ended.
+    """Run specs; outcomes are in the order in which the runs ended.
 
     Args:
         specs: taken one by one, when there is room.
@@ -163,78 +156,69 @@ def run_specs(
         executor: makes the runs; None makes one after another here.
         most: how many are submitted to the executor at a time; None submits all.
         options: how the data are read, here or by the workers.
-        reporter: shows progress: a table of specs with an executor, bars of the current run without one.
+        reporter: shows progress.
         title: name of the whole.
     """
     reporter = reporter or Reporter()
     options = options or ReadOptions()
-    elsewhere = replace(options, reporter=Reporter(), root=options.root.absolute())
-    total = total if total is not None else len(specs) if isinstance(specs, list) else 0
-    source = iter(specs)
-    again: list[tuple[RunSpec, int]] = []  # runs to continue, each with its number of attempts
-    pending: dict[Future[Outcome], tuple[RunSpec, int]] = {}
-    outcomes: list[tuple[RunSpec, Outcome]] = []
-
-    def submit(spec: RunSpec) -> Future[Outcome]:
-        future: Future[Outcome] = Future()
-        if executor is None:
-            future.set_result(attempt(spec, options, reporter))
-            return future
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            # Workers may have another current folder.
-            return executor.submit(work, replace(spec, folder=spec.folder.absolute()), out.absolute(), elsewhere)
-        except Exception as error:  # engines raise their own errors if they are gone
-            future.set_exception(error)
-            return future
-
-    def fill() -> bool:
-        """Submit as many specs as there is room for; whether any are pending."""
-        while len(pending) < (1 if executor is None else most or len(pending) + 1):
-            spec, attempts = again.pop(0) if again else (next(source, None), 0)
-            if spec is None:
-                break
-            pending[submit(spec)] = spec, attempts + 1
-        return bool(pending)
-
+    if executor is None:
+        ended: Iterable[tuple[RunSpec, Outcome]] = ((spec, attempt(spec, options, reporter)) for spec in specs)
+    else:
+        ended = _run_elsewhere(specs, out, executor, most, options, reporter)
+    outcomes = []
+    if total is None:
+        total = len(specs) if isinstance(specs, list) else 0
     with reporter.progress(title, total) as advance:
-        try:
-            while fill():
-                ended, _ = wait(pending, timeout=REFRESH_SECONDS, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    spec, attempts = pending.pop(future)
-                    try:
-                        outcome = future.result()
-                    except Exception as error:  # our own errors are values: this is the engine's
-                        lines = str(error).strip().splitlines()
-                        lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
-                        if attempts < ATTEMPTS:
-                            reporter.message(f"{spec.name}: {lost}; it is resumed")
-                            again.append((spec, attempts))
-                            continue
-                        outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
-                    for message in outcome.messages:
-                        reporter.message(f"{spec.name}: {message}")
-                    outcomes.append((spec, outcome))
-                    if executor is not None:
-                        reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
-                    if (following := then(spec, outcome)) is not None:
-                        again.append((following, 0))
-                    else:
-                        advance(f"{spec.name} {outcome if outcome.result else 'failed'}")
-                if executor is not None:
-                    advance(_running(spec for spec, _ in pending.values()), step=0)
-        finally:
-            for future in pending:
-                future.cancel()
+        for spec, outcome in ended:
+            outcomes.append((spec, outcome))
+            then(spec, outcome)
+            advance(f"{spec.name} {outcome if outcome.result else 'failed'}")
     return outcomes
 
 
-def _running(specs: Iterable[RunSpec]) -> str:
-    """The first runs that have started, with their finished tasks."""
-    folders = {spec.name: RunFolder(spec.folder) for spec in specs}
-    running = [f"{name} ({one.finished_tasks()} tasks)" for name, one in folders.items() if one.exists()]
-    return "; ".join(running[:MOST_SHOWN])
+def _run_elsewhere(
+    specs: Iterable[RunSpec],
+    out: Path,
+    executor: Executor,
+    most: int | None,
+    options: ReadOptions,
+    reporter: Reporter,
+) -> Iterator[tuple[RunSpec, Outcome]]:
+    """Yield the outcome of each spec when its run ends; the run of a worker that died is resumed."""
+    out.mkdir(parents=True, exist_ok=True)
+    options = replace(options, reporter=SILENT, root=options.root.absolute())  # workers may have another current folder
+    source = iter(specs)
+    pending: dict[Future[Outcome], tuple[RunSpec, int]] = {}
+
+    def submit(spec: RunSpec, attempts: int) -> None:
+        try:
+            future = executor.submit(work, replace(spec, folder=spec.folder.absolute()), out.absolute(), options)
+        except Exception as error:  # engines raise their own errors if they are gone
+            future = Future()
+            future.set_exception(error)
+        pending[future] = spec, attempts
+
+    while True:
+        for spec in islice(source, None if most is None else most - len(pending)):
+            submit(spec, 1)
+        if not pending:
+            return
+        for future in wait(pending, return_when=FIRST_COMPLETED).done:
+            spec, attempts = pending.pop(future)
+            try:
+                outcome = future.result()
+            except Exception as error:  # our own errors are values: this is the engine's
+                lines = str(error).strip().splitlines()
+                lost = f"its worker ended ({type(error).__name__}{': ' + lines[0][:200] if lines else ''})"
+                if attempts < ATTEMPTS:
+                    reporter.message(f"{spec.name}: {lost}; it is resumed")
+                    submit(spec, attempts + 1)
+                    continue
+                outcome = Outcome(failure=WorkerError(f"{lost}, {attempts} times: {REMEDY}"))
+            for message in outcome.messages:
+                reporter.message(f"{spec.name}: {message}")
+            reporter.message(f"{spec.name}: {'done' if outcome.result else 'failed'} {outcome}".rstrip())
+            yield spec, outcome
 
 
 SHARED_RATES: dict[str, dict[str, float]] = {

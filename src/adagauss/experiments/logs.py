@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import time
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
+from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from adagauss.errors import AdagaussError, CheckpointError, unknown_name
@@ -27,63 +27,16 @@ LOG, SENT = "log.csv", "log.json"
 COLUMNS = ("what", "task", "epoch", "step", "name", "value")
 ACCURACY = "accuracy"
 PROJECT = "adagauss"
-PARAMETERS_AT_ONCE = 100
-"""How many settings MLflow takes in one request."""
 
 logger = logging.getLogger(__name__)
 
 
-class Tracker(Protocol):
-    """An experiment tracker that is connected to one run: the part of Fabric's loggers that is used."""
-
-    @property
-    def version(self) -> Any:
-        """The id with which a resumed run continues there."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        """Send numbers."""
-
-    def finalize(self, status: str) -> None:
-        """Close the connection; the status is ``success`` or ``failed``."""
-
-
-def tensorboard(folder: Path, known: str | None, settings: dict[str, Any]) -> Tracker:
+def tensorboard(folder: Path, known: str | None, settings: dict[str, Any]) -> Logger:
     """Open the folder ``tensorboard`` of a run."""
     opened = TensorBoardLogger(folder, name="", version="tensorboard", flush_secs=1)
     if known is None:
         opened.log_hyperparams(settings)
     return opened
-
-
-class Mlflow:
-    """A run of the experiment ``adagauss`` at MLFLOW_TRACKING_URI."""
-
-    def __init__(self, folder: Path, known: str | None, settings: dict[str, Any]) -> None:
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
-
-        self._metric = Metric
-        # A server that does not respond must not stop a run for an hour.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        self._client = MlflowClient()
-        if known is not None:
-            self.version = known
-            self._client.update_run(known, status="RUNNING")
-            return
-        experiment = self._client.get_experiment_by_name(PROJECT)
-        place = experiment.experiment_id if experiment else self._client.create_experiment(PROJECT)
-        self.version = str(self._client.create_run(place, run_name=folder.name).info.run_id)
-        parameters = [Param(key, str(value)) for key, value in settings.items()]
-        for start in range(0, len(parameters), PARAMETERS_AT_ONCE):
-            self._client.log_batch(self.version, params=parameters[start : start + PARAMETERS_AT_ONCE])
-
-    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
-        now = int(1000 * time())
-        sent = [self._metric(key, value, now, step) for key, value in metrics.items()]
-        self._client.log_batch(self.version, metrics=sent)
-
-    def finalize(self, status: str) -> None:
-        self._client.set_terminated(self.version, "FINISHED" if status == "success" else "FAILED")
 
 
 class Wandb:
@@ -113,12 +66,11 @@ class Wandb:
         self._run.finish(exit_code=int(status != "success"))
 
 
-TRACKERS: dict[str, Callable[[Path, str | None, dict[str, Any]], Tracker]] = {
-    "tensorboard": tensorboard,
-    "mlflow": Mlflow,
-    "wandb": Wandb,
-}
-"""Trackers by name, which is the name of the library and of the extra too."""
+TRACKERS: dict[str, Callable[[Path, str | None, dict[str, Any]], Any]] = {"tensorboard": tensorboard, "wandb": Wandb}
+"""Loggers of Fabric, or classes with the same methods, by the name of the library, which is that of the extra too.
+
+They take the run folder, the version of a tracker that a resumed run continues, and the settings.
+"""
 
 
 def require_trackers(names: Sequence[str]) -> None:
@@ -173,7 +125,7 @@ class RunLog:
             for key, value in (settings or {}).items()
         }
         self._reporter = reporter or Reporter()
-        self._open: dict[str, Tracker] = {}
+        self._open: dict[str, Any] = {}
         self._sent: dict[str, dict[str, Any]] = {}
         """The id of each tracker, and how many entries it has."""
         self.entries: list[Entry] = []

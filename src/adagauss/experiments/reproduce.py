@@ -17,7 +17,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -51,8 +51,7 @@ from adagauss.experiments.paper import (
 )
 from adagauss.experiments.run import METRICS_FILE, InUseError, Run, RunFolder
 from adagauss.methods import Method
-from adagauss.utils.checkpoint import save_json
-from adagauss.utils.files import IrregularFileError, read_text, write_atomically
+from adagauss.utils.files import read_text, write_atomically
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import RuntimeConfig
 
@@ -65,8 +64,6 @@ SIGNIFICANT = 0.05
 """Largest p value of a trend."""
 ROUNDING = 1e-6
 """Tolerance of claims on bounds, for the rounding of the CSV file."""
-
-BySeed = Mapping[int, float]
 
 
 @dataclass(frozen=True)
@@ -81,6 +78,8 @@ class ReproductionConfig:
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     weights: Path | None = None
     """Weights of ResNet-18 for the protocols that start from them."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Why runs and rescorings failed in this process; another one tries them again."""
 
     @property
     def runs(self) -> Path:
@@ -94,24 +93,6 @@ class ReproductionConfig:
     def figure(self, item: Item, benchmark: Benchmark, ending: str) -> Path:
         """A file of the figure of an item on one benchmark."""
         return self.folder(item) / benchmark.protocol / f"{item.study}.{ending}"
-
-    def failure(self, name: str) -> Path:
-        """File with the reason why a run or a rescoring failed."""
-        return self.out / "failures" / f"{name}.json"
-
-    def failure_reason(self, name: str) -> str | None:
-        """Why a run or a rescoring failed; None if it did not, or if the file is damaged."""
-        try:
-            return str(json.loads(read_text(self.failure(name)))["reason"])
-        except (OSError, ValueError, LookupError, TypeError, RecursionError, IrregularFileError):
-            return None
-
-    def note_failure(self, name: str, error: AdagaussError | None) -> None:
-        """Store why a run or a rescoring failed, or with None that it did not."""
-        if error is None:
-            self.failure(name).unlink(missing_ok=True)
-        else:
-            save_json(self.failure(name), {"reason": str(error)})
 
 
 class Problem(NamedTuple):
@@ -148,15 +129,13 @@ def plan(items: Iterable[Item], config: ReproductionConfig) -> list[PlannedRow]:
             if key not in configured:
                 configured[key] = _configured(row, benchmark.protocol, config)
             for seed in seeds:
-                run: RunSpec | Problem
-                rescored = None
-                if isinstance(found := configured[key], Problem):
-                    run = found
-                else:
-                    made, changes = found[0].model_copy(update={"seed": seed}), found[1]
-                    run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
-                    if row.rescore is not None:
-                        rescored = config.out / "rescored" / f"{run.name}-{changes}.json"
+                found = configured[key]
+                if isinstance(found, Problem):
+                    planned.append(PlannedRow(item, benchmark, row, seed, found))
+                    continue
+                made, changes = found[0].model_copy(update={"seed": seed}), found[1]
+                run = RunSpec(made.folder_name, made, config.runs / made.folder_name)
+                rescored = config.out / "rescored" / f"{run.name}-{changes}.json" if row.rescore is not None else None
                 planned.append(PlannedRow(item, benchmark, row, seed, run, rescored))
     return planned
 
@@ -216,8 +195,8 @@ def finished_run(spec: RunSpec, config: ReproductionConfig) -> Run | Problem:
             return _open_run(spec.folder, file.stat().st_mtime_ns)
         except CheckpointError as error:
             return Problem("missing", str(error))
-    if reason := config.failure_reason(spec.name):
-        return Problem("failed", reason)
+    if spec.name in config.failures:
+        return Problem("failed", config.failures[spec.name])
     done = RunFolder(spec.folder).finished_tasks()
     return Problem("missing", f"{done} of {spec.config.stream.tasks} tasks are done" if done else "not run yet")
 
@@ -246,9 +225,10 @@ def run_missing(
     def note(spec: RunSpec, outcome: Outcome) -> None:
         if isinstance(outcome.failure, InUseError):
             reporter.message(f"{spec.name}: another process runs it")
-        else:
-            config.note_failure(spec.name, outcome.failure)
+        elif outcome.failure is not None:
+            config.failures[spec.name] = str(outcome.failure)
 
+    config.failures.clear()
     missing = [spec for spec in runs if isinstance(finished_run(spec, config), Problem)]
     if missing:
         run_specs(
@@ -269,8 +249,8 @@ def read_rescored(path: Path, config: ReproductionConfig) -> Rescored | Problem:
     try:
         return Rescored.read(path, "run the command again")
     except CheckpointError as error:
-        if reason := config.failure_reason(path.stem):
-            return Problem("failed", reason)
+        if path.stem in config.failures:
+            return Problem("failed", config.failures[path.stem])
         return Problem("missing", str(error) if path.exists() else "not scored yet")
 
 
@@ -284,15 +264,13 @@ def rescore_missing(planned: Iterable[PlannedRow], config: ReproductionConfig, r
             if isinstance(run, Run) and isinstance(read_rescored(file, config), Problem):
                 method = changed_method(run.config.method, one.row)
                 parts = {"row": method.drift}, {"row": method.classifier}
-                error = None
                 try:
                     data = read_dataset(run.config.stream, config.options)
                     scored = rescore(run, data, *parts, reporter, method.memory, oracle=False)
                     changes = dict(one.row.rescore or {})
                     Rescored(run=one.run.name, changes=changes, accuracy=scored.rows[0].accuracy).write(file)
                 except AdagaussError as failure:
-                    error = failure
-                config.note_failure(file.stem, error)
+                    config.failures[file.stem] = str(failure)
             advance(one.row.label)
 
 
@@ -339,21 +317,15 @@ class ItemResults:
         if isinstance(value, TableValue):
             found = self.numbers(value.row).items()
             return {seed: numbers[value.quantity] for seed, numbers in found if value.quantity in numbers}
-        if value.summary == "spread":
-            tasks = dict.fromkeys(row["task"] for row in self.drawn if "task" in row)
-            spreads = [self.series(replace(value, columns={**value.columns, "task": task})) for task in tasks]
-            ratios: dict[int, list[float]] = {}
-            for seed, values in itertools.chain.from_iterable(one.items() for one in spreads):
-                ratios.setdefault(seed, []).append(max(values) / max(min(values), 1e-12))
-            return {seed: statistics.fmean(values) for seed, values in ratios.items()}
-        return {seed: SUMMARIES[value.summary](values) for seed, values in self.series(value).items()}
+        return {seed: SUMMARIES[value.summary](one) for seed, one in self.series(value).items()}
 
-    def series(self, value: FigureValue) -> dict[int, list[float]]:
+    def series(self, value: FigureValue) -> dict[int, list[Point]]:
         """The numbers of the figure with these columns by seed, in the order of the file."""
-        found: dict[int, list[float]] = {}
+        found: dict[int, list[Point]] = {}
         for row in self.drawn:
             if row.get("seed") and all(row.get(key) == expected for key, expected in value.columns.items()):
-                found.setdefault(int(row["seed"]), []).append(float(row[value.value]))
+                point = Point(row.get("task", ""), float(row[value.value]))
+                found.setdefault(int(row["seed"]), []).append(point)
         return found
 
     @property
@@ -373,11 +345,26 @@ class ItemResults:
         return paper_row(self.item.tables, self.dataset, self.tasks, row.paper) or {}
 
 
-SUMMARIES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "mean": statistics.fmean,
-    "first": lambda values: values[0],
-    "last": lambda values: values[-1],
-    "min": min,
+class Point(NamedTuple):
+    """A number of a figure."""
+
+    task: str
+    number: float
+
+
+def _spread(points: Sequence[Point]) -> float:
+    tasks: dict[str, list[float]] = {}
+    for task, number in points:
+        tasks.setdefault(task, []).append(number)
+    return statistics.fmean(max(one) / max(min(one), 1e-12) for one in tasks.values())
+
+
+SUMMARIES: Mapping[str, Callable[[Sequence[Point]], float]] = {
+    "mean": lambda points: statistics.fmean(point.number for point in points),
+    "first": lambda points: points[0].number,
+    "last": lambda points: points[-1].number,
+    "min": lambda points: min(point.number for point in points),
+    "spread": _spread,
 }
 
 
@@ -420,10 +407,13 @@ def _numbers(run: Run, rescored: Path | None, config: ReproductionConfig) -> Num
     return {**{name: 100 * run.metrics[name] for name in ACCURACY}, **times}
 
 
+Word = Literal["holds", "does not hold", "inconclusive", "cannot tell", "not measured"]
+
+
 class Verdict(NamedTuple):
     """Whether a claim holds, the numbers, and the agreement of the seeds."""
 
-    word: Literal["holds", "does not hold", "inconclusive", "cannot tell", "not measured"]
+    word: Word
     numbers: str = ""
     seeds: str = ""
 
@@ -446,50 +436,51 @@ def _trend(claim: Claim, found: ItemResults) -> Verdict:
     """Test the trend over tasks of a figure's value by Kendall's τ, one-sided, with the seeds combined by Fisher."""
     (value,) = claim.values
     assert isinstance(value, FigureValue)
-    sign = 1 if claim.relation == "rising" else -1
-    series = {seed: numbers for seed, numbers in found.series(value).items() if len(numbers) > 1}
+    rising = claim.relation == "rising"
+    series = [[point.number for point in points] for points in found.series(value).values() if len(points) > 1]
     if not series:
         return Verdict("not measured")
-    tests = {
-        side: {seed: kendalltau(range(len(one)), one, alternative=side) for seed, one in series.items()}
-        for side in ("greater", "less")
-    }
-    claimed, opposite = ("greater", "less") if sign == 1 else ("less", "greater")
-    taus = {seed: sign * float(test.statistic) for seed, test in tests[claimed].items()}
-    checked = verdict(taus, f"{value.name}: Kendall's τ over tasks {sign * statistics.fmean(taus.values()):+.2f}")
-    side = opposite if checked.word == "does not hold" else claimed
-    p = float(combine_pvalues([test.pvalue for test in tests[side].values()]).pvalue)
-    numbers = f"{checked.numbers} (p = {p:.2g})"
-    if checked.word in ("holds", "does not hold") and not p < SIGNIFICANT:
-        return Verdict("inconclusive", numbers, f"{checked.seeds}, but not significant")
-    return checked._replace(numbers=numbers)
+    taus = [float(kendalltau(range(len(one)), one).statistic) for one in series]
+    checked = verdict(
+        [tau if rising else -tau for tau in taus],
+        f"{value.name}: Kendall's τ over tasks {statistics.fmean(taus):+.2f}",
+    )
+    side = "greater" if rising == (checked.word != "does not hold") else "less"
+    tests = [kendalltau(range(len(one)), one, alternative=side).pvalue for one in series]
+    p = float(combine_pvalues(tests).pvalue)
+    checked = checked._replace(numbers=f"{checked.numbers} (p = {p:.2g})")
+    if checked.word == "inconclusive" or p < SIGNIFICANT:
+        return checked
+    return Verdict("inconclusive", checked.numbers, f"{checked.seeds}, but not significant")
 
 
 def _comparison(claim: Claim, found: ItemResults) -> Verdict:
-    first, *others = (value.name for value in claim.values)
+    """Compare means over seeds in the text, and the numbers of each seed in the verdict."""
     measured = {value.name: numbers for value in claim.values if (numbers := found.by_seed(value))}
+    first, *others = (value.name for value in claim.values)
     missing = [name for name in others if name not in measured]
-    seeds = sorted(set.intersection(*map(set, measured.values()))) if measured else []
+    seeds = set.intersection(*map(set, measured.values())) if measured else set()
     bound = found.features if claim.bound == "features" else claim.bound
-    compared = bound is not None if claim.relation == "at least" else len(measured) > 1
-    if first not in measured or not seeds or not compared or (missing and claim.relation == "decreasing"):
+    alone = claim.relation == "at least"
+    if first not in measured or not seeds or (bound is None if alone else len(measured) < 2):
         return Verdict("not measured")
-    is_table = isinstance(claim.values[0], TableValue)
+    digits = ".1f" if isinstance(claim.values[0], TableValue) else ".3g"
     means = {name: statistics.fmean(numbers[seed] for seed in seeds) for name, numbers in measured.items()}
-    amounts = {name: f"{name} {mean:{'.1f' if is_table else '.3g'}}" for name, mean in means.items()}
-    if bound is not None and claim.relation == "at least":
+    amounts = {name: f"{name} {mean:{digits}}" for name, mean in means.items()}
+    if alone:
+        assert bound is not None
         name = "features" if claim.bound == "features" else "bound"
-        margins = {seed: number - bound + ROUNDING for seed, number in measured[first].items()}
-        return verdict(margins, f"{amounts[first]}, {name} {bound:{'.1f' if is_table else '.3g'}}")
+        margins = [number - bound + ROUNDING for number in measured[first].values()]
+        return verdict(margins, f"{amounts[first]}, {name} {bound:{digits}}")
     if claim.relation == "decreasing":
+        if missing:
+            return Verdict("not measured")
         pairs = list(itertools.pairwise(measured.values()))
-        return verdict(
-            {seed: min(one[seed] - two[seed] for one, two in pairs) for seed in seeds},
-            f"claimed order: {', '.join(amounts.values())}",
-        )
+        margins = [min(one[seed] - two[seed] for one, two in pairs) for seed in seeds]
+        return verdict(margins, f"claimed order: {', '.join(amounts.values())}")
     extreme, sign = (max, 1) if claim.relation == "highest" else (min, -1)
     rest = [name for name in measured if name != first]
-    margins = {seed: sign * (measured[first][seed] - extreme(measured[name][seed] for name in rest)) for seed in seeds}
+    margins = [sign * (measured[first][seed] - extreme(measured[name][seed] for name in rest)) for seed in seeds]
     nearest = extreme(rest, key=lambda name: means[name])
     facts = f"{amounts[first]}, {amounts[nearest]}"
     if claim.change is not None:
@@ -502,25 +493,24 @@ def _comparison(claim: Claim, found: ItemResults) -> Verdict:
     return verdict(margins, facts)
 
 
-def verdict(differences: BySeed, numbers: str) -> Verdict:
-    """The verdict on a claim that a difference is positive.
+def verdict(differences: Sequence[float], numbers: str) -> Verdict:
+    """The verdict on a claim that a difference is positive in every seed.
 
-    >>> verdict({0: 1.0, 1: 0.5}, "A 2.0, B 1.2").word
+    >>> verdict([1.0, 0.5], "A 2.0, B 1.2").word
     'holds'
-    >>> str(verdict({0: 1.0, 1: -0.5}, "A 2.0, B 1.8"))
+    >>> str(verdict([1.0, -0.5], "A 2.0, B 1.8"))
     'A 2.0, B 1.8; the 2 seeds disagree: inconclusive'
-    >>> str(verdict({0: 1.0}, "A 2.0, B 1.0"))
+    >>> str(verdict([1.0], "A 2.0, B 1.0"))
     'A 2.0, B 1.0; one seed, where it is true: inconclusive'
     """
-    signs = {difference > 0 for difference in differences.values()}
+    signs = {difference > 0 for difference in differences}
     truth = "true" if signs == {True} else "false"
     if len(differences) == 1:
         return Verdict("inconclusive", numbers, f"one seed, where it is {truth}")
     if len(signs) > 1:
         return Verdict("inconclusive", numbers, f"the {len(differences)} seeds disagree")
-    return Verdict(
-        "holds" if signs == {True} else "does not hold", numbers, f"{truth} in each of {len(differences)} seeds"
-    )
+    word: Word = "holds" if signs == {True} else "does not hold"
+    return Verdict(word, numbers, f"{truth} in each of {len(differences)} seeds")
 
 
 # Tables, figures and the page.
@@ -528,10 +518,7 @@ def verdict(differences: BySeed, numbers: str) -> Verdict:
 
 def table_rows(found: Sequence[ItemResults]) -> list[dict[str, str]]:
     """One line per benchmark and row; the paper's number follows every quantity."""
-    rows = [_table_row(one, label) for one in found for label in one.outcomes]
-    if not any(row["note"] for row in rows):
-        return [{key: value for key, value in row.items() if key != "note"} for row in rows]
-    return rows
+    return [_table_row(one, label) for one in found for label in one.outcomes]
 
 
 def _table_row(found: ItemResults, label: str) -> dict[str, str]:
@@ -544,8 +531,7 @@ def _table_row(found: ItemResults, label: str) -> dict[str, str]:
         line[f"paper {title}"] = f"{paper[name]}{deviation}" if paper.get(name) is not None else MISSING
     problem, absent = found.problems().get(label), len(found.outcomes[label]) - count
     some = f"{absent} seed{'s' * (absent > 1)} " if count else ""
-    line["note"] = f"{some}{problem.kind}: {problem.reason}" if problem else ""
-    return line
+    return {**line, "note": f"{some}{problem.kind}: {problem.reason}"} if problem else line
 
 
 @dataclass(frozen=True)
@@ -673,37 +659,31 @@ def write_page(made: Sequence[Reproduced], config: ReproductionConfig, path: Pat
         shutil.copyfile(file, path.parent / name)
         return name
 
-    def summary(beyond: bool) -> tuple[str, list[dict[str, str]]]:
-        """How many claims of the paper, or of items beyond it, have which verdict, and all of them."""
-        rows = [
-            {
-                "item": f"[{one.item.title}](#{_anchor(one.item.title)})",
-                "claim": claim.text,
-                "benchmark": found.protocol,
-                "verdict": f"{checked.word} ({checked.seeds})",
-            }
-            for one in made
-            if (one.item.paper == BEYOND) == beyond
-            for claim, found, checked in one.verdicts()
-        ]
-        counts = Counter(row["verdict"].partition(" (")[0] for row in rows).most_common()
-        return ", ".join(f"{word}: {count}" for word, count in counts), rows
+    def counts(rows: Sequence[Mapping[str, str]]) -> str:
+        found = Counter(row["verdict"].partition(" (")[0] for row in rows)
+        return ", ".join(f"{word}: {count}" for word, count in found.most_common())
 
+    claims: dict[bool, list[dict[str, str]]] = {False: [], True: []}
+    for one in made:
+        for claim, found, checked in one.verdicts():
+            place = f"[{one.item.title}](#{_anchor(one.item.title)})"
+            word = f"{checked.word} ({checked.seeds})"
+            row = {"item": place, "claim": claim.text, "benchmark": found.protocol, "verdict": word}
+            claims[one.item.paper == BEYOND].append(row)
     states = [finished_run(spec, config) for spec in distinct_runs(row for one in made for row in one.planned)]
     done = [state for state in states if isinstance(state, Run)]
-    template = Environment(
-        loader=PackageLoader("adagauss.analysis"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    ).get_template("paper.md.jinja")
-    text = template.render(
+    loader = PackageLoader("adagauss.analysis")
+    environment = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    text = environment.get_template("paper.md.jinja").render(
         config=config,
         scale=config.scale,
         runs=len(states),
         finished=len(done),
         hours=sum(sum(run.cost.seconds.values()) for run in done) / 3600,
-        summaries={"## All claims": summary(beyond=False), "### Beyond the paper": summary(beyond=True)},
+        summaries={"## All claims": claims[False], "### Beyond the paper": claims[True]},
         made=made,
         beyond=BEYOND,
-        **{one.__name__: one for one in (copied, find_study, markdown, table_rows)},
+        **{one.__name__: one for one in (copied, counts, find_study, markdown, table_rows)},
     )
     write_atomically(path, text.encode("utf-8"))
 

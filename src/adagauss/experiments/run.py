@@ -359,23 +359,6 @@ class Run:
         done = folder.finished_tasks()
         return cls(folder.path, done if tasks is None else min(done, tasks))
 
-    @classmethod
-    def of(
-        cls,
-        path: Path,
-        config: RunConfig,
-        evaluations: Sequence[Evaluation],
-        facts: Sequence[TaskFacts],
-        labels: Sequence[Label],
-        environment: Mapping[str, str] | None = None,
-        **fields: Any,
-    ) -> Run:
-        """A run whose content is known, so that its files are not read."""
-        run = cls(path, len(evaluations), **fields)
-        known = {"config": config, "labels": tuple(labels), "environment": environment or {}}
-        vars(run).update(known, evaluations=tuple(evaluations), facts=tuple(facts))
-        return run
-
     def with_tables(self, tables: Mapping[str, Tensor], missing: Mapping[str, str] | None = None) -> Run:
         """The same run with measured quantities; what was read stays in memory."""
         run = replace(self, tables=tables, missing=missing or {})

@@ -52,7 +52,6 @@ def run(
     options: ReadOptions | None = None,
     dataset: Dataset | None = None,
     trackers: Sequence[str] = (),
-    until: int | None = None,
     processes: Processes | None = None,
 ) -> Run:
     """Learn the stream task by task and evaluate after each; returns the run, which the folder stores.
@@ -65,7 +64,6 @@ def run(
         options: how the dataset is read.
         dataset: the dataset, if it has been read already.
         trackers: experiment trackers in addition to ``log.csv``; names of `adagauss.experiments.logs`.
-        until: stop after this many tasks; the metrics are then those of these tasks, and are not stored.
         processes: those that learn together. All of them call this; the first alone uses the folder and reports.
     """
     processes = processes or Processes()
@@ -83,15 +81,15 @@ def run(
     with folder.lock() if processes.first else nullcontext():
         if processes.first:
             _begin(folder, config, dataset, runtime, resume, reporter)
-        count = len(stream) if until is None else min(until, len(stream))
-        done = processes.broadcast(lambda: _learned_tasks(folder, len(stream), reporter))
+        count = len(stream)
+        done = processes.broadcast(lambda: _learned_tasks(folder, count, reporter))
         test = _TestFeatures(stream, not method_info(config.method_name).joint and config.method.is_frozen)
         learner = fresh
         if done < count and (done or fresh is None):
             learner = Learner.load(folder.checkpoint(done - 1), runtime)
         title = f"{config.method_name}, {short_name(config.stream.dataset)}, seed {config.seed}"
         with log or nullcontext(), reporter.progress(title, count) as advance:
-            for index in range(min(done, count)):
+            for index in range(done):
                 if log is not None:
                     log.evaluation(index, folder.evaluation(index)[0])
                 advance("resumed")
@@ -110,7 +108,10 @@ def run(
                     with suppress(OSError):  # it only takes space
                         folder.checkpoint(index - 1).unlink(missing_ok=True)
                 advance(f"accuracy {100 * accuracy:.1f} %")
-        return _conclude(folder, config, stream, count, processes)
+        result = Run(folder.path, count)
+        vars(result)["labels"] = tuple(stream.seen(count - 1))  # without reading the learner again
+        processes.broadcast(lambda: folder.write_json(METRICS_FILE, result.stored_metrics()))
+        return result
 
 
 def _clock() -> Times:
@@ -231,19 +232,6 @@ def _evaluate(learner: Learner, test: _TestFeatures, folder: RunFolder, index: i
     if learner.runtime.processes.first:
         folder.write_evaluation(index, evaluation, facts)
     return mean(evaluation.accuracy_per_task())
-
-
-def _conclude(folder: RunFolder, config: RunConfig, stream: TaskStream, count: int, processes: Processes) -> Run:
-    """Store the metrics if every task is finished, and return the run."""
-
-    def store() -> None:
-        if count == len(stream):
-            evaluations, facts = zip(*(folder.evaluation(index) for index in range(count)), strict=True)
-            run = Run.of(folder.path, config, evaluations, facts, stream.seen(count - 1))
-            folder.write_json(METRICS_FILE, run.stored_metrics())
-
-    processes.broadcast(store)
-    return Run(folder.path, count)
 
 
 @dataclass(frozen=True)
