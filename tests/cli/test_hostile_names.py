@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.cells import cell_len
 
 from adagauss.cli import output
 from adagauss.data.images import evenly_spaced
-from adagauss.utils.progress import clipped, columns, escape_control_chars
+from adagauss.utils.progress import clipped, escape_control_chars
 from tests.cli.conftest import SMALL, Command, Photographs
 
 NAMES = [
@@ -43,10 +44,10 @@ def hostile(adagauss: Command, photographs: Photographs, tmp_path: Path, monkeyp
 def _check_harmless(text: str, width: int = 80) -> None:
     assert not set(text) & set("\x1b\t\u202e\x07")
     assert not any(0xD800 <= ord(letter) < 0xE000 for letter in text)
-    assert max(columns(line) for line in text.splitlines()) <= width
+    assert max(cell_len(line) for line in text.splitlines()) <= width
 
 
-def test_every_table_shows_them_within_80_columns(adagauss: Command, hostile: Path) -> None:
+def test_every_table_shows_them_within_80_cell_len(adagauss: Command, hostile: Path) -> None:
     for words in (
         ["predict", hostile, "seen", "--top", "2", "--quiet"],
         ["info", hostile],
@@ -115,5 +116,5 @@ def test_a_cell_of_a_table_is_text_never_markup(capsys: pytest.CaptureFixture[st
 
 def test_a_name_of_a_megabyte_is_cut_at_once() -> None:
     assert clipped("a" * 2**20, 10) == "aaaaaaaaa…"
-    assert columns(clipped("\u0301" * 2**20, 10)) <= 10
+    assert cell_len(clipped("\u0301" * 2**20, 10)) <= 10
     assert len(clipped("\u0301" * 2**20, 10)) <= 50

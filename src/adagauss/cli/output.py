@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
+from rich.cells import cell_len
 
-from adagauss.utils.progress import clipped, columns, escape_control_chars
+from adagauss.utils.progress import clipped, escape_control_chars
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -119,13 +120,13 @@ def show(*tables: Table) -> None:
 def column_lines(heads: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> list[str]:
     """Plain lines in columns, without a frame; the widest columns are truncated to fit the terminal."""
     cells = [[clipped(cell, LONGEST) for cell in row] for row in ([heads, *rows] if heads else rows)]
-    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     while sum(widths) + 2 * (len(widths) - 1) > width() and max(widths) > 8:
         widths[widths.index(max(widths))] -= 1
     lines = []
     for row in cells:
         texts = [clipped(cell, room) for cell, room in zip(row, widths, strict=True)]
-        fills = [" " * (room - columns(text)) for text, room in zip(texts, widths, strict=True)]
+        fills = [" " * (room - cell_len(text)) for text, room in zip(texts, widths, strict=True)]
         padded = [f"{fills[i]}{texts[i]}" if i in right else f"{texts[i]}{fills[i]}" for i in range(len(row))]
         lines.append("  ".join(padded).rstrip())
     return lines

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from adagauss.core.learn import Learner
 from adagauss.core.predictor import Predictor
 from adagauss.data.decode import PADDING, ResizeMode
-from adagauss.errors import CheckpointError, ConfigError
+from adagauss.errors import CheckpointError
 from adagauss.utils.files import write_atomically
+from adagauss.utils.registry import import_extra
 
 FORMAT = 1
 """Version of inputs, outputs and metadata. Readers must reject other versions."""
@@ -42,26 +43,19 @@ def export_onnx(learner: Learner, path: Path | str) -> None:
     replaced atomically.
     """
     learner.state.scorer  # noqa: B018  # raises if nothing has been learned
-    with learner.runtime.reporter.progress("exporting", 3) as advance:
-        onnx = _imported()
-        advance("translating the network")
-        program = _program(DeployedPredictor(learner))
-        advance("checking the file")
-        _write(program, Path(path), metadata(learner), onnx)
-        advance()
-
-
-def _write(program: Any, path: Path, facts: dict[str, Any], onnx: Any) -> None:
+    import_extra("onnxscript", "onnx", "ONNX export")  # torch's exporter needs it
+    onnx = import_extra("onnx", "onnx", "ONNX export")
+    program = _program(DeployedPredictor(learner))
     size = sum(value.const_value.nbytes for value in program.model.graph.initializers.values() if value.const_value)
     if size > MOST_BYTES:
         raise CheckpointError(
             f"{path}: an ONNX file has at most 2 GB, but this learner needs {size / 1e9:.1f} GB: use fewer features"
         )
-    for key, value in facts.items():
+    for key, value in metadata(learner).items():
         program.model.metadata_props[key] = json.dumps(value)
     model = program.model_proto
     onnx.checker.check_model(model, full_check=True)
-    write_atomically(path, model.SerializeToString())
+    write_atomically(Path(path), model.SerializeToString())
 
 
 def metadata(learner: Learner) -> dict[str, Any]:
@@ -92,9 +86,8 @@ class DeployedPredictor(nn.Module):
 
     def __init__(self, learner: Learner) -> None:
         super().__init__()
-        known = learner.state
         # A copy on the CPU in contiguous format; the learner is unchanged.
-        predictor: Predictor = copy.deepcopy(known.predictor).cpu().requires_grad_(False).eval()
+        predictor: Predictor = copy.deepcopy(learner.state.predictor).cpu().requires_grad_(False).eval()
         predictor.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.predictor = predictor
         self.channels, self.height, self.width = learner.shape
@@ -176,24 +169,11 @@ def _program(module: DeployedPredictor) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence log messages and warnings of the exporter."""
-    loggers = {
-        logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript", "onnx_ir")
-    }
+    disabled = logging.root.manager.disable
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        logging.disable(logging.WARNING)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in loggers.items():
-            logger.setLevel(level)
-
-
-def _imported() -> Any:
-    try:
-        import onnx
-        import onnxscript  # noqa: F401  # torch's exporter needs it
-    except ImportError as error:
-        raise ConfigError(f"export requires {error.name}: pip install 'adagauss[onnx]'") from None
-    return onnx
+        logging.disable(disabled)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
+
+from rich.cells import cell_len
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
 
 NOTE_WIDTH = 100
@@ -50,88 +51,64 @@ def ignore(note: str = "", step: float = 1.0) -> None:
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars if the console is a terminal, or a notebook that can redraw them (ipywidgets); else lines."""
-    redraws = importlib.util.find_spec("ipywidgets") is not None if console.is_jupyter else console.is_terminal
-    return BarReporter(console) if redraws else LineReporter(console)
-
-
-@dataclass
-class Work:
-    """Work in progress."""
-
-    title: str
-    total: float
-    done: float = 0.0
-    note: str = ""
-
-    def advance(self, note: str, step: float) -> None:
-        """Advance by a step."""
-        self.done += step
-        self.note = note or self.note
-
-    @property
-    def finished(self) -> bool:
-        return self.done > self.total - 1e-6
-
-    @property
-    def count(self) -> str:
-        """Finished whole steps and their total.
-
-        >>> Work("images", 1_281_167, done=0.1 + 0.2 + 0.7).count
-        '1/1281167'
-        """
-        return f"{math.floor(self.done + 1e-6)}/{self.total:.0f}"
-
-    def __str__(self) -> str:
-        return f"{self.title}: {self.count} {self.note}".rstrip()
+    """Bars if the console is a terminal, else lines."""
+    return BarReporter(console) if console.is_terminal and not console.is_jupyter else LineReporter(console)
 
 
 class BarReporter(Reporter):
     """Bars for all work in progress, nested work below; finished bars disappear."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
+
         self._console = console
-        self._bars = _bars(console)
-        self._open = 0
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            *([TextColumn("{task.fields[note]}", style="dim", markup=False)] if console.width >= NOTE_WIDTH else []),
+            console=console,
+            transient=True,
+        )
 
     @contextmanager
     def progress(self, title: str, total: float) -> Iterator[Advance]:
-        work = Work(title, total)
-        if self._open == 0:
-            self._bars = _bars(self._console)  # in a notebook, bars that have disappeared cannot be shown again
-            self._bars.start()
-        bar = self._bars.add_task(title, total=total, note="", count=work.count)
+        self._bars.start()  # without effect if it has started
+        bar = self._bars.add_task(title, total=total, note="")
 
         def advance(note: str = "", step: float = 1.0) -> None:
-            work.advance(note, step)
-            self._bars.update(bar, completed=work.done, note=work.note, count=work.count)
+            self._bars.advance(bar, step)
+            if note:
+                self._bars.update(bar, note=note)
 
-        self._open += 1
         try:
             yield advance
         finally:
-            self._open -= 1
             self._bars.remove_task(bar)
-            if self._open == 0:
+            if not self._bars.tasks:
                 self._bars.stop()
 
     def message(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
 
 
-def _bars(console: Console) -> Progress:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Column
+@dataclass
+class Work:
+    """Work in progress.
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=28),
-        TextColumn("{task.fields[count]}", style="progress.download", table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        *([TextColumn("{task.fields[note]}", style="dim", markup=False)] if console.width >= NOTE_WIDTH else []),
-        console=console,
-        transient=True,
-    )
+    >>> str(Work("images", 1_281_167, done=0.1 + 0.2 + 0.7))
+    'images: 1/1281167'
+    """
+
+    title: str
+    total: float
+    done: float = 0.0
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.title}: {math.floor(self.done + 1e-6)}/{self.total:.0f} {self.note}".rstrip()
 
 
 class LineReporter(Reporter):
@@ -152,9 +129,11 @@ class LineReporter(Reporter):
         self._open.append(work)
 
         def advance(note: str = "", step: float = 1.0) -> None:
-            work.advance(note, step)
+            work.done += step
+            work.note = note or work.note
             now = self._clock()
-            due = now - self._last_line >= BETWEEN_LINES or (work is self._open[0] and work.finished)
+            finished = work is self._open[0] and work.done > work.total - 1e-6
+            due = finished or now - self._last_line >= BETWEEN_LINES
             if due and now - self._started >= MIN_SECONDS:
                 self.message(" | ".join(map(str, self._open)))
                 self._last_line = now
@@ -194,31 +173,11 @@ def clipped(name: object, width: int, *, keep_end: bool = False) -> str:
     # Cut a name of megabytes before the loop over letters; some letters take no column.
     text = str(name)
     shown = escape_control_chars(text[-4 * width :] if keep_end else text[: 4 * width])
-    if len(text) <= 4 * width and columns(shown) <= width:
+    if len(text) <= 4 * width and cell_len(shown) <= width:
         return shown
-    letters = list(reversed(shown)) if keep_end else list(shown)
-    kept, used = [], 1
-    for letter in letters:
-        used += columns(letter)
-        if used > width:
-            break
-        kept.append(letter)
-    return "…" + "".join(reversed(kept)) if keep_end else "".join(kept) + "…"
-
-
-def columns(text: str) -> int:
-    """Width of a text in terminal columns: two for a wide letter, none for a combining mark.
-
-    >>> columns("wren"), columns("鳥"), columns("e\u0301")
-    (4, 2, 1)
-    """
-    return sum(_columns_of(letter) for letter in text)
-
-
-def _columns_of(letter: str) -> int:
-    if unicodedata.combining(letter) or letter in HARMLESS_FORMATS:
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    used = accumulate(map(cell_len, reversed(shown) if keep_end else shown), initial=1)
+    count = sum(columns <= width for columns in used) - 1
+    return "…" + shown[len(shown) - count :] if keep_end else shown[:count] + "…"
 
 
 def _escaped(letter: str) -> str:
