@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from adagauss.core.config import Part, plain
+from adagauss.core.config import Part, plain, version_0_2
 from adagauss.errors import ConfigError
 from adagauss.methods import make_method, method_info
-from adagauss.methods.base import _METHODS, MODULES, OLD_NAMES, REMOVED, REMOVED_PRESETS, methods
+from adagauss.methods.base import _METHODS, MODULES, methods
 from adagauss.utils.files import read_yaml
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_method.py"
@@ -86,15 +86,16 @@ for names, module in (("lwf", "sdc"), "lwf"), (("adagauss",), "adagauss"):
 
 
 def test_old_names_are_accepted_and_removed_ones_say_what_to_use() -> None:
-    for old, new in OLD_NAMES.items():
+    names = version_0_2()
+    for old, new in names["methods"].items():
         assert method_info(old) is method_info(new)
-    for name in REMOVED:
+    for name in names["removed"]["method"]:
         with pytest.raises(ConfigError, match=rf"{name}' was removed in version 0.3: .*; use "):
             make_method(name)
-    for name, instead in REMOVED_PRESETS.items():
-        method, preset = name.split()
+    for name, instead in names["removed"]["preset"].items():
+        method, preset = name.split(maxsplit=1)
         with pytest.raises(
-            ConfigError, match=rf"'{preset}' of {re.escape(method)} was removed in version 0.3: {instead[:20]}"
+            ConfigError, match=rf"preset '{re.escape(name)}' was removed in version 0.3: {instead[:20]}"
         ):
             make_method(method, preset)
         settings = dict(re.findall(r"(\S+)=(\S+?)(?:,|$| )", instead))

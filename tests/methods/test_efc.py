@@ -104,7 +104,9 @@ def test_drift_reads_the_matrix_of_the_previous_task(monkeypatch: pytest.MonkeyP
     move = EFC.move
 
     def spy(self: EFC, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
-        read.append(now.shared["feature_matrix"])
+        measured = now.term_states["terms/feature_matrix"]
+        assert isinstance(measured, MeasuredMatrix)
+        read.append(measured.matrix)
         moved = move(self, memory, now)
         old, new = now.features(0, previous=True).double(), now.features(0).double()
         weights = metric_weights(memory.means, old, before.double(), sigma=0.2)
@@ -150,7 +152,7 @@ def test_penalty_is_the_drift_in_the_metric_and_nothing_in_the_first_task(first:
     now = second_task(first)
     step = step_of(now, first.memory)
     assert FeatureMatrix().start(now, first.memory, None)(step) is None
-    term = FeatureMatrix(importance=10.0, damping=0.1).start(now, first.memory, MeasuredMatrix(matrix_of(first)))
+    term = FeatureMatrix(importance=10.0, damping=0.1).start(now, first.memory, MeasuredMatrix(matrix=matrix_of(first)))
     bottleneck = now.network.extractor.bottleneck
     assert isinstance(bottleneck, nn.Linear)
     with torch.no_grad():

@@ -15,7 +15,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Sampler
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.methods.il2a import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
+from adagauss.methods.pass_ import Mixtures, SemanticAugmentation, pair_index, upper_bound_logits
 from adagauss.parts.representation import Step
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 

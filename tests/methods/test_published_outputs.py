@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.train import Sampler, make_optimizer
-from adagauss.methods.acil import Analytic, DualStream
+from adagauss.methods.acil import Analytic
 from adagauss.methods.base import make_method
 from adagauss.methods.dpcr import DualProjection, task_map
 from adagauss.methods.efc import PrototypeCrossEntropy, Rebalanced, feature_matrix, metric_weights
 from adagauss.methods.fetril import pseudo_features
-from adagauss.methods.il2a import upper_bound_logits
 from adagauss.methods.lwf import kernel_weights
+from adagauss.methods.pass_ import upper_bound_logits
 from adagauss.methods.ssre import SelectiveCrossEntropy, SelectiveDistillation, fold_norms, fold_parallel
 from adagauss.parts.classifiers import MemoryClassifier
 from adagauss.parts.terms import anti_collapse, logit_distillation, radius
@@ -258,7 +258,7 @@ def test_recursion_of_acil() -> None:
 
 def test_two_streams_of_dsal() -> None:
     """DSAL.py:57, ``fit``, with γ = 0.1 and 0.2 and 𝒞 = 0.6."""
-    part = DualStream(expansion_size=5, gamma=0.1, gamma_compensation=0.2, compensation=0.6)
+    part = Analytic(expansion_size=5, gamma=0.1, gamma_compensation=0.2, compensation=0.6)
     published = [
         0.0596250021, 0.253372694, 0.220336386, 0.263530986, 1.20535723, 0.309751778, -0.687817211, 0.0847493978,
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from adagauss.core.task import CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
 from adagauss.data.images import ArrayImages, LabelledImages
-from adagauss.parts.drift import Adapter, AffineMap, Drift, NoDrift, ViewBatches
+from adagauss.parts.drift import Adapter, AffineMap, Drift, NoDrift, view_batches
 from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 SIZE, ROWS = 4, 400
@@ -188,7 +188,7 @@ def test_extractors_run_once_a_view_however_many_epochs(views: int, epochs: int)
 @pytest.mark.parametrize(("views", "expected"), [(1, [0, 0, 0, 0]), (3, [0, 1, 2, 0]), (4, [0, 1, 2, 3])])
 def test_epochs_take_views_in_turn_so_that_enough_views_are_new_in_every_epoch(views: int, expected: list[int]) -> None:
     number = torch.arange(views).repeat_interleave(10).float().unsqueeze(1)
-    batches = ViewBatches(number, -number, views, Recipe(batch_size=4, drop_last=False))
+    batches = view_batches(number, -number, views, Recipe(batch_size=4, drop_last=False))
     for epoch, view in enumerate(expected):
         old, new = map(torch.cat, zip(*batches.epoch(epoch, torch.Generator().manual_seed(epoch)), strict=True))
         assert old.flatten().tolist() == [view] * 10

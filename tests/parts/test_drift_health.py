@@ -13,7 +13,7 @@ from adagauss.core.train import Recipe
 from adagauss.data.dataset import load_dataset
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.methods import make_method
-from adagauss.parts.drift import Adapter, ViewBatches, collapse_warning, relative_error
+from adagauss.parts.drift import Adapter, collapse_warning, relative_error, view_batches
 from adagauss.utils.progress import Reporter
 from adagauss.utils.runtime import Runtime
 from tests.parts.test_drift import NEW, OLD, TRUE, memory, task_of
@@ -29,7 +29,7 @@ def hasty(**settings: Any) -> Adapter:
 @pytest.mark.parametrize(("least", "epochs", "passes"), [(0, 3, 1), (12, 3, 1), (13, 3, 2), (100, 3, 9), (100, 50, 1)])
 def test_few_batches_are_passed_over_until_there_are_enough_steps(least: int, epochs: int, passes: int) -> None:
     recipe = Recipe(epochs=epochs, batch_size=100)
-    batches = ViewBatches(OLD, NEW, 1, recipe, least)
+    batches = view_batches(OLD, NEW, 1, recipe, least)
     assert batches.passes == passes
     assert len(list(batches.epoch(0, torch.Generator()))) == len(batches) == 4 * passes
     assert epochs * len(batches) >= least

@@ -56,10 +56,10 @@ def checkpoints(run: Run, stream: TaskStream, runtime: Runtime) -> Iterator[Chec
     for index in range(run.done):
         state = Learner.load(run.folder.checkpoint(index), Runtime(run.config.runtime, run.seed)).state
         previous = before.network.frozen_copy() if before else None
-        shared = method.representation.shares(before.states_below("representation/")) if before else {}
+        states = before.states_below("representation/") if before else {}
         classes = tuple(before.classes) if before else ()
         train = stream[index].train
-        now = CurrentTask(index, train, state.network, previous, method.augmentation, runtime, shared, classes)
+        now = CurrentTask(index, train, state.network, previous, method.augmentation, runtime, states, classes)
         yield Checkpoint(index, state, now)
         before = state
 

@@ -14,8 +14,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, get_args
 
+import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from adagauss.errors import ConfigError, unknown_name
@@ -25,33 +28,18 @@ if TYPE_CHECKING:
     from adagauss.core.state import State
 
 
-OLD_KEYS: dict[str, str] = {
-    "classifier.judged": "classifier.loo_images",
-    "classifier.tied": "classifier.pooled_shrinkage",
-    "drift.least_steps": "drift.min_steps",
-    "evidence.of_training": "evidence.train_holdout",
-}
-"""Setting keys of version 0.2.0 and their present names; a key of a part starts with the role of the part."""
-REMOVED_KEYS: dict[str, tuple[Any, str]] = {
-    "backbone.companion": (None, "use more patches (backbone.options.filters)"),
-    "backbone.initialization": ("he", "leave it out"),
-    "classifier.closed_form.flips": (False, "use backbone.mirror=true, about as good with half the images"),
-    "classifier.translated_svm.similarity": ("euclidean", "leave it out"),
-    "drift.adapter.fallback": (False, "use drift.kind=affine, or the method adagauss+"),
-    "drift.adapter.mean_by": ("samples", "leave it out"),
-    "drift.adapter.residual_covariance": (0.0, "use drift.kind=affine, which has this setting"),
-    "memory.gaussians.rank": (..., ""),
-    "term.ewc.gradients": ("image", "leave it out, and divide the weight by about the batch size"),
-    "term.ewc.images": (None, "leave it out"),
-    "term.ewc.limit": (None, "leave it out"),
-    "term.ewc.over": ("current", "leave it out"),
-}
-"""Settings that version 0.3 removed: the value that files may still have (... for any), and what to do instead.
+@cache
+def version_0_2() -> dict[str, Any]:
+    """Names of version 0.2.0 and their present ones, and what replaces the features that were removed since."""
+    path = resources.files("adagauss.core").joinpath("version_0_2.yaml")
+    names: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return names
 
-The key of a setting of a part starts with the role and the kind of the part.
-"""
-OLD_KINDS = {"classifier.exact_best": "closed_form", "classifier.exact_ridge": "closed_form"}
-"""Kinds of parts of version 0.2.0, as ``role.kind``, and their present names."""
+
+def refuse_removed(sort: str, name: str) -> None:
+    """Raise if version 0.3 removed this; the error says what takes its place."""
+    if (instead := version_0_2()["removed"][sort].get(name)) is not None:
+        raise ConfigError(f"the {sort} {name!r} was removed in version 0.3: {instead}")
 
 
 def current_key(key: str) -> str:
@@ -60,7 +48,8 @@ def current_key(key: str) -> str:
     >>> current_key("classifier.tied"), current_key("classifier.log_det")
     ('classifier.pooled_shrinkage', 'classifier.log_det')
     """
-    for old, new in OLD_KEYS.items():
+    renamed: dict[str, str] = version_0_2()["settings"]
+    for old, new in renamed.items():
         if key == old or key.startswith(f"{old}."):
             return new + key[len(old) :]
     return key
@@ -73,14 +62,14 @@ def current_settings(settings: Mapping[str, Any], role: str = "", kind: str = ""
     {'min_steps': 5}
     """
     prefix = f"{role}." if role else ""
-    current = {}
+    removed_settings, current = version_0_2()["removed_settings"], {}
     for name, value in settings.items():
         removed = f"{prefix}{kind}.{name}" if kind else f"{prefix}{name}"
-        if removed not in REMOVED_KEYS:
+        if removed not in removed_settings:
             current[current_key(f"{prefix}{name}").removeprefix(prefix)] = value
             continue
-        accepted, instead = REMOVED_KEYS[removed]
-        if accepted is not ... and value != accepted:
+        accepted, instead = removed_settings[removed]
+        if accepted != "any" and value != accepted:
             raise ConfigError(f"the setting {prefix}{name} was removed in version 0.3: {instead}")
     return current
 
@@ -187,7 +176,7 @@ class Part(Config):
         kind = fields.pop("kind", None)
         if kind is None:
             raise ConfigError(f"{where or role}: this {role} does not exist here; add it with {where or role}.kind=...")
-        kind = OLD_KINDS.get(f"{role}.{kind}", kind)
+        kind = version_0_2()["kinds"].get(f"{role}.{kind}", kind)
         return Part._registry[role].find_custom(kind).of(fields, where=f"{where or role}.")
 
     def spec(self) -> dict[str, Any]:

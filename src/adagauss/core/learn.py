@@ -92,9 +92,8 @@ def learn_task(
     network = before.network if frozen else copy.deepcopy(before.network)
     previous = before.network.frozen_copy() if before.tasks and later else None
     of_terms = before.states_below("representation/")
-    shared = method.representation.shares(of_terms)
     known, index = tuple(before.classes), len(before.tasks)
-    now = CurrentTask(index, data, network, previous, method.augmentation, runtime, shared, known)
+    now = CurrentTask(index, data, network, previous, method.augmentation, runtime, of_terms, known)
     trains = (method.representation.first if now.first else method.representation.later) is not None
     training = method.evidence.training_part(now, trains)
     report = TaskReport()
@@ -239,9 +238,9 @@ class Learner:
         Means, covariances, counts, outputs and score columns of these classes are deleted, here and in a later file.
         Trained weights and measurements over all classes together (importance of weights, model selection) do not
         change. The sums of analytic methods lose the mean and the count of a class, but keep its scatter in that of all
-        classes; ACIL's sums keep it as images of no class. With ``data``, the images of the classes, their effect on
-        these sums is removed exactly. Analytic methods refuse images that were not learned, where the sums show it;
-        ACIL and DS-AL do not check. Other methods need no images.
+        classes; those of ACIL and DS-AL keep its images as images of no class. With ``data``, the images of the
+        classes, analytic methods remove their effect exactly, and refuse images that were not learned, where the sums
+        show it. Other methods need no images.
         """
         if data is not None:
             self.check_shape(data.images)

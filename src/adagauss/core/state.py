@@ -28,10 +28,10 @@ def column_indices(groups: ClassMap, device: torch.device) -> tuple[torch.Tensor
 class State(nn.Module):
     """A module whose buffers grow with the classes: loading adopts their sizes from the file, not axes and types.
 
+    The constructor registers the buffers that ``dims`` names: those given, and empty ones.
+
     >>> class Means(State):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.register_buffer("means", torch.zeros(0, 0))
+    ...     dims = {"means": "cs"}
     >>> means = Means()
     >>> means.load_state_dict({"means": torch.ones(2, 3)})
     <All keys matched successfully>
@@ -45,6 +45,12 @@ class State(nn.Module):
     ``c`` stands for classes, ``s`` for features, ``e`` for expanded features, ``w`` for weights of a network, ``p`` for
     the packed half of a matrix of expanded features, ``q`` for pairs of classes.
     """
+
+    def __init__(self, **buffers: Tensor | None) -> None:
+        super().__init__()
+        for name, axes in self.dims.items():
+            buffer = buffers.get(name)
+            self.register_buffer(name, torch.zeros((0,) * len(axes)) if buffer is None else buffer)
 
     def check(self) -> None:
         """Raise a `DataError` if buffers from a file are not finite or do not match in size, here and in submodules."""

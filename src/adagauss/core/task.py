@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adagauss.backbones import Extractor, Network
-from adagauss.core.state import ClassMap
+from adagauss.core.state import ClassMap, State
 from adagauss.core.train import batch_bounds
 from adagauss.data.augment import Augmentation, Changes, to_float
 from adagauss.data.images import Images, Label, LabelledImages, Subset
@@ -131,8 +131,8 @@ class CurrentTask:
     previous: Network | None
     augmentation: Augmentation
     runtime: Runtime
-    shared: Mapping[str, Tensor] = field(default_factory=dict)
-    """Tensors of earlier tasks that one part shares with others, by name."""
+    term_states: Mapping[str, State] = field(default_factory=dict)
+    """The states of the loss terms after the last task, which other parts may read."""
     known: tuple[Label, ...] = ()
     """Classes known before the task, in the order of the score columns."""
     whole: CurrentTask | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
@@ -95,6 +95,43 @@ def batch_bounds(total: int, size: int, drop_last: bool) -> list[tuple[int, int]
         elif stop - start == 1:
             bounds[-2:] = [(bounds[-2][0], stop)]
     return bounds
+
+
+class TensorBatches:
+    """Batches of tensors that an epoch computes at once, such as draws from Gaussians or features of an augmented view.
+
+    An epoch passes over them several times if all epochs together would have fewer than ``min_steps`` batches.
+
+    Args:
+        source: the tensors of an epoch, from its number and a generator.
+        rows: their number of rows.
+        recipe: batch size and number of epochs.
+        min_steps: minimum number of batches of all epochs together.
+        shuffle: off for rows that are in random order already.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[int, torch.Generator], tuple[Tensor, ...]],
+        rows: int,
+        recipe: Recipe,
+        min_steps: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        self.source, self.rows, self.shuffle = source, rows, shuffle
+        self.bounds = batch_bounds(rows, recipe.batch_size, recipe.drop_last)
+        self.passes = max(1, math.ceil(min_steps / (recipe.epochs * len(self.bounds))))
+
+    def __len__(self) -> int:
+        return self.passes * len(self.bounds)
+
+    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+        tensors = self.source(epoch, generator)
+        for _ in range(self.passes):
+            order = torch.randperm(self.rows, generator=generator) if self.shuffle else torch.arange(self.rows)
+            order = order.to(tensors[0].device)
+            for start, stop in self.bounds:
+                yield tuple(tensor[order[start:stop]] for tensor in tensors)
 
 
 def rate_factor(recipe: Recipe, epoch: int, progress: float) -> float:

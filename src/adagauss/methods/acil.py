@@ -21,7 +21,7 @@ DS-AL adds a second stream that learns the residual of the first:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Self
 
 import torch
@@ -29,16 +29,15 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from adagauss.analytic.moments import bound_products
 from adagauss.backbones import BackboneConfig
 from adagauss.core.config import Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import solve_ridge, summed_columns
 from adagauss.core.state import ClassMap, Scorer, State, as_state
-from adagauss.core.task import ClassEdit, CurrentTask, FitContext
+from adagauss.core.task import ClassEdit, CurrentTask
 from adagauss.core.train import Recipe
 from adagauss.data.augment import Augmentation
-from adagauss.errors import DataError, UnsupportedError
+from adagauss.errors import UnsupportedError
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import Classifier
 from adagauss.parts.representation import Representation
@@ -46,8 +45,6 @@ from adagauss.parts.terms import CrossEntropy
 
 ROWS = 4096
 """Images expanded at once, which bounds memory."""
-
-
 STREAM_ROUNDING = 1e-6
 """Relative tolerance of inequalities between float64 sums of products."""
 
@@ -61,15 +58,9 @@ class RidgeStream(State):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"gram": "ee", "cross": "ec", "weight": "ec"}
-
-    def __init__(self, gram: Tensor, cross: Tensor, weight: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("gram", gram)
-        self.register_buffer("cross", cross)
-        self.register_buffer("weight", weight)
-        self.gram: Tensor
-        self.cross: Tensor
-        self.weight: Tensor
+    gram: Tensor
+    cross: Tensor
+    weight: Tensor
 
     def check(self) -> None:
         """Raise a `DataError` if these cannot be sums over images."""
@@ -85,40 +76,36 @@ class RidgeStream(State):
     def empty(cls, size: int, device: torch.device | str = "cpu") -> RidgeStream:
         """Empty sums."""
         nothing = torch.zeros(size, 0, dtype=torch.float64, device=device)
-        return cls(torch.zeros(size, size, dtype=torch.float64, device=device), nothing, nothing)
+        return cls(gram=nothing.new_zeros(size, size), cross=nothing, weight=nothing)
 
-    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float, sign: int = 1) -> RidgeStream:
-        """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved.
-
-        With ``sign`` −1 the images are removed from the sums.
-        """
-        gram = self.gram
+    def after(self, rows: Iterable[tuple[Tensor, Tensor]], classes: int, gamma: float) -> RidgeStream:
+        """The sums after one more task, from blocks of inputs and of targets over all ``classes``, with W solved."""
+        gram = self.gram.clone()
         cross = F.pad(self.cross, (0, classes - self.cross.shape[1])).clone()
         for inputs, targets in rows:
-            # The first block makes the new matrix, the others add to it: the old sums stay as they are.
-            gram = gram.clone() if gram is self.gram else gram
-            gram.addmm_(inputs.T, inputs, alpha=sign)
-            cross.addmm_(inputs.T, targets, alpha=sign)
-        if sign < 0 and gram is not self.gram:
-            bound_products([gram], self.gram.diagonal())
-        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
+            gram.addmm_(inputs.T, inputs)
+            cross.addmm_(inputs.T, targets)
+        return RidgeStream(gram=gram, cross=cross, weight=solve_ridge(gram, cross, gamma))
 
     def remap_classes(self, groups: ClassMap) -> Self:
         """W is linear in C: columns of both add up alike."""
-        return type(self)(self.gram, summed_columns(self.cross, groups), summed_columns(self.weight, groups))
-
-    def plus(self, other: RidgeStream, columns: Sequence[int], gamma: float) -> RidgeStream:
-        """The sums of both, with W solved; ``columns`` are those of the other's classes."""
-        cross = F.pad(self.cross, (0, max(0, max(columns) + 1 - self.cross.shape[1]))).clone()
-        cross[:, list(columns)] += other.cross
-        gram = self.gram + other.gram
-        return RidgeStream(gram, cross, solve_ridge(gram, cross, gamma))
+        cross, weight = (summed_columns(matrix, groups) for matrix in (self.cross, self.weight))
+        return type(self)(gram=self.gram, cross=cross, weight=weight)
 
 
 class AnalyticScorer(Scorer):
-    """ReLU(f·B)·W, with the sums that W comes from."""
+    """ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp with Z = f·B, and the sums that W comes from; ACIL has one stream."""
 
     dims: ClassVar[Mapping[str, str]] = {"expansion": "se"}
+    expansion: Tensor
+
+    def __init__(
+        self, expansion: Tensor, main: RidgeStream, compensation: RidgeStream | None = None, amount: float = 0.0
+    ) -> None:
+        super().__init__(expansion=expansion)
+        self.main = main
+        self.compensation = compensation
+        self.amount = amount
 
     def check(self) -> None:
         """Raise a `DataError` if the sums have another size than the expansion."""
@@ -126,14 +113,10 @@ class AnalyticScorer(Scorer):
         for stream in (one for one in self.children() if isinstance(one, RidgeStream)):
             self.require(self.expansion.shape[1] == len(stream.gram), "its sums do not fit its expansion")
 
-    def __init__(self, expansion: Tensor, main: RidgeStream) -> None:
-        super().__init__()
-        self.register_buffer("expansion", expansion)
-        self.expansion: Tensor
-        self.main = main
-
     def forward(self, features: Tensor) -> Tensor:
-        return (features.to(self.expansion) @ self.expansion).relu() @ self.main.weight
+        z = features.to(self.expansion) @ self.expansion
+        scores = z.relu() @ self.main.weight
+        return scores if self.compensation is None else scores + self.amount * (z.tanh() @ self.compensation.weight)
 
     @property
     def class_sums(self) -> Tensor:
@@ -146,11 +129,17 @@ class AnalyticScorer(Scorer):
             yield some.to(self.expansion) @ self.expansion, labels
 
     def remap_classes(self, groups: ClassMap) -> Self:
-        return type(self)(self.expansion, self.main.remap_classes(groups))
+        second = None if self.compensation is None else self.compensation.remap_classes(groups)
+        return type(self)(self.expansion, self.main.remap_classes(groups), second, self.amount)
 
 
 class Analytic(Classifier):
-    """argmax_c (XW)_c with X = ReLU(f·B), B random and fixed, W the ridge regression of all tasks' one-hot labels."""
+    """argmax_c (XW)_c with X = ReLU(f·B), B random and fixed, W the ridge regression of all tasks' one-hot labels.
+
+    With ``compensation`` (DS-AL) a second stream learns the residual Y − ReLU(Z)·W_main of each task, with the main
+    weights after that task, only in the columns of the task's own classes. It is computed in a second pass over the
+    task, so it depends neither on the order of the images nor on the batches.
+    """
 
     kind = "analytic"
     requires: ClassVar[frozenset[Requirement]] = frozenset({Requirement.FROZEN_FEATURES})
@@ -158,15 +147,22 @@ class Analytic(Classifier):
     expansion_size: PositiveInt = 8192
     """Columns of B; the sums have the square of this number of float64 values (512 MiB for 8192)."""
     gamma: PositiveFloat = 0.1
+    compensation: NonNegativeFloat = 0.0
+    """𝒞; in 0..2, to be chosen on held-out training images of the first task. 0: no second stream."""
+    gamma_compensation: PositiveFloat = 0.1
 
     def empty_state(self) -> AnalyticScorer:
-        return AnalyticScorer(torch.zeros(0, 0, dtype=torch.float64), RidgeStream.empty(0))
+        return self._empty(torch.zeros(0, 0, dtype=torch.float64))
+
+    def _empty(self, expansion: Tensor) -> AnalyticScorer:
+        size, device = expansion.shape[1], expansion.device
+        second = RidgeStream.empty(size, device) if self.compensation else None
+        return AnalyticScorer(expansion, RidgeStream.empty(size, device), second, self.compensation)
 
     def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> AnalyticScorer:
         """B, uniform in ±1/√S, with empty sums."""
         uniform = 2 * torch.rand(features, self.expansion_size, generator=generator, dtype=torch.float64) - 1
-        expansion = (uniform / features**0.5).to(device)
-        return AnalyticScorer(expansion, RidgeStream.empty(self.expansion_size, device))
+        return self._empty((uniform / features**0.5).to(device))
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> AnalyticScorer:
         known = as_state(before, AnalyticScorer)
@@ -175,28 +171,31 @@ class Analytic(Classifier):
             known = self.start(now.network.extractor.size, generator, now.runtime.device)
         return self.after(known, now.features("test"), now.column_targets)
 
-    def after(self, known: AnalyticScorer, features: Tensor, columns: Tensor, sign: int = 1) -> AnalyticScorer:
-        """Add images, given by their features and score columns; with ``sign`` −1, remove them."""
+    def after(self, known: AnalyticScorer, features: Tensor, columns: Tensor) -> AnalyticScorer:
+        """Add images, given by their features and score columns."""
         classes = max(known.main.cross.shape[1], int(columns.max()) + 1)
         rows = ((z.relu(), labels) for z, labels in known.blocks(features, columns, classes))
-        return AnalyticScorer(known.expansion, known.main.after(rows, classes, self.gamma, sign))
+        main = known.main.after(rows, classes, self.gamma)
+        if known.compensation is None:
+            return AnalyticScorer(known.expansion, main)
+        own = torch.unique(columns)
+
+        def residuals() -> Iterator[tuple[Tensor, Tensor]]:
+            for z, one_hot in known.blocks(features, columns, classes):
+                residual = torch.zeros_like(one_hot)
+                residual[:, own] = one_hot[:, own] - z.relu() @ main.weight[:, own]
+                yield z.tanh(), residual
+
+        second = known.compensation.after(residuals(), classes, self.gamma_compensation)
+        return AnalyticScorer(known.expansion, main, second, self.compensation)
 
     def remap_classes(self, memory: ClassGaussians, now: ClassEdit, before: Scorer) -> Scorer:
-        known = as_state(before, AnalyticScorer)
-        assert known is not None
         if now.removed is not None:
-            known = self.after(known, now.removed.features("test"), now.removed.column_targets, -1)
-        return known.remap_classes(now.groups)
-
-    def merged(
-        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
-    ) -> AnalyticScorer:
-        mine, theirs = as_state(one, AnalyticScorer), as_state(other, AnalyticScorer)
-        assert mine is not None
-        assert theirs is not None
-        if not torch.equal(mine.expansion, theirs.expansion):
-            raise DataError("these learners have different random expansions: make both with the same seed")
-        return AnalyticScorer(mine.expansion, mine.main.plus(theirs.main, columns, self.gamma))
+            raise UnsupportedError(
+                "images cannot be removed from the sums of ACIL and DS-AL; forget the class without its images, or use "
+                "the method analytic, which removes them exactly"
+            )
+        return before.remap_classes(now.groups)
 
 
 @register_method(
@@ -212,86 +211,14 @@ def acil() -> Method:
     return Method(
         backbone=BackboneConfig(features=None),
         augmentation=Augmentation(brightness=63 / 255),
-        representation=base_training(),
+        representation=Representation(  # as for CIFAR-100 without strong augmentation
+            first=Recipe(epochs=160, batch_size=128, milestones=(0.75, 0.875)),
+            later=None,
+            head_bias=False,
+            terms={"cross_entropy": CrossEntropy()},
+        ),
         classifier=Analytic(expansion_size=8192, gamma=0.1),
     )
-
-
-def base_training() -> Representation:
-    """The first task, as for CIFAR-100 without strong augmentation; nothing is trained after it."""
-    return Representation(
-        first=Recipe(epochs=160, batch_size=128, milestones=(0.75, 0.875)),
-        later=None,
-        head_bias=False,
-        terms={"cross_entropy": CrossEntropy()},
-    )
-
-
-class DualStreamScorer(AnalyticScorer):
-    """ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp with Z = f·B."""
-
-    def __init__(self, expansion: Tensor, main: RidgeStream, compensation: RidgeStream, amount: float) -> None:
-        super().__init__(expansion, main)
-        self.compensation = compensation
-        self.amount = amount
-
-    def forward(self, features: Tensor) -> Tensor:
-        z = features.to(self.expansion) @ self.expansion
-        return z.relu() @ self.main.weight + self.amount * (z.tanh() @ self.compensation.weight)
-
-    def remap_classes(self, groups: ClassMap) -> Self:
-        streams = (self.main.remap_classes(groups), self.compensation.remap_classes(groups))
-        return type(self)(self.expansion, *streams, self.amount)
-
-
-class DualStream(Analytic):
-    """argmax of ReLU(Z)·W_main + 𝒞·tanh(Z)·W_comp, with Z = f·B.
-
-    The compensation stream learns the residual Y − ReLU(Z)·W_main of each task, with the main weights after that task,
-    only in the columns of the task's own classes (columns of other classes are set to zero). It is computed in a second
-    pass over the task, so it depends neither on the order of the images nor on the batches.
-    """
-
-    kind = "dual_stream"
-    compensation: NonNegativeFloat = 0.6
-    """𝒞; in 0..2, to be chosen on held-out training images of the first task."""
-    gamma_compensation: PositiveFloat = 0.1
-
-    def empty_state(self) -> DualStreamScorer:
-        nothing = torch.zeros(0, 0, dtype=torch.float64)
-        return DualStreamScorer(nothing, RidgeStream.empty(0), RidgeStream.empty(0), self.compensation)
-
-    def start(self, features: int, generator: torch.Generator, device: torch.device | str = "cpu") -> DualStreamScorer:
-        known = super().start(features, generator, device)
-        stream = RidgeStream.empty(self.expansion_size, device)
-        return DualStreamScorer(known.expansion, known.main, stream, self.compensation)
-
-    def after(self, known: AnalyticScorer, features: Tensor, columns: Tensor, sign: int = 1) -> DualStreamScorer:
-        assert isinstance(known, DualStreamScorer)
-        if sign < 0:
-            raise UnsupportedError(
-                f"images cannot be removed from classifier {self.kind!r}, whose second stream learned the residuals at "
-                "the time: forget the class without its images"
-            )
-        main = super().after(known, features, columns).main
-        own, classes = torch.unique(columns), main.cross.shape[1]
-
-        def residuals() -> Iterator[tuple[Tensor, Tensor]]:
-            for z, one_hot in known.blocks(features, columns, classes):
-                residual = torch.zeros_like(one_hot)
-                residual[:, own] = one_hot[:, own] - z.relu() @ main.weight[:, own]
-                yield z.tanh(), residual
-
-        compensation = known.compensation.after(residuals(), classes, self.gamma_compensation)
-        return DualStreamScorer(known.expansion, main, compensation, self.compensation)
-
-    def merged(
-        self, memory: ClassGaussians, now: FitContext, one: Scorer, other: Scorer, columns: tuple[int, ...]
-    ) -> AnalyticScorer:
-        raise UnsupportedError(
-            f"two learners with classifier {self.kind!r} cannot be merged, because each second stream learned the "
-            "residuals of its own first stream: teach one the classes of the other, or use classifier.kind=analytic"
-        )
 
 
 @register_method(
@@ -303,10 +230,7 @@ class DualStream(Analytic):
     recipe="PyCIL",
 )
 def dsal() -> Method:
-    """The method of the paper."""
-    return Method(
-        backbone=BackboneConfig(features=None),
-        augmentation=Augmentation(brightness=63 / 255),
-        representation=base_training(),
-        classifier=DualStream(expansion_size=8192, gamma=0.1, gamma_compensation=0.1, compensation=0.6),
+    """ACIL with a second stream."""
+    return acil().with_changes(
+        classifier=Analytic(expansion_size=8192, gamma=0.1, gamma_compensation=0.1, compensation=0.6)
     )

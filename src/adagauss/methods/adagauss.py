@@ -30,7 +30,7 @@ Variants, which change only these lines:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from adagauss.methods.base import Method, register_method
@@ -82,22 +82,24 @@ DATASETS: dict[str, dict[str, Any]] = {"cub": PRETRAINED, "aircraft": PRETRAINED
 """The backbone has ImageNet weights there, and learns at a tenth of the rate."""
 
 
-def without(preset: Mapping[str, Any], *parts: str) -> dict[str, Any]:
-    """The preset without the settings of some parts, for a variant of AdaGauss that replaces them."""
-    return {key: value for key, value in preset.items() if key.partition(".")[0] not in parts}
+def register_variant(name: str, *replaced: str, **facts: Any) -> Callable[[Callable[[], Method]], Callable[[], Method]]:
+    """Register AdaGauss or a variant: the presets do not set the parts that it has ``replaced``."""
+    presets = {
+        preset: {key: value for key, value in settings.items() if key.partition(".")[0] not in replaced}
+        for preset, settings in (("paper", PAPER), ("reference", REFERENCE))
+    }
+    return register_method(
+        name,
+        family="drift compensation",
+        stores="mean and covariance of each class",
+        presets=presets,
+        default_preset="reference",
+        datasets=DATASETS,
+        **facts,
+    )
 
 
-@register_method(
-    "adagauss",
-    title="AdaGauss",
-    family="drift compensation",
-    stores="mean and covariance of each class",
-    paper="Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
-    recipe="authors",
-    presets={"paper": PAPER, "reference": REFERENCE},
-    default_preset="reference",
-    datasets=DATASETS,
-)
+@register_variant("adagauss", title="AdaGauss", paper="Rypesc et al., NeurIPS 2024, arXiv 2409.18265", recipe="authors")
 def adagauss() -> Method:
     """Compose the method; a preset, by default ``reference``, sets what the published code does differently.
 
@@ -117,45 +119,34 @@ def adagauss() -> Method:
     )
 
 
-@register_method(
+@register_variant(
     "adagauss-affine",
+    "drift",
     title="AdaGauss, affine adapter",
-    family="drift compensation",
-    stores="mean and covariance of each class",
     paper="a variation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
-    presets={"paper": without(PAPER, "drift"), "reference": without(REFERENCE, "drift")},
-    default_preset="reference",
-    datasets=DATASETS,
 )
 def adagauss_affine() -> Method:
     """AdaGauss with a ridge map and exact transport."""
     return adagauss().with_changes(drift=AffineMap())
 
 
-@register_method(
+@register_variant(
     "adagauss-linear",
+    "classifier",
     title="AdaGauss, linear classifier",
-    family="drift compensation",
-    stores="mean and covariance of each class",
     paper="an ablation of Rypesc et al., NeurIPS 2024, arXiv 2409.18265",
-    presets={"paper": without(PAPER, "classifier"), "reference": without(REFERENCE, "classifier")},
-    default_preset="reference",
-    datasets=DATASETS,
 )
 def adagauss_linear() -> Method:
     """AdaGauss with a linear head trained on draws from its Gaussians."""
     return adagauss().with_changes(classifier=SampledLinear())
 
 
-@register_method(
+@register_variant(
     "adagauss+",
+    "drift",
+    "classifier",
     title="AdaGauss+",
-    family="drift compensation",
-    stores="mean and covariance of each class",
     paper="this library; after Rypesc et al., NeurIPS 2024, and Friedman, 1989",
-    presets={"paper": without(PAPER, "drift", "classifier"), "reference": without(REFERENCE, "drift", "classifier")},
-    default_preset="reference",
-    datasets=DATASETS,
 )
 def adagauss_plus() -> Method:
     """Exact affine transport and regularised discriminant analysis."""

@@ -20,15 +20,17 @@ from adagauss.core.config import (
     check_requirements,
     import_parts,
     part_of,
+    refuse_removed,
     resolve,
+    version_0_2,
 )
 from adagauss.data.augment import Augmentation
 from adagauss.data.dataset import Trait, dataset_info
-from adagauss.errors import ConfigError, unknown_name
+from adagauss.errors import unknown_name
 from adagauss.parts.classifiers import Classifier, LearnedHead
 from adagauss.parts.drift import Drift, NoDrift
-from adagauss.parts.memory import Memory, NoMemory
-from adagauss.parts.representation import NoReparameterisation, Representation, Term
+from adagauss.parts.memory import Memory
+from adagauss.parts.representation import Representation, Term
 from adagauss.utils.registry import Registry, import_custom
 
 COMPOSITION, USER = "method", "settings"
@@ -44,7 +46,7 @@ class Method(Config):
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     augmentation: Augmentation = Field(default_factory=Augmentation)
     representation: Annotated[Representation, part_of("representation")]
-    memory: Annotated[Memory, part_of("memory")] = Field(default_factory=NoMemory)
+    memory: Annotated[Memory, part_of("memory")] = Field(default_factory=Memory)
     drift: Annotated[Drift, part_of("drift")] = Field(default_factory=NoDrift)
     classifier: Annotated[Classifier, part_of("classifier")] = Field(default_factory=LearnedHead)
     evidence: Annotated[Holdout, part_of("evidence")] = Field(default_factory=Holdout)
@@ -90,8 +92,7 @@ class Method(Config):
         if self.backbone.features is not None:
             return frozenset()
         given = {Requirement.NON_NEGATIVE} if backbone_info(self.backbone.name).non_negative else set()
-        every_weight_learns = isinstance(self.representation.reparameterisation, NoReparameterisation)
-        if self.backbone.train_blocks == "none" and every_weight_learns:
+        if self.backbone.train_blocks == "none" and self.representation.reparameterisation.kind == "none":
             given.add(Requirement.FROZEN_FEATURES)
         return frozenset(given)
 
@@ -122,8 +123,7 @@ class MethodInfo:
         chosen = preset or self.default_preset
         if chosen is None:
             return []
-        if (instead := REMOVED_PRESETS.get(f"{self.name} {chosen}")) is not None:
-            raise ConfigError(f"the preset {chosen!r} of {self.name} was removed in version 0.3: {instead}")
+        refuse_removed("preset", f"{self.name} {chosen}")
         if chosen not in self.presets:
             raise unknown_name(f"preset of {self.name}", chosen, self.presets)
         return [Layer(f"preset {chosen}", self.presets[chosen])]
@@ -153,7 +153,7 @@ MODULES = {
     "fetril": "fetril",
     "finetune": "baselines",
     "frozen": "baselines",
-    "il2a": "il2a",
+    "il2a": "pass_",
     "joint": "baselines",
     "ldc": "lwf",
     "lwf": "lwf",
@@ -163,28 +163,6 @@ MODULES = {
     "ssre": "ssre",
 }
 """The module of this package that defines each method, so that finding one imports no other."""
-
-OLD_NAMES = {"exact": "analytic-patches", "exact-auto": "analytic", "exact-pretrained": "analytic-pretrained"}
-"""Names of version 0.2.0 that are still accepted."""
-
-REMOVED = {
-    "adagauss-still": "AdaGauss+ with a second network of fixed patches; use adagauss+, or analytic for fixed features",
-    "circle": "LDA on random reservoirs, reconstructed from an abstract; use analytic-patches",
-}
-"""Methods of version 0.2.0: what each was, and what to use now."""
-
-REMOVED_PRESETS = {
-    "adagauss practical": "use adagauss+",
-    "analytic-patches first-task": "set backbone.options.dictionary_from=first_task",
-    "dpcr signed": "set backbone.features=64, classifier.gamma=0.1 and classifier.relative=true",
-    "ewc facil": "set representation.terms.ewc.labels=predicted",
-    "ewc pycil": "set representation.terms.ewc.labels=true",
-    "fetril fc": "leave the preset out: the classifier is a linear support vector machine",
-    "ldc adam": "leave the preset out: the map is fitted in closed form",
-    "lwf facil": "leave the preset out",
-    "lwf pycil": "set representation.train_old_heads=true and representation.terms.distillation.weight=3",
-}
-"""Presets of version 0.2.0, as method and preset, and what takes their place."""
 
 _METHODS: Registry[MethodInfo] = Registry(
     "method", "adagauss.methods", {name: f"adagauss.methods.{module}" for name, module in MODULES.items()}
@@ -216,10 +194,9 @@ def method_info(name: str) -> MethodInfo:
 
     ``module:name`` is a method of another module, which is imported.
     """
-    if name in REMOVED:
-        raise ConfigError(f"the method {name!r} was removed in version 0.3: {REMOVED[name]}")
+    refuse_removed("method", name)
     import_custom([name])
-    return _METHODS.find_custom(OLD_NAMES.get(name, name))
+    return _METHODS.find_custom(version_0_2()["methods"].get(name, name))
 
 
 def stored_method_name(name: str) -> str:

@@ -25,7 +25,7 @@ The re-balanced outputs are stored in the network: the next task starts from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -39,7 +39,7 @@ from adagauss.core.config import SECOND_OUTPUT, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import SharedState, State, as_state
 from adagauss.core.task import CurrentTask
-from adagauss.core.train import Recipe, Sampler, batch_bounds, train
+from adagauss.core.train import Recipe, Sampler, TensorBatches, train
 from adagauss.data.augment import Augmentation
 from adagauss.methods.base import Method, register_method
 from adagauss.parts.classifiers import HeadObjective, LinearClassifier, LinearScorer
@@ -65,7 +65,7 @@ class FeatureMatrix(Term):
     """mean_x Δᵀ(λE + ηI)Δ with Δ = F_t(x) − F_{t−1}(x) and E from the end of the previous task.
 
     E is measured on the current images at the very end of a task, so with the outputs used for prediction. During a
-    task other parts may read the previous E as ``feature_matrix``.
+    task the drift reads the previous E.
     """
 
     kind = "feature_matrix"
@@ -82,19 +82,12 @@ class FeatureMatrix(Term):
     def start(self, now: CurrentTask, memory: ClassGaussians, before: State | None) -> LiveTerm:
         return _InMetric(self, as_state(before, MeasuredMatrix))
 
-    def shares(self, before: State) -> dict[str, Tensor]:
-        return {"feature_matrix": before.matrix} if isinstance(before, MeasuredMatrix) else {}
-
 
 class MeasuredMatrix(SharedState):
     """E at the end of a task, over all outputs of that time."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrix": "ss"}
-
-    def __init__(self, matrix: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("matrix", torch.zeros(0, 0) if matrix is None else matrix)
-        self.matrix: Tensor
+    matrix: Tensor
 
 
 class _InMetric(LiveTerm):
@@ -114,7 +107,7 @@ class _InMetric(LiveTerm):
         return ((delta @ self.metric.to(delta)) * delta).sum(1).mean()
 
     def finish(self, now: CurrentTask, memory: ClassGaussians) -> MeasuredMatrix:
-        return MeasuredMatrix(feature_matrix(now.features(0), *now.network.head.class_parameters()).float())
+        return MeasuredMatrix(matrix=feature_matrix(now.features(0), *now.network.head.class_parameters()).float())
 
 
 class PrototypeCrossEntropy(Term):
@@ -183,8 +176,8 @@ def metric_weights(means: Tensor, points: Tensor, matrix: Tensor, sigma: float) 
 class EFC(Drift):
     """μ_c ← μ_c + Σ_i w_ci (F_t(x_i) − F_{t−1}(x_i)), w_ci a kernel in the metric of the Empirical Feature Matrix.
 
-    The matrix was measured at the end of the previous task; the term ``feature_matrix`` of the representation stores
-    and shares it. Covariances are unchanged.
+    The matrix was measured at the end of the previous task; the state of the term ``feature_matrix`` holds
+    it. Covariances are unchanged.
     """
 
     kind = "efc"
@@ -196,7 +189,8 @@ class EFC(Drift):
     def move(self, memory: ClassGaussians, now: CurrentTask) -> ClassGaussians:
         old, new, _ = now.pairs(self.views)
         old, new = old.double(), new.double()
-        weights = metric_weights(memory.means, old, now.shared["feature_matrix"].double(), self.sigma)
+        matrix = next(state.matrix for state in now.term_states.values() if isinstance(state, MeasuredMatrix))
+        weights = metric_weights(memory.means, old, matrix.double(), self.sigma)
         return memory.with_statistics(memory.means + weights @ (new - old), None)
 
 
@@ -234,33 +228,18 @@ class Rebalanced(LinearClassifier):
             with now.runtime.seeded(now.name, "re-balancing"):  # the layer draws weights, which are replaced
                 layer = nn.Linear(head.features, head.classes, head.bias).to(weight)
             layer.load_state_dict({"weight": weight, "bias": bias} if head.bias else {"weight": weight})
-            batches = _Mixture(old, now, self)
+            sampler = Sampler(old, self.jitter)
+            drawn = torch.arange(len(old)).repeat_interleave(old.counts.cpu())
+            targets = torch.cat([drawn.to(now.targets.device), now.targets + len(old)])
+
+            def mixture(epoch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+                view = int(torch.randint(self.views, (1,), generator=generator))
+                return torch.cat([sampler.draw(drawn, generator), now.features(view)]), targets
+
+            batches = TensorBatches(mixture, len(targets), self.recipe)
             train(HeadObjective(layer), batches, self.recipe, now.runtime, f"{now.name}: re-balancing")
             head.set_class_parameters(layer.weight, layer.bias)
         return LinearScorer(*head.class_parameters())
-
-
-class _Mixture:
-    """Shuffled batches of one augmented copy of the task and fresh draws of the old classes."""
-
-    def __init__(self, old: ClassGaussians, now: CurrentTask, part: Rebalanced) -> None:
-        self.now = now
-        self.views = part.views
-        self.sampler = Sampler(old, part.jitter)
-        self.drawn = torch.arange(len(old)).repeat_interleave(old.counts.cpu())
-        self.targets = torch.cat([self.drawn.to(now.targets.device), now.targets + len(old)])
-        self.bounds = batch_bounds(len(self.targets), part.recipe.batch_size, part.recipe.drop_last)
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        view = int(torch.randint(self.views, (1,), generator=generator))
-        features = torch.cat([self.sampler.draw(self.drawn, generator), self.now.features(view)])
-        order = torch.randperm(len(features), generator=generator).to(features.device)
-        for start, stop in self.bounds:
-            chosen = order[start:stop]
-            yield features[chosen], self.targets[chosen]
 
 
 IMAGENET_FIRST = Recipe(epochs=160, milestones=(80 / 160, 120 / 160, 150 / 160), drop_last=False)

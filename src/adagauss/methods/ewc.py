@@ -139,19 +139,17 @@ class Importance(SharedState):
     """F of all tasks so far as one vector over the extractor's parameters, and the number of classes it covers."""
 
     dims: ClassVar[Mapping[str, str]] = {"fisher": "w", "classes": ""}
+    fisher: Tensor
+    classes: Tensor
+
+    def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
+        super().__init__(fisher=fisher, classes=torch.tensor(classes))
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be an importance of weights."""
         super().check()
         self.require(self.fisher >= 0, "an importance is negative")
         self.require(self.classes >= 0, "its number of classes is negative")
-
-    def __init__(self, fisher: Tensor | None = None, classes: int = 0) -> None:
-        super().__init__()
-        self.register_buffer("fisher", torch.zeros(0) if fisher is None else fisher)
-        self.register_buffer("classes", torch.tensor(classes))
-        self.fisher: Tensor
-        self.classes: Tensor
 
     def by_name(self, extractor: Extractor) -> dict[str, Tensor]:
         """F of each parameter, in its shape."""

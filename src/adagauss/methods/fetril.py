@@ -73,7 +73,7 @@ class TranslatedSVM(Classifier):
     tolerance: PositiveFloat = 1e-4
 
     def empty_state(self) -> LinearScorer:
-        return LinearScorer(torch.zeros(0, 0), torch.zeros(0), normalize=True)
+        return LinearScorer(normalize=True)
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         new = now.features("test").double()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 import torch
@@ -18,7 +18,7 @@ from adagauss.core.config import SECOND_OUTPUT, Part, Requirement
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.state import ClassMap, Scorer, State
 from adagauss.core.task import ClassEdit, CurrentTask, FitContext
-from adagauss.core.train import Objective, Recipe, Sampler, batch_bounds, train
+from adagauss.core.train import Objective, Recipe, Sampler, TensorBatches, train
 from adagauss.errors import UnsupportedError
 from adagauss.utils.runtime import Runtime
 
@@ -99,16 +99,13 @@ class BayesScorer(Scorer):
     """−½‖L_c⁻¹x − L_c⁻¹μ_c‖² + b_c, b_c = −½ log|Σ_c| + log p(c), each term only if it is switched on."""
 
     dims: ClassVar[Mapping[str, str]] = {"matrices": "css", "offsets": "cs", "bias": "c"}
+    matrices: Tensor
+    offsets: Tensor
+    bias: Tensor
 
-    def __init__(self, whitening: linalg.Whitening, bias: Tensor, tukey: float | None, normalize: bool) -> None:
-        super().__init__()
+    def __init__(self, tukey: float | None, normalize: bool, **buffers: Tensor) -> None:
+        super().__init__(**buffers)
         self.tukey, self.normalize = tukey, normalize
-        self.register_buffer("matrices", whitening.matrices)
-        self.register_buffer("offsets", whitening.offsets)
-        self.register_buffer("bias", bias)
-        self.matrices: Tensor
-        self.offsets: Tensor
-        self.bias: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
         whitening = linalg.Whitening(self.matrices, self.offsets, self.bias)
@@ -136,7 +133,7 @@ class NearestMean(MemoryClassifier):
     normalize: bool = False
 
     def empty_state(self) -> NearestMeanScorer:
-        return NearestMeanScorer(torch.zeros(0, 0), self.normalize)
+        return NearestMeanScorer(None, self.normalize)
 
     def of_memory(self, memory: ClassGaussians, now: FitContext) -> NearestMeanScorer:
         means = F.normalize(memory.means, dim=1) if self.normalize else memory.means
@@ -151,12 +148,11 @@ class NearestMeanScorer(Scorer):
     """
 
     dims: ClassVar[Mapping[str, str]] = {"means": "cs"}
+    means: Tensor
 
-    def __init__(self, means: Tensor, normalize: bool) -> None:
-        super().__init__()
+    def __init__(self, means: Tensor | None, normalize: bool) -> None:
+        super().__init__(means=means)
         self.normalize = normalize
-        self.register_buffer("means", means)
-        self.means: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
         points = F.normalize(features, dim=1) if self.normalize else features
@@ -200,8 +196,7 @@ class Bayes(MemoryClassifier):
         return frozenset(needs | ({Requirement.NON_NEGATIVE} if self.tukey is not None else set()))
 
     def empty_state(self) -> BayesScorer:
-        whitening = linalg.Whitening(torch.zeros(0, 0, 0), torch.zeros(0, 0), torch.zeros(0))
-        return BayesScorer(whitening, torch.zeros(0), self.tukey, self.normalize)
+        return BayesScorer(self.tukey, self.normalize)
 
     def of_memory(self, memory: ClassGaussians, now: FitContext) -> BayesScorer:
         return self.scorer(memory)
@@ -209,8 +204,11 @@ class Bayes(MemoryClassifier):
     def scorer(self, memory: ClassGaussians, dtype: torch.dtype = torch.float32) -> BayesScorer:
         """The rule over a bank of Gaussians, with factors kept in ``dtype``."""
         means = placed(memory.means, self.tukey, self.normalize)
-        whitening = self._whitened(memory, means, dtype)
-        return BayesScorer(whitening, self._bias(memory, whitening.log_det), self.tukey, self.normalize)
+        matrices, offsets, log_det = self._whitened(memory, means, dtype)
+        bias = -0.5 * log_det if self.log_det else torch.zeros_like(log_det)
+        if self.priors:
+            bias = bias + (memory.counts.double() / memory.counts.sum()).log().to(log_det)
+        return BayesScorer(self.tukey, self.normalize, matrices=matrices, offsets=offsets, bias=bias)
 
     def _whitened(self, memory: ClassGaussians, means: Tensor, dtype: torch.dtype) -> linalg.Whitening:
         """All classes, block by block: no more than the results and the matrices of one block are in memory."""
@@ -229,10 +227,6 @@ class Bayes(MemoryClassifier):
                 whole[rows] = part
             start += len(some)
         return whitening
-
-    def _bias(self, memory: ClassGaussians, log_det: Tensor) -> Tensor:
-        priors = (memory.counts.double() / memory.counts.sum()).log().to(log_det)
-        return (priors if self.priors else torch.zeros_like(log_det)) - (0.5 * log_det if self.log_det else 0)
 
     def matrices(self, memory: ClassGaussians, mean: Tensor | None = None) -> Tensor:
         """(C, S, S) covariances as the rule uses them; ``mean`` is that of all classes, if these are only some."""
@@ -259,14 +253,12 @@ class LinearScorer(Scorer):
     """xWᵀ + b, with x scaled to unit length if ``normalize``."""
 
     dims: ClassVar[Mapping[str, str]] = {"weight": "cs", "bias": "c"}
+    weight: Tensor
+    bias: Tensor
 
-    def __init__(self, weight: Tensor, bias: Tensor, normalize: bool = False) -> None:
-        super().__init__()
+    def __init__(self, weight: Tensor | None = None, bias: Tensor | None = None, normalize: bool = False) -> None:
+        super().__init__(weight=weight, bias=bias)
         self.normalize = normalize
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-        self.weight: Tensor
-        self.bias: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
         points = F.normalize(features, dim=1) if self.normalize else features
@@ -294,7 +286,7 @@ class LinearClassifier(Classifier):
     """A classifier whose scorer is linear."""
 
     def empty_state(self) -> LinearScorer:
-        return LinearScorer(torch.zeros(0, 0), torch.zeros(0))
+        return LinearScorer()
 
 
 class SampledLinear(LinearClassifier, MemoryClassifier):
@@ -310,7 +302,14 @@ class SampledLinear(LinearClassifier, MemoryClassifier):
     def of_memory(self, memory: ClassGaussians, now: FitContext) -> LinearScorer:
         with now.runtime.seeded(now.name, "linear initialisation"):
             head = nn.Linear(memory.size, len(memory)).to(now.runtime.device)
-        batches = _SampledBatches(memory, self.samples, self.recipe)
+        sampler = Sampler(memory)
+
+        def draw(epoch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+            targets = torch.randint(len(memory), (self.samples,), generator=generator)
+            draws = sampler.draw(targets, generator)
+            return draws, targets.to(draws.device)
+
+        batches = TensorBatches(draw, self.samples, self.recipe, shuffle=False)
         train(HeadObjective(head), batches, self.recipe, now.runtime, f"{now.name}: linear head")
         return LinearScorer(head.weight.detach(), head.bias.detach())
 
@@ -324,26 +323,6 @@ class LearnedHead(LinearClassifier):
 
     def fit(self, memory: ClassGaussians, now: CurrentTask, before: State | None) -> LinearScorer:
         return LinearScorer(*now.network.head.class_parameters())
-
-
-class _SampledBatches:
-    """Fresh draws for every epoch, drawn at once: one matrix product per class, with factors computed once."""
-
-    def __init__(self, memory: ClassGaussians, samples: int, recipe: Recipe) -> None:
-        self.classes = len(memory)
-        self.samples = samples
-        self.sampler = Sampler(memory)
-        self.bounds = batch_bounds(samples, recipe.batch_size, recipe.drop_last)
-
-    def __len__(self) -> int:
-        return len(self.bounds)
-
-    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        targets = torch.randint(self.classes, (self.samples,), generator=generator)
-        draws = self.sampler.draw(targets, generator)
-        targets = targets.to(draws.device)
-        for start, stop in self.bounds:
-            yield draws[start:stop], targets[start:stop]
 
 
 class HeadObjective(Objective):

@@ -5,8 +5,6 @@ Here are those of AdaGauss. SDC, LDC and ADC are in `adagauss.methods.lwf`, EFC'
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -20,7 +18,7 @@ from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import affine_ridge, sample_covariance
 from adagauss.core.state import State
 from adagauss.core.task import CurrentTask
-from adagauss.core.train import Objective, Recipe, batch_bounds, mlp, train
+from adagauss.core.train import Objective, Recipe, TensorBatches, mlp, train
 from adagauss.parts.terms import Reduction, anti_collapse
 
 
@@ -63,30 +61,16 @@ class NoDrift(Drift):
         return memory
 
 
-class ViewBatches:
-    """Each epoch passes once over one of the cached views, which take turns.
+def view_batches(old: Tensor, new: Tensor, views: int, recipe: Recipe, min_steps: int = 0) -> TensorBatches:
+    """Batches of the cached views of a task, which take turns; a small task is passed over several times per epoch.
 
-    With as many views as epochs, every epoch has new augmentations. An epoch passes over its view several
-    times if all epochs together would have fewer than ``min_steps`` batches: a small task is not easier to learn.
+    With as many views as epochs, every epoch has new augmentations.
     """
-
-    def __init__(self, old: Tensor, new: Tensor, views: int, recipe: Recipe, min_steps: int = 0) -> None:
-        self.old = old.view(views, -1, old.shape[1])
-        self.new = new.view(views, -1, new.shape[1])
-        self.bounds = batch_bounds(self.old.shape[1], recipe.batch_size, recipe.drop_last)
-        self.passes = max(1, math.ceil(min_steps / (recipe.epochs * len(self.bounds))))
-
-    def __len__(self) -> int:
-        return self.passes * len(self.bounds)
-
-    def epoch(self, epoch: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-        # By the number of the epoch, not by a count of calls: a resumed training sees the same views.
-        view = epoch % len(self.old)
-        for _ in range(self.passes):
-            order = torch.randperm(self.old.shape[1], generator=generator).to(self.old.device)
-            for start, stop in self.bounds:
-                chosen = order[start:stop]
-                yield self.old[view, chosen], self.new[view, chosen]
+    pairs = tuple(features.view(views, -1, features.shape[1]) for features in (old, new))
+    # By the number of the epoch, not by a count of calls: a resumed training sees the same views.
+    return TensorBatches(
+        lambda epoch, _: tuple(one[epoch % views] for one in pairs), len(old) // views, recipe, min_steps
+    )
 
 
 class MapObjective(Objective):
@@ -224,7 +208,7 @@ class Adapter(Drift):
         with now.runtime.seeded(now.name, "adapter initialisation"):
             network = mlp(size, self.width) if self.network == "mlp" else nn.Linear(size, size)
         objective = MapObjective(network.to(now.runtime.device), self.reduction, self.anti_collapse, self.beta)
-        batches = ViewBatches(old, new, max(1, self.views), self.recipe, self.min_steps)
+        batches = view_batches(old, new, max(1, self.views), self.recipe, self.min_steps)
         train(objective, batches, self.recipe, now.runtime, f"{now.name}: adapter")
         return network
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat, field_validator
 from torch import Tensor
 
-from adagauss.core.config import Part, Requirement
+from adagauss.core.config import Part, Requirement, refuse_removed
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import shrink_off_diagonal, shrink_to_identity, tukey
 from adagauss.core.state import ClassMap, State
@@ -27,13 +27,14 @@ class Remembered(NamedTuple):
 
 
 class Memory(Part):
-    """Writes the classes of a task into a bank. This base writes nothing.
+    """Writes the classes of a task into a bank. This base stores nothing.
 
     A memory that needs only the current task defines `add`; one that learns over tasks defines `update` and
     `empty_state` instead.
     """
 
     role: ClassVar[str] = "memory"
+    kind = "none"
 
     def empty(self, size: int, device: torch.device | str = "cpu") -> ClassGaussians:
         """An empty bank."""
@@ -72,12 +73,6 @@ class Memory(Part):
                 one.labels = [label]
                 smaller = self.joined(smaller, one)
         return smaller
-
-
-class NoMemory(Memory):
-    """Nothing is stored per class."""
-
-    kind = "none"
 
 
 class MeanMemory(Memory):
@@ -143,11 +138,7 @@ class GaussianMemory(MeanMemory):
     @field_validator("covariance", mode="before")
     @classmethod
     def _not_removed(cls, value: object) -> object:
-        if value in ("low_rank", "shared"):
-            raise ValueError(
-                f"{value} covariances were removed in version 0.3: use full ones, or the method analytic, which stores "
-                "one matrix for all classes"
-            )
+        refuse_removed("covariance", str(value))
         return value
 
     @property

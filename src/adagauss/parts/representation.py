@@ -28,6 +28,7 @@ class LabelAugmentation(Part):
     """Turns a batch into a larger one, as a function of the batch. This base adds nothing."""
 
     role: ClassVar[str] = "label_augmentation"
+    kind = "none"
 
     def copies(self, first: bool) -> int:
         """How many times larger a batch becomes; loaders divide their batch size by it. With 1 nothing is done."""
@@ -42,12 +43,6 @@ class LabelAugmentation(Part):
     ) -> tuple[Tensor, Tensor]:
         """The larger batch, whose added images have auxiliary labels (numbered after the classes)."""
         return images, targets
-
-
-class NoLabelAugmentation(LabelAugmentation):
-    """Batches are not changed."""
-
-    kind = "none"
 
 
 class Rotations(LabelAugmentation):
@@ -86,16 +81,11 @@ class Reparameterisation(Part):
     """Prepares the extractor for a task and settles it afterwards. This base lets every weight learn."""
 
     role: ClassVar[str] = "reparameterisation"
+    kind = "none"
 
     def start(self, now: CurrentTask) -> LiveReparameterisation:
         """Prepare ``now.network``."""
         return LiveReparameterisation()
-
-
-class NoReparameterisation(Reparameterisation):
-    """All weights learn in every task."""
-
-    kind = "none"
 
 
 @dataclass
@@ -186,10 +176,6 @@ class Term(Part):
     def loss(self, step: Step) -> Tensor | None:
         """The unweighted loss; None if the term does not apply."""
         raise TypeError(f"{type(self).__name__} must define loss or start")
-
-    def shares(self, before: State) -> dict[str, Tensor]:
-        """Tensors of its state that other parts may read while a task is learned."""
-        return {}
 
 
 class TaskObjective(Objective):
@@ -314,10 +300,10 @@ class Representation(Part):
     """Whether auxiliary outputs (rotations) are kept after their task."""
     label_augmentation: Annotated[
         LabelAugmentation, part_of("label_augmentation", "representation.label_augmentation")
-    ] = Field(default_factory=NoLabelAugmentation)
+    ] = Field(default_factory=LabelAugmentation)
     reparameterisation: Annotated[
         Reparameterisation, part_of("reparameterisation", "representation.reparameterisation")
-    ] = Field(default_factory=NoReparameterisation)
+    ] = Field(default_factory=Reparameterisation)
     terms: Annotated[dict[str, Term], BeforeValidator(_as_terms)] = Field(default_factory=dict)
     trunk_rate: PositiveFloat = 1.0
     """Learning rate of the trunk relative to that of new layers; below 1 for pretrained weights."""
@@ -349,14 +335,6 @@ class Representation(Part):
         yield "reparameterisation", self.reparameterisation
         for name, term in self.terms.items():
             yield f"terms/{name}", term
-
-    def shares(self, before: Mapping[str, State]) -> dict[str, Tensor]:
-        """Tensors of earlier tasks that the terms let other parts read."""
-        shared: dict[str, Tensor] = {}
-        for name, term in self.terms.items():
-            if (state := before.get(f"terms/{name}")) is not None:
-                shared.update(term.shares(state))
-        return shared
 
     def head_of(
         self, head: IncrementalHead, tasks: Sequence[Sequence[Label]], kept: Collection[Label]

@@ -195,16 +195,15 @@ class Radius(SharedState):
     """r, one number."""
 
     dims: ClassVar[Mapping[str, str]] = {"radius": ""}
+    radius: Tensor
+
+    def __init__(self, radius: Tensor | None = None) -> None:
+        super().__init__(radius=torch.zeros((), dtype=torch.float64) if radius is None else radius)
 
     def check(self) -> None:
         """Raise a `DataError` if this cannot be a radius."""
         super().check()
         self.require(self.radius >= 0, "a radius is negative")
-
-    def __init__(self, radius: Tensor | None = None) -> None:
-        super().__init__()
-        self.register_buffer("radius", torch.zeros((), dtype=torch.float64) if radius is None else radius)
-        self.radius: Tensor
 
 
 class _Replay(LiveTerm):
