@@ -18,7 +18,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
 from adagauss.backbones import BackboneConfig, Extractor, build_extractor
-from adagauss.backbones.efficientnet import EfficientNetLite, FoldedLite
+from adagauss.backbones.efficientnet import EfficientNetLite
 from adagauss.backbones.external import find_blocks, read_weights
 from adagauss.backbones.registry import backbone_info
 from adagauss.core.learn import Learner
@@ -121,19 +121,20 @@ def test_efficientnet_lite_brings_normalisation_and_size(lite: Extractor) -> Non
 def test_efficientnet_lite_sees_many_images_as_it_sees_few(lite: Extractor, monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.rand(7, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     seen: list[int] = []
-    part = FoldedLite.__call__
+    network: Any = type(lite.trunk.pretrained_module())
+    extract = network.extract_features
 
-    def noted(network: FoldedLite, some: Tensor) -> Tensor:
+    def noted(model: nn.Module, some: Tensor) -> Tensor:
         seen.append(len(some))
-        return part(network, some)
+        return torch.as_tensor(extract(model, some))
 
     monkeypatch.setattr("adagauss.backbones.efficientnet.PIXELS", 3 * 64 * 64)
-    monkeypatch.setattr(FoldedLite, "__call__", noted)
+    monkeypatch.setattr(network, "extract_features", noted)
     lite.eval()
     whole = lite(images)  # a training sees its batch as a whole, and batch norms as they are
     with torch.no_grad():
         torch.testing.assert_close(lite(images), whole, atol=1e-4, rtol=1e-4)
-    assert seen == [3, 2, 2]
+    assert seen == [7, 3, 2, 2]
 
 
 @pytest.mark.parametrize(
