@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardizer
+from adagauss.analytic.rules import Ridge
+from adagauss.analytic.selection import ModelSelection, Standardizer
 from adagauss.backbones.patches import PatchFeatures, PatchSettings, fit_patches
 from adagauss.data.images import LabelledImages, Subset
 from adagauss.data.stream import class_order
@@ -90,7 +91,7 @@ class Exact:
     def __init__(self, extraction: Extraction, strengths: list[float], loo_images: int, seed: int) -> None:
         self.extraction = extraction
         self.sums = MomentSums(extraction.features.width)
-        self.choice = ModelSelection([RidgeSpec(images, intercept=True) for images in sorted(strengths)])
+        self.choice = ModelSelection([Ridge(images, intercept=True) for images in sorted(strengths)])
         self.loo_images = loo_images
         self.generator = torch.Generator().manual_seed(seed)
         self.tests: list[tuple[Tensor, Tensor]] = []
@@ -109,8 +110,8 @@ class Exact:
         self.choice.observe(weighing, features[held_out], targets[held_out])
         classifier = self.choice.solve(weighing)
         best = self.choice.best_rule
-        assert isinstance(best, RidgeSpec)
-        strength = best.images / int(self.sums.images)
+        assert isinstance(best, Ridge)
+        strength = best.strength / int(self.sums.images)
         hits = [(classifier(rows).argmax(1) == labels).float() for rows, labels in self.tests]
         return strength, 100 * float(torch.cat(hits).mean())
 

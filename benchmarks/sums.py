@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.ridge import Ridge
+from adagauss.analytic.rules import Ridge
 from adagauss.core.linalg import solve_ridge
 
 from .measure import Ratio, best_times, mebibytes, milliseconds
@@ -28,7 +28,7 @@ def run() -> list[Ratio]:
     whole, right = exact.mT @ exact, sums.cross
     shift = STRENGTH * float(whole.diagonal().mean())
     expected = solve_ridge(whole, right, shift)
-    difference = Ridge(STRENGTH).solve(sums).weight - expected
+    difference = Ridge(STRENGTH * int(sums.images)).solve(sums).weight - expected
     assert difference.norm() < 1e-3 * expected.norm()
 
     def add_whole() -> Tensor:
@@ -41,7 +41,7 @@ def run() -> list[Ratio]:
         return solve_ridge(whole, right, shift)
 
     def solve_strips() -> Tensor:
-        return Ridge(STRENGTH).solve(sums).weight
+        return Ridge(STRENGTH * int(sums.images)).solve(sums).weight
 
     spare = MomentSums(WIDTH, CLASSES)
     add_slow, add_fast = best_times([add_whole, add_strips], rounds=3)

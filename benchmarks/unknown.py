@@ -22,9 +22,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from adagauss import IncrementalClassifier
-from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import MomentSums
-from adagauss.analytic.ridge import Ridge
+from adagauss.analytic.rules import LDA, Ridge
 from adagauss.core.calibration import CalibrationStats, MarginScore, holdout_mask, margin_score
 from adagauss.core.gaussians import ClassGaussians
 from adagauss.core.linalg import oas_shrinkage
@@ -106,7 +105,7 @@ def scorers(train: Part) -> dict[str, tuple[Callable[[Tensor], Tensor], MarginSc
     placed = MarginScore(directions @ typical.weight, typical.bias) if typical.weight is not None else typical
     return {
         "discriminant analysis": (LDA().solve(sums).__call__, MarginScore()),
-        "ridge regression": (Ridge(300 / len(rows), intercept=True).solve(sums).__call__, MarginScore()),
+        "ridge regression": (Ridge(300, intercept=True).solve(sums).__call__, MarginScore()),
         f"Gaussians, {DIRECTIONS} directions": (lambda points: bayes(points @ directions), placed),
     }
 

@@ -13,10 +13,9 @@ from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from adagauss.analytic.lda import LDA
-from adagauss.analytic.moments import Linear, MomentSums, Rule, unit_deviation
-from adagauss.analytic.ridge import Ridge
-from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardizer
+from adagauss.analytic.moments import Linear, MomentSums, unit_deviation
+from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.selection import ModelSelection, Rule, Standardizer
 from adagauss.core.linalg import oas_shrinkage
 from adagauss.errors import ConfigError, DataError, NumericalError
 
@@ -41,6 +40,11 @@ def one_shot(features: Tensor, targets: Tensor, strength: float, classes: int, i
     return Linear(weight, mean_y - mean_x @ weight)
 
 
+def relative(strength: float, sums: MomentSums, intercept: bool = False) -> Ridge:
+    """The ridge whose penalty is ``strength`` times the mean diagonal."""
+    return Ridge(strength * int(sums.images), intercept)
+
+
 def assert_same(found: Linear, expected: Linear) -> None:
     torch.testing.assert_close(found.weight.double(), expected.weight.double(), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.bias.double(), expected.bias.double(), atol=1e-5, rtol=1e-4)
@@ -51,7 +55,9 @@ def assert_same(found: Linear, expected: Linear) -> None:
 def test_sums_solve_the_regression_of_all_images(strength: float, intercept: bool) -> None:
     features, targets = data()
     sums = MomentSums(WIDTH).add_(features, targets, CLASSES)
-    assert_same(Ridge(strength, intercept).solve(sums), one_shot(features, targets, strength, CLASSES, intercept))
+    assert_same(
+        relative(strength, sums, intercept).solve(sums), one_shot(features, targets, strength, CLASSES, intercept)
+    )
 
 
 @given(
@@ -67,7 +73,7 @@ def test_neither_order_nor_division_of_the_images_matters(order: list[int], cuts
     for start, stop in pairwise(bounds):
         some = torch.tensor(order[start:stop], dtype=torch.long)
         sums.add_(features[some], targets[some])
-    assert_same(Ridge(0.01).solve(sums), one_shot(features, targets, 0.01, CLASSES))
+    assert_same(relative(0.01, sums).solve(sums), one_shot(features, targets, 0.01, CLASSES))
 
 
 @given(member=st.lists(st.booleans(), min_size=30, max_size=30), seed=st.integers(0, 50))
@@ -116,7 +122,7 @@ def test_features_that_only_removed_images_had_do_not_count(strength: float) -> 
     noise = 1 + 4e-6 * torch.randn(features[own].shape, generator=generator)
     sums.remove_(features[own] * noise, targets[own]).clear_(squares, 100).regroup_(((1,), (2,)))
     never = MomentSums(30).add_(features[~own], targets[~own] - 1)
-    found, expected = (Ridge(strength).solve(one, unit_deviation(one)) for one in (sums, never))
+    found, expected = (relative(strength, one).solve(one, unit_deviation(one)) for one in (sums, never))
     torch.testing.assert_close(found(features[~own]), expected(features[~own]), atol=1e-3, rtol=0)
     assert not sums.cross[20:].any()
 
@@ -130,7 +136,7 @@ def test_features_that_the_others_hardly_have_stay_theirs_when_a_class_is_remove
     squares = sums.mean_square() * 90
     sums.remove_(features[own].flip(0), targets[own]).clear_(squares, 90).regroup_(((1,), (2,)))
     never = MomentSums(12).add_(features[~own], targets[~own] - 1)
-    found, expected = (Ridge(0.1, True).solve(one, unit_deviation(one)) for one in (sums, never))
+    found, expected = (relative(0.1, one, True).solve(one, unit_deviation(one)) for one in (sums, never))
     torch.testing.assert_close(found(features[~own]), expected(features[~own]), atol=1e-5, rtol=0)
 
 
@@ -146,7 +152,7 @@ def test_images_that_look_much_alike_are_summed_as_exactly_as_others(images: int
     for some in torch.split(torch.randperm(images, generator=generator), 37):
         pieces.add_(features[some], targets[some], 4)
     exact = MomentSums(20).add_(features.double(), targets)
-    one, two, three = (Ridge(0.01, True).solve(sums)(features - 1000) for sums in (at_once, pieces, exact))
+    one, two, three = (relative(0.01, sums, True).solve(sums)(features - 1000) for sums in (at_once, pieces, exact))
     torch.testing.assert_close(one, three, atol=1e-5, rtol=0)
     torch.testing.assert_close(two, three, atol=1e-5, rtol=0)
 
@@ -171,14 +177,14 @@ def test_dropping_many_classes_at_once_is_dropping_one_after_the_other() -> None
 
 def test_repeated_images_leave_regressions_to_choose_from() -> None:
     features, targets = torch.eye(4)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])
-    weighing, choice = Standardizer(MomentSums(4).add_(features, targets)), ModelSelection([LDA(0.3), RidgeSpec(10.0)])
+    weighing, choice = Standardizer(MomentSums(4).add_(features, targets)), ModelSelection([LDA(0.3), Ridge(10.0)])
     choice.observe(weighing, features, targets)
     assert choice.tried.tolist() == [False, True]
     assert choice.solve(weighing)(features).argmax(1).tolist() == targets.tolist()
 
 
 def test_of_two_learners_that_gave_up_all_that_the_other_tries_the_one_that_scored_more_decides() -> None:
-    few, many = (ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0)]) for _ in range(2))
+    few, many = (ModelSelection([Ridge(10.0), Ridge(100.0)]) for _ in range(2))
     for choice, tried, images in ((few, 0, 20), (many, 1, 180)):
         choice.tried[1 - tried] = False
         choice.images += images
@@ -194,7 +200,7 @@ def test_new_classes_and_more_images_of_known_ones_come_together() -> None:
     sums = MomentSums(WIDTH).add_(features[~late], targets[~late])
     assert sums.classes == 2
     sums.add_(features[late], targets[late])
-    assert_same(Ridge(0.1).solve(sums), one_shot(features, targets, 0.1, CLASSES))
+    assert_same(relative(0.1, sums).solve(sums), one_shot(features, targets, 0.1, CLASSES))
 
 
 def test_a_copy_does_not_change_with_the_original() -> None:
@@ -203,7 +209,7 @@ def test_a_copy_does_not_change_with_the_original() -> None:
     before = sums.copy()
     sums.add_(features, targets)
     assert int(before.images) == 60
-    assert_same(Ridge(0.1).solve(before), one_shot(features, targets, 0.1, CLASSES))
+    assert_same(relative(0.1, before).solve(before), one_shot(features, targets, 0.1, CLASSES))
 
 
 def test_a_dropped_class_leaves_only_the_scatter_about_its_mean() -> None:
@@ -237,7 +243,7 @@ def test_sums_survive_a_trip_through_their_state() -> None:
     sums = MomentSums(WIDTH).add_(features, targets)
     loaded = MomentSums(0)
     loaded.load_state_dict(sums.state_dict())
-    assert torch.equal(Ridge(0.1).solve(loaded).weight, Ridge(0.1).solve(sums).weight)
+    assert torch.equal(relative(0.1, loaded).solve(loaded).weight, relative(0.1, sums).solve(sums).weight)
     assert torch.equal(loaded.counts, sums.counts)
 
 
@@ -247,7 +253,7 @@ def test_float64_takes_over_where_a_float32_factor_does_not_exist() -> None:
     features = torch.cat([1e4 + features[:, :1], 1e4 + features[:, :1] + features[:, 1:2]], 1).double()
     sums = MomentSums(2).add_(features, targets)
     expected = one_shot(features, targets, 1e-13, CLASSES)
-    torch.testing.assert_close(Ridge(1e-13).solve(sums).weight.double(), expected.weight, atol=1e-4, rtol=1e-2)
+    torch.testing.assert_close(relative(1e-13, sums).solve(sums).weight.double(), expected.weight, atol=1e-4, rtol=1e-2)
 
 
 def test_refining_reaches_what_float32_alone_does_not() -> None:
@@ -258,7 +264,7 @@ def test_refining_reaches_what_float32_alone_does_not() -> None:
     rough = torch.linalg.solve(
         whole(sums).float() + 1e-7 * whole(sums).diagonal().mean().float() * torch.eye(40), sums.cross.float()
     )
-    fine = Ridge(1e-7).solve(sums).weight
+    fine = relative(1e-7, sums).solve(sums).weight
     rough_error, fine_error = ((found - expected).norm() / expected.norm() for found in (rough, fine))
     assert fine_error < 1e-4 < rough_error
 
@@ -307,13 +313,13 @@ def test_an_image_left_out_of_a_ridge_scores_as_if_never_seen(weighed: bool, int
     shown, targets = data(30)[0].double(), torch.arange(30) % CLASSES
     sums = MomentSums(WIDTH).add_(shown, targets)
     scale = torch.linspace(0.3, 2.0, WIDTH) if weighed else None
-    found = Ridge(0.05, intercept).left_out(sums, shown, targets, scale)
+    found = relative(0.05, sums, intercept).left_out(sums, shown, targets, scale)
     squares = torch.ones(WIDTH) if scale is None else scale.square()
     for image in range(0, 30, 7):
         rest = without(sums, shown, targets, image)
         # λ is relative to the mean diagonal; the penalty itself stays as it is when an image leaves.
         ratio = float((moving(sums, intercept) * squares).sum() / (moving(rest, intercept) * squares).sum())
-        expected = Ridge(0.05 * ratio, intercept).solve(rest, scale)(shown[[image]])[0]
+        expected = relative(0.05 * ratio, rest, intercept).solve(rest, scale)(shown[[image]])[0]
         torch.testing.assert_close(found[image], expected.double(), atol=1e-3, rtol=1e-3)
 
 
@@ -361,20 +367,20 @@ def test_the_choice_falls_on_the_strength_with_most_hits_on_images_left_out() ->
     features = torch.randn(60, 60, generator=generator)
     features[:, :5] += 2.0 * targets.unsqueeze(1) - 1
     sums = MomentSums(60).add_(features, targets)
-    choice = ModelSelection([RidgeSpec(0.06), RidgeSpec(60.0)])
+    choice = ModelSelection([Ridge(0.06), Ridge(60.0)])
     choice.observe(Standardizer(sums), features, targets)
     assert float(choice.hits[1]) > float(choice.hits[0]) + 5
-    assert choice.best_rule == RidgeSpec(60.0)
+    assert choice.best_rule == Ridge(60.0)
 
 
 def test_the_best_candidates_scores_come_back_at_its_temperature() -> None:
     features, targets = data(41)
     targets[-1] = CLASSES  # alone in its class: it is not scored
     sums = MomentSums(WIDTH).add_(features, targets)
-    choice = ModelSelection([RidgeSpec(5.0)])
+    choice = ModelSelection([Ridge(5.0)])
     scores, scored = choice.observe(Standardizer(sums), features, targets)
     assert torch.equal(scored, targets[:-1])
-    unseen = Ridge(5.0 / 41).left_out(sums, features[:-1], scored, unit_deviation(sums))
+    unseen = Ridge(5.0).left_out(sums, features[:-1], scored, unit_deviation(sums))
     torch.testing.assert_close(scores, unseen / choice.temperature)
 
 
@@ -385,7 +391,7 @@ def test_what_is_learned_does_not_depend_on_the_units_of_the_features() -> None:
     for unit in (torch.ones_like(units), units):
         shown = features.double() * unit
         sums = MomentSums(WIDTH).add_(shown, targets)
-        choice = ModelSelection([RidgeSpec(5.0), RidgeSpec(50.0), LDA(0.3)])
+        choice = ModelSelection([Ridge(5.0), Ridge(50.0), LDA(0.3)])
         choice.observe(Standardizer(sums), shown, targets)
         found.append(choice.solve(Standardizer(sums))(shown.float()))
     # Only the little that is added to all variances knows the units.
@@ -403,7 +409,7 @@ def test_a_part_of_the_sums_is_the_sums_of_a_part() -> None:
 
 
 def test_evidence_adds_up_over_tasks() -> None:
-    choice = ModelSelection([RidgeSpec(1.0), RidgeSpec(10.0), RidgeSpec(100.0)])
+    choice = ModelSelection([Ridge(1.0), Ridge(10.0), Ridge(100.0)])
     for seed in (0, 1):
         features, targets = data(20, seed)
         choice.observe(Standardizer(MomentSums(WIDTH).add_(features, targets)), features, targets)
@@ -414,7 +420,7 @@ def test_evidence_adds_up_over_tasks() -> None:
 
 
 def test_likelihood_decides_after_few_images_and_hits_after_many() -> None:
-    choice = ModelSelection([RidgeSpec(1.0), RidgeSpec(10.0)])
+    choice = ModelSelection([Ridge(1.0), Ridge(10.0)])
     for images, best in ((100, 1), (3000, 0)):  # right one time in fifty more often, and 1 % higher NLL
         choice.images.fill_(images)
         choice.hits[:] = images * torch.tensor([0.72, 0.70])
@@ -424,7 +430,7 @@ def test_likelihood_decides_after_few_images_and_hits_after_many() -> None:
 
 def test_a_hopeless_strength_is_tried_no_more_and_never_chosen() -> None:
     features, targets = data(100)
-    choice = ModelSelection([RidgeSpec(1.0), RidgeSpec(1e9)])
+    choice = ModelSelection([Ridge(1.0), Ridge(1e9)])
     choice.hits[:] = torch.tensor([0.0, -1000.0])
     sums = MomentSums(WIDTH).add_(features, targets)
     choice.observe(Standardizer(sums), features, targets)
@@ -473,13 +479,13 @@ def test_nothing_can_be_solved_from_nothing() -> None:
 
 
 def test_without_held_out_scores_the_ridge_is_the_middle_one() -> None:
-    choice = ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0), RidgeSpec(1000.0)])
+    choice = ModelSelection([Ridge(10.0), Ridge(100.0), Ridge(1000.0)])
     features, targets = torch.eye(3), torch.arange(3)
     scores, scored = choice.observe(Standardizer(MomentSums(3).add_(features, targets)), features, targets)
     assert (scores.shape, len(scored), choice.best) == ((0, 3), 0, 1)
 
 
-@pytest.mark.parametrize("rule", [Ridge(0.1), Ridge(0.1, intercept=True), LDA(), LDA(0.2)])
+@pytest.mark.parametrize("rule", [Ridge(6.0), Ridge(6.0, intercept=True), LDA(), LDA(0.2)])
 def test_a_weight_is_the_same_as_scaled_features(rule: Rule) -> None:
     features, targets = data()
     scale = torch.linspace(0.2, 2.0, WIDTH)
@@ -495,7 +501,7 @@ def test_a_group_of_noise_gets_a_small_weight_and_probabilities_are_calibrated()
     noise = 3 * torch.randn(600, 200, generator=generator)
     features = torch.cat([useful, noise], 1)
     sums = MomentSums(203).add_(features[:300], targets[:300])
-    choice = ModelSelection([RidgeSpec(10.0), RidgeSpec(100.0)], ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
+    choice = ModelSelection([Ridge(10.0), Ridge(100.0)], ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0)))
     choice.observe(Standardizer(sums, (3, 200)), features[:300], targets[:300])
     assert choice.weights[choice.best].tolist() == [1.0, 0.0]
     probabilities = torch.softmax(choice.solve(Standardizer(sums, (3, 200)))(features[300:]), dim=1)
@@ -509,7 +515,7 @@ def test_discriminant_analysis_wins_where_classes_are_spread_in_unlike_ways() ->
     # Three means on a line, which a regression on one-hot labels masks: the middle one is never the largest.
     features = targets.float().unsqueeze(1) * 4 + torch.randn(300, 1, generator=generator)
     sums = MomentSums(1).add_(features, targets)
-    choice = ModelSelection([RidgeSpec(1.0, intercept=True), LDA()])
+    choice = ModelSelection([Ridge(1.0, intercept=True), LDA()])
     choice.observe(Standardizer(sums), features, targets)
     assert choice.best_rule == LDA()
     assert (choice.solve(Standardizer(sums))(features).argmax(1) == targets).float().mean() > 0.9
@@ -519,7 +525,7 @@ def test_perfect_accuracy_does_not_give_certain_predictions() -> None:
     generator = torch.Generator().manual_seed(0)
     targets = torch.arange(30) % 3
     features = torch.eye(3)[targets] + 0.05 * torch.randn(30, 3, generator=generator)
-    choice = ModelSelection([RidgeSpec(1.0)])
+    choice = ModelSelection([Ridge(1.0)])
     choice.observe(Standardizer(MomentSums(3).add_(features, targets)), features, targets)
     assert int(choice.hits[0]) == 30
     assert choice.temperature > 1 / 64
@@ -533,9 +539,9 @@ def test_a_rule_that_cannot_be_solved_is_tried_no_more(monkeypatch: pytest.Monke
         raise NumericalError("no inverse")
 
     monkeypatch.setattr(LDA, "left_out", hopeless)
-    choice = ModelSelection([LDA(), RidgeSpec(10.0)])
+    choice = ModelSelection([LDA(), Ridge(10.0)])
     choice.observe(Standardizer(sums), features, targets)
-    assert (choice.tried.tolist(), choice.best_rule) == ([False, True], RidgeSpec(10.0))
+    assert (choice.tried.tolist(), choice.best_rule) == ([False, True], Ridge(10.0))
     with pytest.raises(NumericalError, match="much alike"):
         ModelSelection([LDA()]).observe(Standardizer(sums), features, targets)
 
@@ -548,13 +554,13 @@ def test_features_that_never_move_do_not_spoil_the_others() -> None:
     )
     sums = MomentSums(53).add_(features, targets)
     for rule in (LDA(), LDA(0.3), LDA(0.85), Ridge(1.0)):
-        choice = ModelSelection([rule]) if isinstance(rule, LDA) else ModelSelection([RidgeSpec(10.0, intercept=True)])
+        choice = ModelSelection([rule]) if isinstance(rule, LDA) else ModelSelection([Ridge(10.0, intercept=True)])
         choice.observe(Standardizer(sums), features, targets)
         assert (choice.solve(Standardizer(sums))(features).argmax(1) == targets).all(), rule
 
 
-@pytest.mark.parametrize("rule", [RidgeSpec(100.0, True), LDA(0.3)])
-def test_features_that_never_move_do_no_harm(rule: RidgeSpec | LDA) -> None:
+@pytest.mark.parametrize("rule", [Ridge(100.0, True), LDA(0.3)])
+def test_features_that_never_move_do_no_harm(rule: Rule) -> None:
     features, targets = data(400, width=100)
     still = torch.cat([features, torch.full((400, 30), -1.5)], 1)
     solution = ModelSelection([rule]).solve(Standardizer(MomentSums(130).add_(still[:200], targets[:200])))
@@ -566,7 +572,7 @@ def test_where_forgetting_leaves_no_covariance_a_regression_answers() -> None:
     kept = torch.cat([features, features[:2] + 1])
     labels = torch.cat([targets, torch.tensor([CLASSES, CLASSES + 1])])
     sums = MomentSums(WIDTH).add_(kept, labels)
-    choice = ModelSelection([RidgeSpec(10.0, True), LDA(0.3)])
+    choice = ModelSelection([Ridge(10.0, True), LDA(0.3)])
     choice.hits[1], choice.images = 20, torch.tensor(20)
     sums.remove_(features, targets)
     sums.regroup_(((CLASSES,), (CLASSES + 1,)))

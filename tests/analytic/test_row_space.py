@@ -7,15 +7,14 @@ import torch
 from torch import Tensor
 
 from adagauss.analytic import moments as span
-from adagauss.analytic.lda import LDA
-from adagauss.analytic.moments import MomentSums, Rule, row_space
-from adagauss.analytic.ridge import Ridge
-from adagauss.analytic.selection import ModelSelection, RidgeSpec, Standardized, Standardizer
+from adagauss.analytic.moments import MomentSums, row_space
+from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.selection import ModelSelection, Rule, Standardized, Standardizer
 
 GROUPS = (50, 70)
 WIDTH = sum(GROUPS)
 CLASSES = 4
-RULES: list[Rule] = [Ridge(0.3), Ridge(0.3, intercept=True), LDA(0.3), LDA()]
+RULES: list[Rule] = [Ridge(10.0), Ridge(10.0, intercept=True), LDA(0.3), LDA()]
 
 
 def data(images: int = 24, spread: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -96,7 +95,7 @@ def test_the_choice_is_the_same_with_and_without_a_space(monkeypatch: pytest.Mon
     found = []
     for most in (0, 1024):
         monkeypatch.setattr(span, "MOST_IMAGES", most)
-        choice = ModelSelection([RidgeSpec(10.0, True), RidgeSpec(100.0, True), LDA(0.3)], ((1.0, 1.0), (0.2, 1.0)))
+        choice = ModelSelection([Ridge(10.0, True), Ridge(100.0, True), LDA(0.3)], ((1.0, 1.0), (0.2, 1.0)))
         choice.observe(Standardizer(MomentSums(WIDTH).add_(features, targets), GROUPS), features, targets)
         found.append(choice)
     assert 0 < float(found[0].hits.min()) < float(found[0].hits.max()) < 40

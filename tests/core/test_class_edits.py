@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adagauss.analytic.moments import MomentSums, check_fits, needed_bytes, widest
+from adagauss.analytic.moments import MomentSums, check_fits, needed_bytes
 from adagauss.backbones import IncrementalHead
 from adagauss.core.learn import Learner
 from adagauss.core.linalg import summed_columns
@@ -82,23 +82,21 @@ def test_only_a_shared_state_follows_class_edits_by_default() -> None:
     assert common.merged(SharedState(), (0,)) is common
 
 
-@given(classes=st.integers(1, 300), available=st.integers(10_000, 10**10), rows=st.integers(0, 2000))
-def test_the_widest_features_that_fit_do_and_one_more_would_not(classes: int, available: int, rows: int) -> None:
-    width = widest(classes, available, rows)
-    assert width == 0 or needed_bytes(width, classes, rows) <= available
-    assert available < needed_bytes(width + 1, classes, rows)
-
-
 def test_sums_take_at_least_what_their_tensors_take() -> None:
     sums = MomentSums(3000, 7)
     assert needed_bytes(3000, 7) > 2 * sum(tensor.nbytes for tensor in sums.state_dict().values())
 
 
-def test_what_does_not_fit_is_refused_with_what_would() -> None:
-    check_fits(1000, 10, None, str)
-    check_fits(1000, 10, needed_bytes(1000, 10), str)
-    with pytest.raises(ConfigError, match=r"1000 features and 10 classes take .* MiB.* filters=999 would fit"):
-        check_fits(1000, 10, needed_bytes(999, 10), lambda most: f"filters={most}")
+@given(classes=st.integers(1, 300), width=st.integers(2, 20_000), rows=st.integers(0, 2000))
+def test_what_does_not_fit_is_refused_with_what_would(classes: int, width: int, rows: int) -> None:
+    needed = needed_bytes(width, classes, rows)
+    check_fits(width, classes, None, str, rows)
+    check_fits(width, classes, needed, str, rows)
+    widths = f"{width} features and {classes} classes take .*"
+    with pytest.raises(ConfigError, match=rf"{widths}filters={width - 1} would fit"):
+        check_fits(width, classes, needed - 1, lambda most: f"filters={most}", rows)
+    with pytest.raises(ConfigError, match=rf"{widths}teach fewer classes"):
+        check_fits(width, classes, needed_bytes(1, classes, rows) - 1, str, rows)
 
 
 def test_available_memory_is_read_from_the_system(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 from torch import Tensor
 
-from adagauss.analytic.lda import LDA
 from adagauss.analytic.moments import Linear, MomentSums, check_fits, diagonal
-from adagauss.analytic.selection import STRENGTHS, Candidates, ModelSelection, RidgeSpec, Standardizer
+from adagauss.analytic.rules import LDA, Ridge
+from adagauss.analytic.selection import STRENGTHS, ModelSelection, Rule, Standardizer
 from adagauss.backbones import Network
 from adagauss.core.calibration import Fitted, HeldOutScores, HoldoutFitter, left_out_distances
 from adagauss.core.config import Requirement
@@ -311,9 +311,9 @@ class AnalyticClassifier(Classifier):
         return self
 
     @property
-    def rules(self) -> Candidates:
+    def rules(self) -> list[Rule]:
         """What is compared."""
-        ridges = [RidgeSpec(images, self.intercept) for images in sorted(self.strengths)]
+        ridges = [Ridge(images, self.intercept) for images in sorted(self.strengths)]
         return [*ridges, *(LDA(shrinkage) for shrinkage in self.shrinkages)]
 
     @property

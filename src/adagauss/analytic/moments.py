@@ -8,8 +8,9 @@ W²/2 numbers. Everything works on strips in place, so a factorisation needs no 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -77,12 +78,14 @@ def diagonal(matrix: list[Tensor]) -> Tensor:
     return torch.cat([strip.diagonal() for strip in matrix])
 
 
-def square_norm(matrix: list[Tensor]) -> float:
-    """Sum of all squared entries of A."""
-    total = 0.0
+def square_norm(matrix: list[Tensor], factors: Tensor) -> float:
+    """Sum of all squared entries of diag(f)·A·diag(f)."""
+    squares, total, start = factors.square(), 0.0, 0
     for strip in matrix:
-        inside, right = strip[:, : len(strip)], strip[:, len(strip) :]
-        total += float(inside.square().sum() + 2 * right.square().sum())
+        weights = squares[start:].clone()
+        weights[len(strip) :] *= 2  # what lies right of the diagonal block also lies below it
+        total += float(squares[start : start + len(strip)] @ strip.square() @ weights)
+        start += len(strip)
     return total
 
 
@@ -97,25 +100,6 @@ def some_rows(matrix: list[Tensor], rows: Tensor) -> Tensor:
         found[later, start:stop] = strip.index_select(1, rows[later] - start).mT
         start = stop
     return found
-
-
-def copy_block(matrix: list[Tensor], begin: int, into: list[Tensor]) -> None:
-    """Copy the square block of A that begins at row and column ``begin`` into the strips of a matrix of its size."""
-    width = sum(map(len, into))
-    first = 0
-    for target in into:
-        start = 0
-        for strip in matrix:
-            low, high = max(start, begin + first), min(start + len(strip), begin + first + len(target))
-            if low < high:
-                left = max(start, begin + first)
-                rows = strip[low - start : high - start, left - start : begin + width - start]
-                target[low - begin - first : high - begin - first, left - begin - first :] = rows
-            start += len(strip)
-        # Rows of a later strip begin behind the diagonal block: what is missing is mirrored.
-        square = target[:, : len(target)]
-        square.copy_(square.triu() + square.triu(1).mT)
-        first += len(target)
 
 
 def multiply(matrix: list[Tensor], right: Tensor) -> Tensor:
@@ -328,7 +312,10 @@ class MomentSums(State):
     def part(self, start: int, stop: int) -> Self:
         """The sums over features ``start`` to ``stop`` alone."""
         some = type(self)(stop - start, self.classes).to(self.gram.device)
-        copy_block(self.strips(), start, some.strips())
+        square, first = some_rows(self.strips(), torch.arange(start, stop))[:, start:stop], 0
+        for strip in some.strips():
+            strip.copy_(square[first : first + len(strip), first:])
+            first += len(strip)
         some.cross, some.total = self.cross[start:stop].clone(), self.total[start:stop].clone()
         some.counts, some.images = self.counts.clone(), self.images.clone()
         return some
@@ -450,30 +437,6 @@ class Linear(NamedTuple):
         return torch.addmm(self.bias.to(features), features, self.weight.to(features))
 
 
-class Rule(Protocol):
-    """A way from sums to linear scores.
-
-    ``scale`` are (width,) factors d > 0 that weigh the features: the solution for x·d, as a map of x itself. The same
-    sums serve any weights.
-    """
-
-    def solve(self, sums: MomentSums, scale: Tensor | None = None) -> Linear:
-        """The scores for all images in the sums."""
-        ...
-
-    def left_out(self, sums: MomentSums, features: Tensor, targets: Tensor, scale: Tensor | None = None) -> Tensor:
-        """(N, C) scores of images in the sums, each left out of the sums (leave-one-out), from one factorisation.
-
-        ``features`` are (N, width). Every image's class must keep another image.
-        """
-        ...
-
-
-def factors_of(sums: MomentSums, scale: Tensor | None) -> Tensor:
-    """(width,) factors in float64; ones where none are given."""
-    return torch.ones_like(sums.total) if scale is None else scale.to(sums.total)
-
-
 def unit_deviation(sums: MomentSums, features: slice = slice(None)) -> Tensor:
     """Factors that bring all features, or some, to a deviation of 1 within classes.
 
@@ -569,26 +532,13 @@ COLUMNS, SCORES = 9, 10
 
 
 def needed_bytes(width: int, classes: int, rows: int = 0) -> int:
-    """Memory that a task takes at its peak with ``width`` features.
+    """Memory that a task takes at its peak with ``width`` features, of which the packed matrices take the most.
 
-    The sums before and after it (the old ones stay until the task is done) and one factor of them, all packed, in the
-    worst case in float64; columns for each class in the sums before and after, and in all steps that refine W; and
-    ``rows`` of features of the leave-one-out sample,
-    unchanged, shifted and multiplied by the inverse of the factor, with the scores
-    that rules give them.
+    The sums before and after it (the old ones stay until the task is done) and one factor of them; columns for each
+    class in the sums before and after, and in all steps that refine W; and ``rows`` of features of the leave-one-out
+    sample, unchanged, shifted and multiplied by the inverse of the factor, with the scores that rules give them.
     """
     return NUMBER * (3 * packed_size_strips(width) + COLUMNS * width * classes + rows * (3 * width + SCORES * classes))
-
-
-def widest(classes: int, available: int, rows: int = 0) -> int:
-    """The largest number of features whose sums take at most ``available`` bytes."""
-    low, high = 0, 1
-    while needed_bytes(high, classes, rows) <= available:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if needed_bytes(middle, classes, rows) <= available else (low, middle)
-    return low
 
 
 def check_fits(width: int, classes: int, available: int | None, setting: Callable[[int], str], rows: int = 0) -> None:
@@ -598,7 +548,7 @@ def check_fits(width: int, classes: int, available: int | None, setting: Callabl
     """
     needed = needed_bytes(width, classes, rows)
     if available is not None and needed > available:
-        most = widest(classes, available, rows)
+        most = bisect_right(range(1, width), available, key=lambda fewer: needed_bytes(fewer, classes, rows))
         advice = f"{setting(most)} would fit" if most else "free some memory, or teach fewer classes"
         raise ConfigError(
             f"sums over {width} features and {classes} classes take {_amount(needed)} of memory, and "

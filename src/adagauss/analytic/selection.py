@@ -11,13 +11,13 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from adagauss.analytic.lda import LDA
-from adagauss.analytic.moments import Linear, MomentSums, Rule, in_row_space, row_space, unit_deviation
-from adagauss.analytic.ridge import Ridge
+from adagauss.analytic.moments import Linear, MomentSums, in_row_space, row_space, unit_deviation
+from adagauss.analytic.rules import LDA, Ridge
 from adagauss.core.calibration import TEMPERATURES, best_temperature, nll
 from adagauss.core.state import ClassMap, State
 from adagauss.errors import ConfigError, DataError, NumericalError
 
+Rule = Ridge | LDA
 LEAST_FACTOR = 1e-4
 """Features weighed less than this, between others, are as good as left out."""
 
@@ -99,30 +99,13 @@ class Standardizer:
 
 
 STRENGTHS = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
-"""Default numbers of images ν (see `RidgeSpec`) to compare."""
+"""Default numbers of images ν (see `Ridge`) to compare."""
 PRUNE_MARGIN = 0.5
 """Hits, in units of √(scored images), by which a candidate may trail the best before it is pruned.
 On held-out training images of CUB,
 TinyImageNet and Omniglot 1 gives the same accuracy, on CIFAR-100 0.4 less, and costs a third more."""
 HIT_WEIGHT_IMAGES = 300
 """Number of scored images at which one hit weighs as much as one nat of negative log-likelihood."""
-
-
-class RidgeSpec(NamedTuple):
-    """A ridge regression whose strength is a number of images ν: λ = ν/n after n images.
-
-    ρ = λ·mean(diag A) then stays what it is while A grows, and the best ν hardly moves between tasks.
-    """
-
-    images: float
-    intercept: bool = False
-
-    def rule(self, images: int) -> Ridge:
-        """The regression after so many images."""
-        return Ridge(self.images / max(1, images), self.intercept)
-
-
-Candidates = Sequence[RidgeSpec | LDA]
 
 
 class ModelSelection(State):
@@ -147,7 +130,7 @@ class ModelSelection(State):
         "images": "",
     }
 
-    def __init__(self, rules: Candidates, weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
+    def __init__(self, rules: Sequence[Rule], weights: Sequence[Sequence[float]] = ((1.0,),)) -> None:
         super().__init__()
         if not rules:
             raise ConfigError("no rule is given. Name at least one")
@@ -201,7 +184,7 @@ class ModelSelection(State):
             inputs = weighed.inputs(features)
             for index in candidates:
                 try:
-                    found[index] = self._rule(index, sums).left_out(weighed.sums, inputs, targets, weighed.scale)
+                    found[index] = self._rule(index).left_out(weighed.sums, inputs, targets, weighed.scale)
                 except (DataError, NumericalError):
                     # There may be no covariance, or none with an inverse, where a regression does well.
                     self.tried[index] = False
@@ -248,17 +231,17 @@ class ModelSelection(State):
         """
         if int(self.images) == 0:
             # Classes of single images have no leave-one-out scores: take the middle of the regressions.
-            ridges = [index for index in range(len(self.rule)) if self._is_regression(index)]
+            ridges = [index for index in range(len(self.rule)) if isinstance(self._rule(index), Ridge)]
             return ridges[len(ridges) // 2] if ridges else 0
         leading: dict[type, int] = {}
         for index in self._ranked():
-            leading.setdefault(type(self.rules[int(self.rule[index])]), index)
+            leading.setdefault(type(self._rule(index)), index)
         return max(leading.values(), key=lambda index: float(self.hits[index]))
 
     @property
-    def best_rule(self) -> RidgeSpec | LDA:
+    def best_rule(self) -> Rule:
         """The rule of the best candidate."""
-        return self.rules[int(self.rule[self.best])]
+        return self._rule(self.best)
 
     @property
     def temperature(self) -> float:
@@ -279,23 +262,20 @@ class ModelSelection(State):
         try:
             return self._solved(best, weighing)
         except (DataError, NumericalError):
-            regressions = [index for index in self._ranked() if self._is_regression(index)]
+            regressions = [index for index in self._ranked() if isinstance(self._rule(index), Ridge)]
             if not regressions or regressions[0] == best:
                 raise
             return self._solved(regressions[0], weighing)
 
     def _solved(self, index: int, weighing: Standardizer) -> Linear:
         weighed = weighing.at(self.weights[index].tolist())
-        return weighed.solve(self._rule(index, weighing.sums)).divided_by(self._temperature(index))
+        return weighed.solve(self._rule(index)).divided_by(self._temperature(index))
 
-    def _is_regression(self, index: int) -> bool:
-        return isinstance(self.rules[int(self.rule[index])], RidgeSpec)
+    def _rule(self, index: int) -> Rule:
+        return self.rules[int(self.rule[index])]
 
     def _ranked(self) -> list[int]:
         """Candidates still tried, the best of each kind before others of its kind."""
         tried: list[int] = self.tried.nonzero().flatten().tolist()
         loss = self.surprise.min(1).values - self.hits * (int(self.images) / HIT_WEIGHT_IMAGES)
         return sorted(tried, key=lambda index: float(loss[index]))
-
-    def _rule(self, index: int, sums: MomentSums) -> Rule:
-        return self.rules[int(self.rule[index])].rule(int(sums.images))

@@ -91,7 +91,11 @@ def _folded(network: Any) -> Any:
     pairs = [(network, "_conv_stem", "_bn0"), (network, "_conv_head", "_bn1")]
     for block in network._blocks:
         expands = block._block_args.expand_ratio != 1
-        names = [*([("_expand_conv", "_bn0")] if expands else []), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2")]
+        names = [
+            *([("_expand_conv", "_bn0")] if expands else []),
+            ("_depthwise_conv", "_bn1"),
+            ("_project_conv", "_bn2"),
+        ]
         pairs += [(block, *pair) for pair in names]
     for module, convolution, norm in pairs:
         if isinstance(getattr(module, norm), nn.BatchNorm2d):  # it may have been removed
