@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -142,48 +140,6 @@ def test_a_folder_of_shard_files_is_all_of_them(tmp_path: Path, digits: Digits) 
     assert [shard.path.name for shard in find_shards([tmp_path, tmp_path / "a.tar"])] == ["a.tar", "b.tar"]
 
 
-class _Workers:
-    """In place of joblib's processes: ``deaths`` calls end with a dead worker, later ones run all tasks in order."""
-
-    deaths = 0
-
-    @staticmethod
-    def before_work() -> None:
-        """Called between handing out the tasks and working on them."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __call__(self, tasks: Iterable[Any]) -> Iterator[Any]:
-        waiting = list(tasks)
-        type(self).deaths -= 1
-        if self.deaths >= 0:
-            raise BrokenProcessPool("gone")
-        self.before_work()
-        return iter([function(*args, **kwargs) for function, args, kwargs in waiting])
-
-
-@pytest.fixture
-def workers(monkeypatch: pytest.MonkeyPatch) -> type[_Workers]:
-    """Workers of this test alone."""
-
-    class Workers(_Workers):
-        pass
-
-    monkeypatch.setattr("adagauss.analytic.batches.Parallel", Workers)
-    return Workers
-
-
-def test_the_same_command_resumes_when_a_worker_died(
-    tmp_path: Path, digits: Digits, prepared: Learner, workers: type[_Workers]
-) -> None:
-    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    workers.deaths = 1
-    with pytest.raises(WorkerError, match=r"a worker process died"):
-        teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2)
-    assert teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2).images == 30
-
-
 def test_full_memory_gives_a_message(
     tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,26 +173,8 @@ def test_a_full_disk_loses_no_finished_shard(
     assert (found.shards, found.known) == (2, 1)
 
 
-def test_a_worker_that_sees_different_files_is_an_error(
-    tmp_path: Path, digits: Digits, prepared: Learner, workers: type[_Workers]
-) -> None:
-    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    workers.before_work = lambda *_: packed(path, samples(digits, range(40)))  # type: ignore[assignment]
-    with pytest.raises(DataError, match=r"a\.tar: .* sees different files"):
-        teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2)
-
-
-def test_a_worker_without_the_files_does_not_make_them_damaged(
-    tmp_path: Path, digits: Digits, prepared: Learner, workers: type[_Workers]
-) -> None:
-    path = packed(tmp_path / "a.tar", samples(digits, range(30)))
-    workers.before_work = lambda *_: path.rename(tmp_path / "hidden")  # type: ignore[assignment]
-    with pytest.raises(DataError, match="sees different files"):
-        teach_shards(prepared.empty_like(), [path], tmp_path / "stock", jobs=2, skip_bad=True)
-
-
 def test_a_copy_that_comes_after_its_sums_were_added_up_counts_once(
-    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch, workers: type[_Workers]
+    tmp_path: Path, digits: Digits, prepared: Learner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adagauss.analytic.batches.SAVE_SECONDS", 0)
     one = packed(tmp_path / "a.tar", samples(digits, range(30)))
@@ -269,7 +207,9 @@ def test_class_folders_next_to_shard_files_are_rejected(tmp_path: Path, digits: 
         find_shards([tmp_path])
 
 
-def test_two_processes_give_what_one_gives(tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner) -> None:
+def test_shards_read_at_once_give_what_one_after_the_other_gives(
+    tmp_path: Path, digits: Digits, prepared: Learner, at_once: Learner
+) -> None:
     paths, learner = mixed(tmp_path / "shards", digits), prepared.empty_like()
     found = teach_shards(learner, paths, tmp_path / "stock", jobs=2)
     assert found.images == NUMBER

@@ -1,19 +1,15 @@
 """Teaching from shards: moments of each shard are computed separately, in any order, and learned as one task.
 
-`sum_shard` reads a shard once and returns a `MomentBatch`. `teach_shards` does this for many shards, in this process or
-in several, and updates the learner at the end. The batch of all finished shards is stored in a folder: an interrupted
-call resumes from it. Memory does not grow with the number of images.
+`teach_shards` reads each shard once, one or several at a time, adds their moments up, and updates the learner at the
+end. The sum of all finished shards is stored in a folder: an interrupted call resumes from it. Memory does not grow
+with the number of images.
 """
 
 from __future__ import annotations
 
 import hashlib
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -27,7 +23,7 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from PIL import Image
 from torch import Tensor
 
-from adagauss.analytic.classifier import AnalyticClassifier
+from adagauss.analytic.classifier import AnalyticClassifier, AnalyticScorer
 from adagauss.analytic.moments import MomentSums
 from adagauss.core.class_edits import check_features
 from adagauss.core.learn import Learner
@@ -53,7 +49,6 @@ from adagauss.utils.checkpoint import load_tensors, save_tensors
 from adagauss.utils.files import remove_durably
 from adagauss.utils.process import is_out_of_memory
 from adagauss.utils.progress import Advance, Reporter
-from adagauss.utils.runtime import Runtime, RuntimeConfig
 
 KIND = "gathered"
 TOTAL, FEATURES = "total.safetensors", "features.safetensors"
@@ -94,17 +89,12 @@ class MomentBatch:
     labels: list[Label] = field(default_factory=list)
     """The classes of the sums, in their order."""
     keys: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
-    shown: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    shown: Tensor = field(default_factory=lambda: torch.zeros(0))
     """(K, width) features of the images with these keys, and their ``targets`` among the labels."""
     targets: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
     scale: PixelScale | None = None
     shards: Finished = field(default_factory=dict)
     """The shards that hold these images."""
-
-    def __post_init__(self) -> None:
-        self._position = {label: column for column, label in enumerate(self.labels)}
-        if not len(self.keys):
-            self.shown = torch.zeros(0, self.sums.width)
 
     @property
     def images(self) -> int:
@@ -115,8 +105,7 @@ class MomentBatch:
         """Add images: (N, width) features, one label and one key per image."""
         targets = torch.tensor(self._columns(labels), dtype=torch.long)
         self.sums.add_(features, targets, len(self.labels))
-        worth = self._worth(keys)
-        self._select(keys[worth], features[worth.to(features.device)].cpu(), targets[worth])
+        self._select(keys, features.cpu(), targets)
         return self
 
     def merge_(self, other: MomentBatch) -> Self:
@@ -126,15 +115,15 @@ class MomentBatch:
         columns = self._columns(other.labels)
         self.sums.merge_(other.sums, columns)
         self._select(other.keys, other.shown, torch.tensor(columns, dtype=torch.long)[other.targets])
-        self.update_scale_(other.scale)
+        if other.scale is not None:
+            self.extend_scale_(other.scale.low, other.scale.high)
         self.shards |= other.shards
         return self
 
-    def update_scale_(self, scale: PixelScale | None) -> None:
+    def extend_scale_(self, low: int, high: int) -> None:
         """Extend the range of pixel values."""
-        known = [one for one in (self.scale, scale) if one is not None]
-        if known:
-            self.scale = PixelScale(min(one.low for one in known), max(one.high for one in known))
+        known = self.scale or PixelScale(low, high)
+        self.scale = PixelScale(min(known.low, low), max(known.high, high))
 
     def save(self, path: Path) -> None:
         """Write the batch to a file."""
@@ -162,21 +151,11 @@ class MomentBatch:
             raise CheckpointError(f"{path} is not a valid batch ({error}). Delete it") from error
 
     def _columns(self, labels: Sequence[Label]) -> list[int]:
-        for label in labels:
-            if label not in self._position:
-                self._position[label] = len(self.labels)
-                self.labels.append(label)
-        return [self._position[label] for label in labels]
-
-    def _worth(self, keys: Tensor) -> Tensor:
-        """Mask of the images that may enter the leave-one-out sample: few of a long stream do."""
-        if len(self.keys) < self.most:
-            return torch.ones(len(keys), dtype=torch.bool)
-        return keys < self.keys.max()
+        self.labels = list(dict.fromkeys([*self.labels, *labels]))
+        position = {label: column for column, label in enumerate(self.labels)}
+        return [position[label] for label in labels]
 
     def _select(self, keys: Tensor, shown: Tensor, targets: Tensor) -> None:
-        if not len(keys):
-            return
         keys = torch.cat([self.keys, keys])
         order = torch.argsort(keys, stable=True)[: self.most]
         self.keys = keys[order]
@@ -196,16 +175,11 @@ def analytic_classifier(method: Method) -> AnalyticClassifier:
     return classifier
 
 
-def empty_batch(method: Method, known: LearnerState, runtime: Runtime) -> MomentBatch:
-    """An empty batch for the features of a learner."""
-    classifier = analytic_classifier(method)
-    width = classifier.initial(_context(known, runtime)).sums.width
-    return MomentBatch(MomentSums(width).to(runtime.device), classifier.loo_images)
-
-
-def _context(known: LearnerState, runtime: Runtime) -> ClassEdit:
-    """The fitting context of the next task."""
-    return ClassEdit((), known.network, runtime, len(known.tasks))
+def _start(learner: Learner) -> tuple[ClassEdit, AnalyticScorer]:
+    """The context in which the next task is fitted, and a scorer without classes."""
+    classifier = analytic_classifier(learner.method)
+    context = ClassEdit((), learner.network, learner.runtime, len(learner.tasks))
+    return context, classifier.initial(context)
 
 
 def teach_batch(learner: Learner, part: MomentBatch) -> None:
@@ -213,33 +187,37 @@ def teach_batch(learner: Learner, part: MomentBatch) -> None:
 
     The same as `Learner.learn` with all these images, up to rounding and which of many images select the model.
     """
-    if not part.images:
-        raise DataError("the batch holds no images: add some before teaching it")
-    before = learner.state
-    check_labels_exact([*before.classes, *part.labels])
-    analytic_classifier(learner.method).check(before.network, len({*before.classes, *part.labels}), learner.runtime)
-    learner._change(lambda known: after_batch(learner.method, known, part, learner.runtime))
+    method, runtime, classifier = learner.method, learner.runtime, analytic_classifier(learner.method)
+
+    def after(known: LearnerState) -> LearnerState:
+        task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
+        position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
+        columns = [position[label] for label in part.labels]
+        targets = torch.tensor(columns, dtype=torch.long)[part.targets]
+        fitted = classifier.update_from_sums(
+            _start(learner)[0], known.states.get("classifier"), part.sums, columns, part.shown, targets
+        )
+        assert fitted.left_out is not None
+        counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
+        counts[columns] = part.sums.counts.to(runtime.device)
+        evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
+        states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
+        return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
+
+    check_labels_exact([*learner.classes, *part.labels])
+    classifier.check(learner.network, len({*learner.classes, *part.labels}), runtime)
+    learner._change(after)
     if part.scale is not None:
         learner.scale = merge_pixel_ranges(learner.scale, part.scale)
 
 
-def after_batch(method: Method, known: LearnerState, part: MomentBatch, runtime: Runtime) -> LearnerState:
-    """The learner state after a batch was learned as one task; no features are extracted."""
-    classifier = analytic_classifier(method)
-    task = sorted(part.labels, key=lambda label: (isinstance(label, str), label))
-    position = {label: column for column, label in enumerate(dict.fromkeys([*known.classes, *task]))}
-    columns = [position[label] for label in part.labels]
-    targets = torch.tensor(columns, dtype=torch.long)[part.targets]
-    before = known.states.get("classifier")
-    fitted = classifier.update_from_sums(_context(known, runtime), before, part.sums, columns, part.shown, targets)
-    assert fitted.left_out is not None
-    counts = torch.zeros(len(position), dtype=torch.long, device=runtime.device)
-    counts[columns] = part.sums.counts.to(runtime.device)
-    evidence = method.evidence.update_from_scores(known.states.get("evidence"), counts, fitted.left_out)
-    states = {**known.states, "classifier": fitted.scorer, "evidence": evidence}
-    return LearnerState(known.network, known.memory, states, (*known.tasks, tuple(task))).eval()
+def empty_batch(learner: Learner) -> MomentBatch:
+    """An empty batch for the features of a learner."""
+    sums = MomentSums(_start(learner)[1].sums.width).to(learner.runtime.device)
+    return MomentBatch(sums, analytic_classifier(learner.method).loo_images)
 
 
+@torch.no_grad()
 def sum_shard(
     learner: Learner, shard: Shard, *, skip_bad: bool = False, workers: int = 1, reporter: Reporter | None = None
 ) -> tuple[MomentBatch, Bad]:
@@ -253,7 +231,7 @@ def sum_shard(
         reporter: shows progress.
     """
     stamp, digest, bad = shard.stamp(), hashlib.blake2b(digest_size=12), Bad()
-    part = empty_batch(learner.method, learner.state, learner.runtime)
+    part, expanded = empty_batch(learner), _start(learner)[1].expanded
     with (reporter or Reporter()).progress(shard.name, 1) as advance:
         for batch in _batches(shard.examples(bad)):
             keys = [example.digest() for example in batch]
@@ -263,8 +241,13 @@ def sum_shard(
             bad |= {batch[row].name: reason for row, reason in failed.items()}
             good = [row for row in range(len(batch)) if row not in failed]
             if good:
-                chosen = pixels[good] if failed else pixels
-                _add_pixels(learner, part, chosen, [batch[row].label for row in good], [keys[row] for row in good])
+                data = LabelledImages(ArrayImages(pixels[good]), torch.zeros(len(good), dtype=torch.long), (None,))
+                now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
+                # All blocks in one call: the sums are copied whenever there are new classes.
+                features = torch.cat([expanded(features) for _, features in now.blocks()])
+                order = torch.tensor([int.from_bytes(keys[row][:8], "big") >> (64 - KEY_BITS) for row in good])
+                part.add_(features, [batch[row].label for row in good], order)
+                part.extend_scale_(int(pixels[good].min()), int(pixels[good].max()))
             if bad and not skip_bad:
                 named = "; ".join(f"{name} ({reason})" for name, reason in list(bad.items())[:5])
                 raise ShardError(f"{shard.name}: images cannot be used: {named}. Repair them or add --skip-bad")
@@ -296,19 +279,6 @@ def _decode(batch: list[Example], learner: Learner, workers: int) -> tuple[Pixel
     return pixels, map_collecting_errors(fill, len(batch), workers)
 
 
-@torch.no_grad()
-def _add_pixels(learner: Learner, part: MomentBatch, pixels: Pixels, labels: list[Label], keys: list[bytes]) -> None:
-    """Add decoded images to a batch."""
-    classifier = analytic_classifier(learner.method)
-    expanded = classifier.initial(_context(learner.state, learner.runtime)).expanded
-    data = LabelledImages(ArrayImages(pixels), torch.zeros(len(pixels), dtype=torch.long), (None,))
-    now = CurrentTask(1, data, learner.network, None, learner.method.augmentation, learner.runtime)
-    order = torch.tensor([int.from_bytes(key[:8], "big") >> (64 - KEY_BITS) for key in keys])
-    # All blocks in one call: the sums are copied whenever there are new classes.
-    part.add_(torch.cat([expanded(features) for _, features in now.blocks()]), labels, order)
-    part.update_scale_(PixelScale(int(pixels.min()), int(pixels.max())))
-
-
 def _batches(examples: Iterator[Example]) -> Iterator[list[Example]]:
     batch: list[Example] = []
     size = 0
@@ -330,19 +300,20 @@ def sample_images(shards: Sequence[Shard]) -> tuple[list[Image.Image], list[Labe
     chosen = [shards[index] for index in evenly_spaced(len(shards), SAMPLED_SHARDS).tolist()]
     pictures: list[Image.Image] = []
     labels: list[Label] = []
-    problems: list[str] = []
+    problem = "the shards are empty"
     for shard in chosen:
-        try:
-            for example in islice(shard.examples({}), -(-SAMPLE // len(chosen))):
-                try:
-                    pictures.append(_picture(example))
-                    labels.append(example.label)
-                except Exception as error:  # image decoders raise nearly any exception on damaged files
-                    problems.append(f"{shard.name}: {example.name} ({error})")
-        except ShardError as error:
-            problems.append(str(error))
+        examples = islice(shard.examples({}), -(-SAMPLE // len(chosen)))
+        while True:
+            try:
+                example = next(examples)
+                pictures.append(_picture(example))
+                labels.append(example.label)
+            except StopIteration:
+                break
+            except Exception as error:  # image decoders raise nearly any exception on damaged files
+                problem = str(error)
     if not pictures:
-        raise DataError(f"no image can be read: {problems[0] if problems else 'the shards are empty'}")
+        raise DataError(f"no image can be read: {problem}")
     return pictures, labels
 
 
@@ -350,21 +321,6 @@ def _picture(example: Example) -> Image.Image:
     if not isinstance(example.image, bytes):
         return as_picture(example.image)
     return Image.fromarray(decode_image(BytesIO(example.image), PHOTO_SIZE, mode=None).transpose(1, 2, 0))
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock", blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise CheckpointError(f"another process uses {folder}. Wait until it ends, or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @dataclass
@@ -396,7 +352,6 @@ def teach_shards(
     jobs: int | None = None,
     skip_bad: bool = False,
     workers: int = 2,
-    device: str = "auto",
     reporter: Reporter | None = None,
     on_shard: Callable[[Shard], object] | None = None,
 ) -> ShardsReport:
@@ -409,50 +364,53 @@ def teach_shards(
         learner: a learner of an analytic method, after its first task (or its `empty_like`); updated at the end.
         paths: shards, or folders of shards; see `find_shards`. Shards that the learner already holds are skipped.
         folder: stores finished shards until the learner is saved. Call `ShardsReport.clear` after saving.
-        jobs: number of worker processes with one thread each; None: this process.
+        jobs: number of shards that are read at once, with one thread each; None: one shard with all threads.
         skip_bad: skip images that cannot be decoded, and damaged shards, instead of raising an error.
-        workers: decoding threads, without worker processes.
-        device: device of the extractor in worker processes.
+        workers: decoding threads, for one shard at once.
         reporter: shows progress.
         on_shard: called after each shard.
 
     Raises:
         UnsupportedError: if the method stores more than moments.
         DataError: if a shard is damaged and ``skip_bad`` is off, or has changed since it was learned.
-        WorkerError: if memory is full or a worker process died; finished shards stay in ``folder``.
+        WorkerError: if memory is full; finished shards stay in ``folder``.
     """
     analytic_classifier(learner.method)  # before anything is written
-    reporter = reporter or Reporter()
+    reporter, threads = reporter or Reporter(), torch.get_num_threads()
     shards = find_shards(paths)
-    with locked(folder):
-        features = _features(learner, folder)
+
+    def summed(index: int, shard: Shard) -> tuple[int, MomentBatch | ShardError, Bad]:
+        torch.set_num_threads(threads if jobs is None else 1)  # of the thread that works on the shard
+        own, heard = (workers, reporter) if jobs is None else (1, None)
+        try:
+            return index, *sum_shard(learner, shard, skip_bad=skip_bad, workers=own, reporter=heard)
+        except ShardError as error:
+            return index, error, {}
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise WorkerError(f"{shard.name}: out of memory. Use fewer --jobs") from error
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(folder / "lock", blocking=False).acquire()
+    except Timeout:
+        raise CheckpointError(f"another process uses {folder}. Wait until it ends, or stop it") from None
+    with lock:
+        _check_same_features(learner, folder / FEATURES)
         total = _Total(learner, ShardsReport(folder), skip_bad)
         if earlier := len(total.batch.shards.keys() - {shard.place for shard in shards}):
             reporter.message(f"{folder} holds {earlier} shards of an earlier call; the model will learn them as well")
-        waiting = dict(enumerate(total.unfinished(shards)))
+        waiting = total.unfinished(shards)
+        run = Parallel(jobs or 1, backend="threading", return_as="generator_unordered", pre_dispatch="2*n_jobs")
         with reporter.progress("shards", len(waiting)) as advance:
             try:
-                if jobs is None:
-                    results = (
-                        _processed(index, shard, learner, skip_bad, workers, reporter)
-                        for index, shard in waiting.items()
-                    )
-                else:
-                    tasks = (
-                        delayed(_process)(index, shard, shard.stamp(), features, device, skip_bad)
-                        for index, shard in waiting.items()
-                    )
-                    results = Parallel(jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")(tasks)
-                for index, result in results:
-                    total.add(waiting[index], result, advance)
+                for index, part, bad in run(delayed(summed)(*one) for one in enumerate(waiting)):
+                    total.add(waiting[index], part, bad, advance)
                     if on_shard is not None:
                         on_shard(waiting[index])
-            except BrokenProcessPool as error:
-                raise WorkerError(
-                    "a worker process died: it was killed, or ran out of memory. Use fewer --jobs; finished shards "
-                    "are stored, and the same command resumes"
-                ) from error
             finally:
+                torch.set_num_threads(threads)
                 total.save()
         if total.batch.images:
             teach_batch(learner, total.batch)
@@ -460,63 +418,18 @@ def teach_shards(
     return total.report
 
 
-def _features(learner: Learner, folder: Path) -> Path:
-    """Save a learner without classes for the workers."""
-    path = folder / FEATURES
-    if path.exists():
-        try:
-            check_features(learner.network.extractor, Learner.load(path).network.extractor)
-        except DataError:
-            raise DataError(
-                f"{folder} holds shards computed with different features. Use the model they were computed for, or "
-                "delete the folder"
-            ) from None
-    else:
+def _check_same_features(learner: Learner, path: Path) -> None:
+    """Store a learner without classes next to the finished shards, or compare with the one there."""
+    if not path.exists():
         learner.empty_like().save(path)
-    return path.absolute()
-
-
-Result = tuple[MomentBatch, int] | ShardError
-"""The batch of a shard and the number of skipped images, or why the shard is unusable."""
-
-
-def _process(
-    index: int, shard: Shard, expected: str, features: Path, device: str, skip_bad: bool
-) -> tuple[int, Result]:
-    """Compute the batch of one shard in a worker process; ``expected`` is the stamp that the calling process sees."""
-    torch.set_num_threads(1)
+        return
     try:
-        same = shard.stamp() == expected
-    except OSError:
-        same = False
-    if not same:
+        check_features(learner.network.extractor, Learner.load(path).network.extractor)
+    except DataError:
         raise DataError(
-            f"{shard.name}: {socket.gethostname()} sees different files (size or modification time differs). Use a "
-            "folder that all machines share"
-        )
-    learner = _learner(features, features.stat().st_mtime_ns, device)
-    return _processed(index, shard, learner, skip_bad, 1, None)
-
-
-def _processed(
-    index: int, shard: Shard, learner: Learner, skip_bad: bool, workers: int, reporter: Reporter | None
-) -> tuple[int, Result]:
-    try:
-        part, bad = sum_shard(learner, shard, skip_bad=skip_bad, workers=workers, reporter=reporter)
-    except ShardError as error:
-        return index, error
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise WorkerError(f"{shard.name}: out of memory. Use fewer --jobs") from error
-    part.sums.cpu()
-    return index, (part, len(bad))
-
-
-@lru_cache(maxsize=1)
-def _learner(features: Path, changed: int, device: str) -> Learner:
-    """Load the learner once per process."""
-    return Learner.load(features, Runtime(RuntimeConfig(device=device)))
+            f"{path.parent} holds shards computed with different features. Use the model they were computed for, or "
+            "delete the folder"
+        ) from None
 
 
 class _Total:
@@ -528,7 +441,7 @@ class _Total:
 
     def __init__(self, learner: Learner, report: ShardsReport, skip_bad: bool) -> None:
         self.in_model = finished_in(learner.about)
-        self.batch = empty_batch(learner.method, learner.state, learner.runtime)
+        self.batch = empty_batch(learner)
         self.report = report
         self._skip_bad = skip_bad
         self._classes = learner.classes
@@ -558,12 +471,11 @@ class _Total:
                 )
         return left
 
-    def add(self, shard: Shard, result: Result, advance: Advance) -> None:
+    def add(self, shard: Shard, part: MomentBatch | ShardError, bad: Bad, advance: Advance) -> None:
         """Add the batch of a shard, or record why the shard is unusable."""
-        if isinstance(result, ShardError):
-            self._damaged(str(result))
+        if isinstance(part, ShardError):
+            self._damaged(str(part))
             return
-        part, skipped = result
         try:
             check_one_kind([*self._classes, *self.batch.labels, *part.labels])
         except DataError as error:
@@ -579,7 +491,7 @@ class _Total:
             self.report.shards += 1
             self.report.images += part.images
             self.report.learned += part.images
-            self.report.skipped_images += skipped
+            self.report.skipped_images += len(bad)
         if monotonic() - self._saved > SAVE_SECONDS:
             self.save()
         advance(f"{self.report.images:,} images")

@@ -196,7 +196,7 @@ def teach(
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes for shards, with one thread each.")
+        int | None, typer.Option("--jobs", "-j", min=1, help="Shards read at once, with one thread each.")
     ] = None,
     device: Device = "auto",
     skip_bad_images: Annotated[
@@ -334,7 +334,6 @@ def _teach_shards(context: typer.Context, model: Path, sources: Sequence[Path]) 
             folder,
             jobs=given["jobs"],
             skip_bad=given["skip_bad_images"],
-            device=given["device"],
             reporter=make_reporter(given["quiet"]),
         )
         if report.learned:
